@@ -1,0 +1,76 @@
+"""Which layers have a Fisher block, and how their parameters form one matrix each."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.errors import UnsupportedLayerError
+
+Layer = nn.Linear | nn.Conv2d
+
+
+def fisher_layers(model: nn.Module) -> dict[str, Layer]:
+    """Find the layers of a model that hold its parameters, in order of definition.
+
+    Args:
+        model: the network; every parameter must belong to an `nn.Linear` or an ungrouped `nn.Conv2d`.
+
+    Returns:
+        The layers by their qualified name.
+
+    Raises:
+        UnsupportedLayerError: a parameter belongs to another kind of layer, a convolution has groups, or two
+            layers share a parameter.
+    """
+    layers: dict[str, Layer] = {}
+    owner: dict[int, str] = {}
+    for name, module in model.named_modules():
+        own = list(module.parameters(recurse=False))
+        if not own:
+            continue
+        if not isinstance(module, nn.Linear | nn.Conv2d):
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a {type(module).__name__}; Fisher blocks exist for Linear and Conv2d only"
+            )
+        if isinstance(module, nn.Conv2d) and module.groups != 1:
+            raise UnsupportedLayerError(f"layer {name!r} is a Conv2d with groups={module.groups}; allowed: 1")
+        for parameter in own:
+            if id(parameter) in owner:
+                raise UnsupportedLayerError(f"layers {owner[id(parameter)]!r} and {name!r} share a parameter")
+            owner[id(parameter)] = name
+        layers[name] = module
+    return layers
+
+
+def to_matrix(parameters: Mapping[str, Tensor], layer: str) -> Tensor:
+    """Join a layer's weight and bias to one matrix.
+
+    Args:
+        parameters: tensors named and shaped like the model's parameters.
+        layer: the layer's qualified name.
+
+    Returns:
+        A matrix of shape (outputs, inputs), for convolutions (outputs, channels x height x width); a bias is
+        its last column.
+    """
+    weight = parameters[f"{layer}.weight"].flatten(1)
+    bias = parameters.get(f"{layer}.bias")
+    return weight if bias is None else torch.cat([weight, bias[:, None]], dim=1)
+
+
+def from_matrix(matrix: Tensor, layer: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Undo `to_matrix`.
+
+    Args:
+        matrix: shape (outputs, inputs [+ 1]).
+        layer: the layer's qualified name.
+        like: tensors with the names and shapes to return.
+
+    Returns:
+        The layer's named tensors.
+    """
+    weight, bias = f"{layer}.weight", f"{layer}.bias"
+    if bias not in like:
+        return {weight: matrix.reshape(like[weight].shape)}
+    return {weight: matrix[:, :-1].reshape(like[weight].shape), bias: matrix[:, -1]}

@@ -1,0 +1,1 @@
+"""Thin Prefect tasks: read artifacts, call the core, write artifacts, return references."""
