@@ -1,0 +1,1 @@
+"""Clients: local training, and what a client may upload."""

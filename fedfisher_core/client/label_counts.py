@@ -1,0 +1,28 @@
+"""How many examples of each class a client holds."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import torch
+from torch import Size
+
+from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.models.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class LabelCounts(Statistic):
+    """Counts by class, shape (classes,)."""
+
+    name: ClassVar[str] = "label_counts"
+    server_view: ClassVar[ServerView] = ServerView.EACH
+
+    @classmethod
+    def compute(cls, local: Local) -> Self:
+        """Count the labels."""
+        return cls({"counts": torch.bincount(local.examples.labels, minlength=local.classes).float()})
+
+    @classmethod
+    def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
+        """Name the one vector of counts."""
+        return {"counts": Size([spec.classes])}

@@ -1,0 +1,79 @@
+"""Local training: SGD with momentum on tensors in memory."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedfisher_core.data.tensors import Examples, augment
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.models.spec import Parameters, parameters_of
+from fedfisher_core.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What local training leaves.
+
+    Args:
+        parameters: the trained weights, on the CPU.
+        epoch_losses: mean training loss of each epoch.
+    """
+
+    parameters: Parameters
+    epoch_losses: tuple[float, ...]
+
+
+def train(
+    network: nn.Module,
+    examples: Examples,
+    settings: TrainSettings,
+    *,
+    generator: torch.Generator,
+    augmented: bool = False,
+) -> Trained:
+    """Minimise the cross-entropy on a client's examples.
+
+    Args:
+        network: holds the initial weights; trained in place, on its own device.
+        examples: the client's data, on the same device.
+        settings: epochs, learning rate, momentum, weight decay and batch size.
+        generator: draws the order of the examples and the augmentation, on the CPU.
+        augmented: whether each batch is cropped and mirrored at random.
+
+    Returns:
+        The trained weights.
+
+    Raises:
+        DivergedClientError: the loss or a weight is not finite.
+    """
+    network.train()
+    optimiser = torch.optim.SGD(
+        network.parameters(),
+        lr=settings.learning_rate,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
+    losses: list[float] = []
+    for epoch in range(settings.epochs):
+        order = torch.randperm(len(examples), generator=generator).to(examples.inputs.device)
+        total = torch.zeros((), device=examples.inputs.device)
+        for batch in order.split(settings.batch_size):
+            inputs = examples.inputs[batch]
+            if augmented:
+                inputs = augment(inputs, generator)
+            loss = functional.cross_entropy(network(inputs), examples.labels[batch])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            total += loss.detach() * len(batch)
+        losses.append(float(total) / len(examples))
+        if not torch.isfinite(total):
+            raise DivergedClientError(f"training loss is {losses[-1]} in epoch {epoch + 1}")
+    parameters = {name: tensor.cpu() for name, tensor in parameters_of(network).items()}
+    for name, tensor in parameters.items():
+        if not torch.isfinite(tensor).all():
+            raise DivergedClientError(f"weight {name!r} is not finite after {settings.epochs} epochs")
+    return Trained(parameters=parameters, epoch_losses=tuple(losses))

@@ -1,0 +1,1 @@
+"""Data: what can be loaded, and how it is split over clients."""

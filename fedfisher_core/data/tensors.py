@@ -1,0 +1,94 @@
+"""Images in memory: one split of a data set, normalisation and augmentation on whole batches."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedfisher_core.data.specs import DatasetSpec
+
+
+@dataclass(frozen=True)
+class Split:
+    """The training or the test images of a data set as they were decoded.
+
+    Args:
+        images: uint8, shape (examples, channels, height, width).
+        labels: int64, shape (examples,).
+        groups: int64, shape (examples,): who made each example (the partition's column), or None.
+    """
+
+    images: Tensor
+    labels: Tensor
+    groups: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Normalised examples, as a network takes them.
+
+    Args:
+        inputs: float32, shape (examples, channels, height, width).
+        labels: int64, shape (examples,).
+    """
+
+    inputs: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device) -> "Examples":
+        """Copy to a device.
+
+        Args:
+            device: where to.
+
+        Returns:
+            The same examples there.
+        """
+        return Examples(inputs=self.inputs.to(device), labels=self.labels.to(device))
+
+
+def select(split: Split, spec: DatasetSpec, indices: Tensor | None = None) -> Examples:
+    """Normalise some examples of a split.
+
+    Args:
+        split: the decoded images.
+        spec: holds the constants of the normalisation.
+        indices: int64, shape (selected,); None for all.
+
+    Returns:
+        (pixel / 255 - mean) / std, with the labels.
+    """
+    images = split.images if indices is None else split.images[indices]
+    labels = split.labels if indices is None else split.labels[indices]
+    mean = torch.tensor(spec.mean).reshape(1, -1, 1, 1)
+    std = torch.tensor(spec.std).reshape(1, -1, 1, 1)
+    return Examples(inputs=images.float().div_(255).sub_(mean).div_(std), labels=labels)
+
+
+def augment(inputs: Tensor, generator: torch.Generator, *, padding: int = 4) -> Tensor:
+    """Crop each image at random after zero padding, and mirror half of them.
+
+    Args:
+        inputs: normalised images, shape (batch, channels, height, width).
+        generator: draws the offsets and the mirroring, on the CPU.
+        padding: pixels on each side.
+
+    Returns:
+        Images of the same shape.
+    """
+    batch, _, height, width = inputs.shape
+    offsets = torch.randint(0, 2 * padding + 1, (2, batch), generator=generator).to(inputs.device)
+    mirrored = (torch.rand(batch, generator=generator) < 0.5).to(inputs.device)
+    padded = functional.pad(inputs, (padding,) * 4)
+    rows = offsets[0, :, None] + torch.arange(height, device=inputs.device)
+    columns = torch.arange(width, device=inputs.device).expand(batch, width)
+    columns = offsets[1, :, None] + torch.where(mirrored[:, None], width - 1 - columns, columns)
+    example = torch.arange(batch, device=inputs.device)[:, None, None]
+    return padded.permute(0, 2, 3, 1)[example, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

@@ -1,0 +1,35 @@
+"""Predictions of networks, a bounded number of images at a time."""
+
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.data.tensors import Examples
+
+_BATCH = 1000
+
+
+@torch.no_grad()
+def logits(network: nn.Module, inputs: Tensor) -> Tensor:
+    """Compute the outputs of a network.
+
+    Args:
+        network: in evaluation mode.
+        inputs: shape (examples, channels, height, width).
+
+    Returns:
+        Shape (examples, classes).
+    """
+    return torch.cat([network(batch) for batch in inputs.split(_BATCH)])
+
+
+def accuracy(network: nn.Module, examples: Examples) -> float:
+    """Measure how often the largest output is right.
+
+    Args:
+        network: in evaluation mode.
+        examples: at least one.
+
+    Returns:
+        A fraction.
+    """
+    return float((logits(network, examples.inputs).argmax(1) == examples.labels).double().mean())

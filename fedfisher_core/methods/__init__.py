@@ -1,0 +1,1 @@
+"""Aggregation methods, one a file, and the references that they are compared with."""

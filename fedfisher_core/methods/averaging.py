@@ -1,0 +1,36 @@
+"""Weighted means of what clients upload."""
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor
+
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.models.spec import Parameters
+
+
+def proportions(uploads: Sequence[Upload]) -> list[float]:
+    """Each client's part of all examples, p_i = n_i / sum_j n_j."""
+    total = sum(upload.num_examples for upload in uploads)
+    return [upload.num_examples / total for upload in uploads]
+
+
+def weighted_sum(tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Add named tensors of several clients.
+
+    Args:
+        tensors: one mapping a client, with equal names and shapes.
+        weights: one factor a client.
+
+    Returns:
+        sum_i weights_i tensors_i, by name.
+    """
+    return {
+        name: sum((weight * one[name] for weight, one in zip(weights, tensors, strict=True)), 0 * tensors[0][name])
+        for name in tensors[0]
+    }
+
+
+def mean_parameters(uploads: Sequence[Upload]) -> Parameters:
+    """Average the clients' weights by their numbers of examples, as FedAvg does."""
+    return weighted_sum([upload[Weights].tensors for upload in uploads], proportions(uploads))

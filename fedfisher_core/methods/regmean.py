@@ -1,0 +1,65 @@
+"""RegMean: linear layers whose outputs are nearest to the clients' own on their inputs."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedfisher_core.client.gram import Gram
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.averaging import proportions, weighted_sum
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.models.spec import Parameters
+
+
+@method("regmean", uploads=(Weights, Gram), reference="https://arxiv.org/abs/2212.09849")
+def regmean(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    off_diagonal: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)] = (
+        0.1,
+        0.9,
+    ),
+) -> Aggregate:
+    """Solve a least-squares problem for every linear layer (Jin et al. 2023, equation 2).
+
+    Everything that is no weight of a linear layer is the plain mean over clients, as in the authors' code.
+
+    Args:
+        server: selects among several scales.
+        uploads: the weights W_i and the Gram matrices G_i of the layers' inputs.
+        off_diagonal: factors on the off-diagonal entries of G_i; of several, the best on the validation set is kept.
+
+    Returns:
+        W with W^T = (sum_i p_i G_i)^+ sum_i p_i G_i W_i^T for every linear layer.
+    """
+    candidates = [_merge(uploads, scale) for scale in off_diagonal]
+    if len(candidates) == 1:
+        return Aggregate.of(candidates[0], off_diagonal=off_diagonal[0])
+    score = server.scorer()
+    scores = [score(candidate) for candidate in candidates]
+    best = scores.index(max(scores))
+    return Aggregate.of(candidates[best], off_diagonal=off_diagonal[best], validation_accuracy=scores[best])
+
+
+def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
+    merged = weighted_sum([upload[Weights].tensors for upload in uploads], [1 / len(uploads)] * len(uploads))
+    weights = proportions(uploads)
+    for layer in uploads[0][Gram].tensors:
+        grams = [p * _shrink(upload[Gram].tensors[layer], scale) for p, upload in zip(weights, uploads, strict=True)]
+        models = [upload[Weights].tensors[f"{layer}.weight"].double() for upload in uploads]
+        right = sum(gram @ model.T for gram, model in zip(grams, models, strict=True))
+        # Pixels that are always 0 make the sum singular: the pseudo-inverse leaves their weights at 0.
+        solution = torch.linalg.pinv(sum(grams), hermitian=True) @ right
+        merged[f"{layer}.weight"] = solution.T.float()
+    return merged
+
+
+def _shrink(gram: Tensor, scale: float) -> Tensor:
+    gram = gram.double()
+    return scale * gram + (1 - scale) * gram.diagonal().diag()

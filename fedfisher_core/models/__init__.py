@@ -1,0 +1,1 @@
+"""Networks that clients train, one family a file."""

@@ -1,0 +1,32 @@
+"""The fully connected network of PFNM and MA-Echo: 400, 200 and 100 hidden units."""
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.models.spec import ModelSpec, model
+
+
+@model("mlp")
+class MLP(nn.Module):
+    """Inputs - 400 - 200 - 100 - classes, with ReLU."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(spec.channels * spec.size**2, 400, bias=spec.bias)
+        self.fc2 = nn.Linear(400, 200, bias=spec.bias)
+        self.fc3 = nn.Linear(200, 100, bias=spec.bias)
+        self.fc4 = nn.Linear(100, spec.classes, bias=spec.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute logits.
+
+        Args:
+            inputs: shape (batch, channels, size, size).
+
+        Returns:
+            Shape (batch, classes).
+        """
+        hidden = functional.relu(self.fc1(inputs.flatten(1)))
+        hidden = functional.relu(self.fc2(hidden))
+        hidden = functional.relu(self.fc3(hidden))
+        return self.fc4(hidden)

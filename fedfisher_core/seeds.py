@@ -1,0 +1,50 @@
+"""One seed tree: every random choice has a generator of its own, named by what it is for."""
+
+from enum import IntEnum
+
+import numpy as np
+import torch
+
+
+class Stream(IntEnum):
+    """What a generator is for; its number is part of the tree and never changes."""
+
+    PARTITION = 0
+    VALIDATION = 1
+    INITIALISATION = 2
+    CLIENT = 3
+    SERVER = 4
+    ATTACK = 5
+
+
+def _sequence(seed: int, stream: Stream, index: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(entropy=seed, spawn_key=(int(stream), index))
+
+
+def numpy_generator(seed: int, stream: Stream, index: int = 0) -> np.random.Generator:
+    """Build the NumPy generator of one branch of the tree.
+
+    Args:
+        seed: the root, a benchmark's seed.
+        stream: what the generator is for.
+        index: which of several, such as the client's number.
+
+    Returns:
+        A generator that shares no state with any other branch.
+    """
+    return np.random.default_rng(_sequence(seed, stream, index))
+
+
+def torch_generator(seed: int, stream: Stream, index: int = 0) -> torch.Generator:
+    """Build the torch generator of one branch of the tree, on the CPU so that all devices draw the same numbers.
+
+    Args:
+        seed: the root, a benchmark's seed.
+        stream: what the generator is for.
+        index: which of several, such as the client's number.
+
+    Returns:
+        A generator that shares no state with any other branch.
+    """
+    state = int(_sequence(seed, stream, index).generate_state(1, np.uint64)[0]) >> 1
+    return torch.Generator().manual_seed(state)

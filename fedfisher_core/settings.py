@@ -1,0 +1,329 @@
+"""The typed settings that every layer shares, and how they are read from YAML files and the command line."""
+
+import difflib
+import hashlib
+import json
+import types
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from fedfisher_core.errors import InputError
+
+
+def _as_tuple(value: Any) -> Any:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _as_mapping(value: Any) -> Any:
+    return {key: {} for key in value} if isinstance(value, list | tuple) else value
+
+
+class Strict(BaseModel):
+    """Frozen settings that refuse keys they do not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class DataSettings(Strict):
+    """Which images the clients hold."""
+
+    dataset: str = Field("mnist5k", description="a name that `fedfisher datasets` lists")
+    validation_size: NonNegativeInt = Field(
+        500, description="training images that the server holds; methods that select on them say so"
+    )
+
+
+PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "column"]
+
+
+class PartitionSettings(Strict):
+    """How the training images are split over clients."""
+
+    scheme: PartitionScheme = Field(
+        "dirichlet_client",
+        description="dirichlet_client: class proportions drawn for each client (FedFisher); dirichlet_class: client "
+        "proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes a client; iid; column: "
+        "by a column of the data",
+    )
+    alpha: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_as_tuple)] = Field(
+        (0.1, 0.5),
+        min_length=1,
+        description="Dirichlet concentrations, one setting each; smaller is more skewed",
+    )
+    clients: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)] = Field(
+        (5,), min_length=1, description="numbers of clients, one setting each"
+    )
+    min_size: PositiveInt = Field(10, description="images that every client must hold at least")
+    max_retries: PositiveInt = Field(100, description="draws before a split with `min_size` is given up")
+    classes_per_client: PositiveInt = Field(2, description="classes that a client holds (scheme: classes)")
+    column: str | None = Field(None, description="column that names the client of an image (scheme: column)")
+
+    @model_validator(mode="after")
+    def _column_is_named(self) -> "PartitionSettings":
+        if (self.scheme == "column") != (self.column is not None):
+            raise ValueError("partition.column must be set with partition.scheme=column, and only then")
+        return self
+
+    @property
+    def has_alpha(self) -> bool:
+        """Whether the scheme draws from a Dirichlet distribution."""
+        return self.scheme in ("dirichlet_client", "dirichlet_class", "paper")
+
+
+class ModelSettings(Strict):
+    """The network that every client trains."""
+
+    name: str = Field("lenet", description="a name that `fedfisher models` lists")
+    bias: bool = Field(False, description="whether layers have a bias; the papers' models have none")
+
+
+class TrainSettings(Strict):
+    """Local training: SGD with momentum."""
+
+    epochs: PositiveInt = 30
+    learning_rate: PositiveFloat = 0.01
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: NonNegativeFloat = 0.0
+    batch_size: PositiveInt = 64
+
+
+class FisherSettings(Strict):
+    """How clients compute their Fisher information."""
+
+    batch_size: PositiveInt = Field(500, description="images a chunk; bounds the memory, not the result")
+
+
+class RunSettings(Strict):
+    """How the work is carried out."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    runner: Literal["threads", "processes"] = "threads"
+    workers: PositiveInt | None = Field(None, description="tasks at a time; default: one a core")
+    torch_threads: PositiveInt = Field(1, description="threads inside one task's tensor operations")
+    retries: NonNegativeInt = Field(1, description="how often a failed task is tried again")
+    timeout_seconds: PositiveFloat = Field(7200, description="how long one task may take")
+    min_clients: PositiveInt | None = Field(
+        None,
+        description="go on when clients diverge as long as this many are left; default: all must succeed",
+    )
+    store: Path = Field(Path("artifacts"), description="folder of the artifacts")
+    reports: Path = Field(Path("reports"), description="folder that gets one folder a benchmark")
+
+
+class TrackingSettings(Strict):
+    """Where runs are recorded."""
+
+    mlflow: str = Field("sqlite:///mlflow.db", description="MLflow tracking URI")
+    mlflow_artifacts: Path = Field(Path("mlartifacts"), description="folder of MLflow's figures")
+    prefect_api: str | None = Field(
+        None, description="Prefect server; default: PREFECT_API_URL, else a temporary server"
+    )
+
+    @field_validator("mlflow")
+    @classmethod
+    def _known_scheme(cls, value: str) -> str:
+        if not value.startswith(("sqlite:///", "http://", "https://")):
+            raise ValueError("must begin with sqlite:///, http:// or https://")
+        return value
+
+
+class ReportSettings(Strict):
+    """What the report says beside the numbers."""
+
+    title: str | None = None
+    notes: str = Field("", description="paragraphs for the reader")
+    published: str | None = Field(
+        None, description="'SOURCE, TABLE' of reports/published_results.csv to stand beside ours"
+    )
+
+
+class Settings(Strict):
+    """One benchmark: what is compared, on what, and how it is carried out."""
+
+    name: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="folder name of the report")
+    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(_as_tuple)] = Field((0, 1, 2), min_length=1)
+    data: DataSettings = DataSettings()
+    partition: PartitionSettings = PartitionSettings()
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+    fisher: FisherSettings = FisherSettings()
+    methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_as_mapping)] = Field(
+        {
+            "fedavg": {},
+            "fisher_merge": {},
+            "regmean": {},
+            "fedfisher_diag": {},
+            "fedfisher_kfac": {},
+            "ensemble": {},
+            "local_mean": {},
+        },
+        min_length=1,
+        description="names that `fedfisher methods` lists, each with the settings that differ from its defaults",
+    )
+    run: RunSettings = RunSettings()
+    tracking: TrackingSettings = TrackingSettings()
+    report: ReportSettings = ReportSettings()
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(value)) != len(value):
+            raise ValueError("seeds must differ from each other")
+        return value
+
+    def cells(self) -> "tuple[Cell, ...]":
+        """List every combination of alpha, number of clients and seed, in that order."""
+        alphas: tuple[float | None, ...] = self.partition.alpha if self.partition.has_alpha else (None,)
+        return tuple(
+            Cell(alpha=alpha, clients=clients, seed=seed)
+            for alpha in alphas
+            for clients in self.partition.clients
+            for seed in self.seeds
+        )
+
+    def digest(self) -> str:
+        """Digest of all settings but the name, 8 hexadecimal digits."""
+        content = json.dumps(self.model_dump(mode="json", exclude={"name"}), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+    def to_yaml(self) -> str:
+        """Write the settings as a configuration file."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+class Cell(Strict):
+    """One point of a benchmark: everything else is the same for all points."""
+
+    alpha: float | None
+    clients: PositiveInt
+    seed: NonNegativeInt
+
+    @property
+    def label(self) -> str:
+        """Short name for run names and figures."""
+        skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
+        return f"{skew}clients={self.clients} seed={self.seed}"
+
+
+def load_settings(config: Path, overrides: Sequence[str] = ()) -> Settings:
+    """Read a configuration file and apply overrides.
+
+    Args:
+        config: a YAML file; keys that it leaves out have their defaults.
+        overrides: `key=value` each, with a dotted key and a YAML value. Overridden settings get a name of their
+            own (the file's name and a digest) so that their results never replace the file's; `name=...` sets it.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InputError: the file can't be read, or a key or value is not allowed; it names the key, the value and
+            what is allowed.
+    """
+    try:
+        content = yaml.safe_load(config.read_text())
+    except FileNotFoundError:
+        raise InputError(f"config {str(config)!r} does not exist") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise InputError(f"config {str(config)!r} can't be read: {error}") from None
+    if not isinstance(content, dict):
+        raise InputError(f"config {str(config)!r} must hold a mapping of settings, not {type(content).__name__}")
+    original = parse_settings(content)
+    for override in overrides:
+        _override(content, override)
+    changed = parse_settings(content)
+    if changed.name == original.name and changed != original:
+        return changed.model_copy(update={"name": f"{changed.name}-{changed.digest()}"})
+    return changed
+
+
+def parse_settings(content: Mapping[str, Any]) -> Settings:
+    """Validate settings.
+
+    Args:
+        content: nested settings as YAML or JSON gives them.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InputError: names every key that is unknown (with the nearest known one) or whose value is not allowed.
+    """
+    try:
+        return Settings.model_validate(content)
+    except ValidationError as error:
+        raise InputError("\n".join(_explain(Settings, dict(problem)) for problem in error.errors())) from None
+
+
+def nearest(name: str, known: Sequence[str]) -> str:
+    """Say what is allowed in place of an unknown name, the nearest first.
+
+    Args:
+        name: the unknown name.
+        known: the names that exist.
+
+    Returns:
+        A phrase for an error message.
+    """
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"{hint}allowed: {', '.join(sorted(known))}"
+
+
+def _override(content: dict[str, Any], override: str) -> None:
+    key, separator, text = override.partition("=")
+    if not separator or not key:
+        raise InputError(f"--set {override!r} must have the form key=value")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise InputError(f"--set {override!r}: the value is not YAML: {error}") from None
+    *parents, last = key.split(".")
+    node = content
+    for parent in parents:
+        if isinstance(node.get(parent), list):
+            node[parent] = _as_mapping(node[parent])
+        child = node.setdefault(parent, {})
+        if child is None:
+            child = node[parent] = {}
+        if not isinstance(child, dict):
+            raise InputError(f"--set {override!r}: {parent!r} is a value, not a group of settings")
+        node = child
+    node[last] = value
+
+
+def _explain(model: type[BaseModel], problem: dict[str, Any]) -> str:
+    """Turn one of pydantic's errors into a sentence that names key, value and what is allowed."""
+    key = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        *parents, last = problem["loc"]
+        return f"unknown setting {key!r}; {nearest(str(last), list(_model_at(model, parents).model_fields))}"
+    message = problem["msg"].removeprefix("Value error, ")
+    value = "" if problem["type"] == "missing" or not key else f"={problem['input']!r}"
+    return f"{key}{value}: {message}" if key else message
+
+
+def _model_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel]:
+    for part in path:
+        annotation = model.model_fields[str(part)].annotation
+        if get_origin(annotation) in (Union, types.UnionType):
+            annotation = next(a for a in get_args(annotation) if isinstance(a, type) and issubclass(a, BaseModel))
+        assert isinstance(annotation, type)
+        model = annotation
+    return model

@@ -1,0 +1,178 @@
+"""Aggregating the uploads of one cell by one method, and measuring the result."""
+
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from fedfisher_core.client.upload import Upload, decode, encode
+from fedfisher_core.data.tensors import select
+from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean
+from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.server import Aggregate, Combine, Server
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.settings import Cell
+from fedfisher_core.steps.clients import TENSORS, initial_parameters
+from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.data import load_data
+from fedfisher_core.steps.partitions import label_counts, load_partition
+from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
+
+_RESULT = "result.json"
+
+
+def aggregate(
+    context: Context,
+    cell: Cell,
+    bound: BoundMethod,
+    data: Artifact,
+    partition: Artifact,
+    clients: Mapping[int, Mapping[str, Artifact]],
+) -> Artifact:
+    """Aggregate the uploads of clients and measure the global model on the test images.
+
+    Args:
+        context: the benchmark.
+        cell: alpha, number of clients and seed.
+        bound: the method and its settings.
+        data: the decoded data set.
+        partition: who holds what.
+        clients: artifacts of the statistics by client and name.
+
+    Returns:
+        The global model and its measures.
+    """
+    method = bound.method
+    inputs = {"data": data.digest, "partition": partition.digest}
+    for client, statistics in sorted(clients.items()):
+        inputs |= {f"client_{client}.{kind.name}": statistics[kind.name].digest for kind in method.uploads}
+    step = Step(
+        kind="aggregates",
+        version=1,
+        settings={
+            "method": method.name,
+            "method_version": method.version,
+            "method_settings": bound.settings,
+            "model": context.settings.model.model_dump(mode="json"),
+            "seed": cell.seed,
+            **context.numerics,
+        },
+        inputs=inputs,
+    )
+    found = context.store.find(step)
+    if found is not None:
+        return found
+    payloads = [_payload(context, bound, partition, client, clients[client]) for client in sorted(clients)]
+    uploads = [decode(payload, method.uploads, context.model, context.device) for payload in payloads]
+    server = _server(context, cell, data, partition)
+    result, timings = _timed(bound, server, uploads, context.device)
+    measures = _measure(context, result, data, partition)
+    parameters = sum(tensor.numel() for network in result.networks for tensor in network.values())
+    document = {
+        "measures": asdict(measures),
+        "details": result.details,
+        "uses_validation": server.used_validation,
+        "upload_bits": _upload_bits(context, bound, data, payloads),
+        "upload_bits_formula": _formula_bits(context, bound, data, len(payloads)),
+        "download_bits": 32 * parameters * cell.clients,
+    }
+    networks = {
+        f"network_{i}.safetensors": {name: tensor.cpu().contiguous() for name, tensor in network.items()}
+        for i, network in enumerate(result.networks)
+    }
+    return context.store.write(step, Content(tensors=networks, documents={_RESULT: document}, timings=timings))
+
+
+def read_result(artifact: Artifact) -> dict[str, Any]:
+    """Read the measures of an aggregation.
+
+    Args:
+        artifact: made by `aggregate`.
+
+    Returns:
+        measures, details, uses_validation, upload_bits, upload_bits_formula and download_bits.
+    """
+    return read_document(artifact, _RESULT)
+
+
+def _payload(
+    context: Context, bound: BoundMethod, partition: Artifact, client: int, statistics: Mapping[str, Artifact]
+) -> bytes:
+    counts = label_counts(partition)
+    num_examples = sum(map(sum, counts)) if bound.method.pooled else sum(counts[client])
+    sent = []
+    for kind in bound.method.uploads:
+        tensors = read_tensors(statistics[kind.name], TENSORS)
+        # Files order tensors by name; the wire orders them as the statistic does.
+        sent.append(kind({name: tensors[name] for name in kind.shapes(context.model)}))
+    return encode(sent, num_examples=num_examples)
+
+
+def _server(context: Context, cell: Cell, data: Artifact, partition: Artifact) -> Server:
+    dataset = load_data(data)
+    held = torch.from_numpy(load_partition(partition).validation)
+    initial = {name: tensor.to(context.device) for name, tensor in initial_parameters(context, cell).items()}
+    return Server(
+        spec=context.model,
+        initial=initial,
+        generator=torch_generator(cell.seed, Stream.SERVER),
+        device=context.device,
+        validation=select(dataset.train, dataset.spec, held).to(context.device),
+    )
+
+
+def _timed(
+    bound: BoundMethod, server: Server, uploads: Sequence[Upload], device: torch.device
+) -> tuple[Aggregate, dict[str, float]]:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        torch.cuda.synchronize(device)
+    begun = time.perf_counter()
+    result = bound(server, uploads)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    seconds = time.perf_counter() - begun
+    for network in result.networks:
+        for name, tensor in network.items():
+            if not torch.isfinite(tensor).all():
+                raise ArithmeticError(f"method {bound.method.name!r} returned a parameter {name!r} that is not finite")
+    return result, {"seconds": seconds, "peak_memory_bytes": _peak_memory(device)}
+
+
+def _peak_memory(device: torch.device) -> float:
+    """Peak bytes on the GPU during the aggregation; without one, of the whole process so far."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    unit = 1 if sys.platform == "darwin" else 1024
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+
+
+def _measure(context: Context, result: Aggregate, data: Artifact, partition: Artifact) -> Measures:
+    dataset = load_data(data)
+    test = select(dataset.test, dataset.spec).to(context.device)
+    networks = [context.model.load(parameters).eval() for parameters in result.networks]
+    counts = torch.tensor(label_counts(partition))
+    measure = measure_each if result.combine is Combine.MEAN_MEASURE else measure_mean
+    return measure(networks, test, counts)
+
+
+def _upload_bits(context: Context, bound: BoundMethod, data: Artifact, payloads: Sequence[bytes]) -> int:
+    if bound.method.pooled:
+        return _pooled_bits(context, data)
+    return 8 * sum(map(len, payloads))
+
+
+def _formula_bits(context: Context, bound: BoundMethod, data: Artifact, clients: int) -> int:
+    if bound.method.pooled:
+        return _pooled_bits(context, data)
+    return clients * sum(kind.formula_bits(context.model) for kind in bound.method.uploads)
+
+
+def _pooled_bits(context: Context, data: Artifact) -> int:
+    """Bits of the images and labels themselves: to train on all data is to send all data."""
+    train = load_data(data).train
+    return 8 * train.images.numel() + len(train) * (context.dataset.classes - 1).bit_length()

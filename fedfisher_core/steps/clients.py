@@ -1,0 +1,183 @@
+"""Training one client, and computing what it uploads."""
+
+import hashlib
+import time
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.training import train
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.data.partitions import Indices
+from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.models.spec import Parameters
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.settings import Cell
+from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.data import load_data
+from fedfisher_core.steps.partitions import load_partition
+from fedfisher_core.store import Artifact, Content, Step, read_tensors
+
+TENSORS = "tensors.safetensors"
+# Stands for the one client that holds the data of all.
+POOLED = -1
+
+
+def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifact, client: int) -> Artifact:
+    """Train one client from the cell's initial weights.
+
+    Args:
+        context: the benchmark.
+        cell: alpha, number of clients and seed.
+        data: the decoded data set.
+        partition: who holds what.
+        client: its number, or POOLED.
+
+    Returns:
+        The trained weights.
+
+    Raises:
+        DivergedClientError: names the client whose training is not finite.
+    """
+    settings = context.settings
+    indices = _indices(partition, client)
+    step = Step(
+        kind="clients",
+        version=1,
+        settings={
+            "model": settings.model.model_dump(mode="json"),
+            "train": settings.train.model_dump(mode="json"),
+            "augment": context.dataset.augment,
+            "seed": cell.seed,
+            "client": client,
+            **context.numerics,
+        },
+        inputs={"data": data.digest, "indices": hashlib.sha256(indices.tobytes()).hexdigest()},
+    )
+    found = context.store.find(step)
+    if found is not None:
+        return found
+    examples = _examples(context, data, indices)
+    network = context.model.load(initial_parameters(context, cell)).to(context.device)
+    begun = time.perf_counter()
+    try:
+        trained = train(
+            network,
+            examples,
+            settings.train,
+            generator=torch_generator(cell.seed, Stream.CLIENT, _branch(client)),
+            augmented=context.dataset.augment,
+        )
+    except DivergedClientError as error:
+        raise DivergedClientError(f"{client_name(client)} of {cell.label}: {error}") from error
+    seconds = time.perf_counter() - begun
+    content = Content(
+        tensors={TENSORS: trained.parameters},
+        documents={"training.json": {"num_examples": len(examples), "epoch_losses": trained.epoch_losses}},
+        timings={"seconds": seconds},
+    )
+    return context.store.write(step, content)
+
+
+def compute_statistics(
+    context: Context,
+    cell: Cell,
+    data: Artifact,
+    partition: Artifact,
+    client: int,
+    trained: Artifact,
+    kinds: Iterable[type[Statistic]],
+) -> dict[str, Artifact]:
+    """Compute what a client uploads.
+
+    Args:
+        context: the benchmark.
+        cell: alpha, number of clients and seed.
+        data: the decoded data set.
+        partition: who holds what.
+        client: its number, or POOLED.
+        trained: its weights.
+        kinds: the statistics.
+
+    Returns:
+        One artifact a statistic, by name; the weights are `trained` itself.
+
+    Raises:
+        DivergedClientError: names the client and the statistic that is not finite.
+    """
+    artifacts = {Weights.name: trained}
+    local: Local | None = None
+    for kind in kinds:
+        if kind is Weights:
+            continue
+        step = Step(
+            kind="statistics",
+            version=kind.version,
+            settings={
+                "statistic": kind.name,
+                "fisher": context.settings.fisher.model_dump(mode="json"),
+                **context.numerics,
+            },
+            inputs={"client": trained.digest, "data": data.digest, "partition": partition.digest},
+        )
+        found = context.store.find(step)
+        if found is None:
+            if local is None:
+                local = _local(context, data, partition, client, trained)
+            begun = time.perf_counter()
+            statistic = kind.compute(local)
+            seconds = time.perf_counter() - begun
+            try:
+                statistic.require_finite()
+            except DivergedClientError as error:
+                raise DivergedClientError(f"{client_name(client)} of {cell.label}: {error}") from error
+            tensors = {name: tensor.cpu().contiguous() for name, tensor in statistic.tensors.items()}
+            found = context.store.write(step, Content(tensors={TENSORS: tensors}, timings={"seconds": seconds}))
+        artifacts[kind.name] = found
+    return artifacts
+
+
+def initial_parameters(context: Context, cell: Cell) -> Parameters:
+    """Draw the weights that all clients of a cell start from.
+
+    Args:
+        context: the benchmark.
+        cell: its seed decides.
+
+    Returns:
+        Named parameters on the CPU.
+    """
+    return context.model.initialise(torch_generator(cell.seed, Stream.INITIALISATION))
+
+
+def client_name(client: int) -> str:
+    """Name a client for messages and run names."""
+    return "pooled client" if client == POOLED else f"client {client}"
+
+
+def _branch(client: int) -> int:
+    """Branch of the seed tree; the pooled client's comes before all others."""
+    return client + 1
+
+
+def _indices(partition: Artifact, client: int) -> Indices:
+    clients = load_partition(partition).clients
+    return np.concatenate(clients) if client == POOLED else clients[client]
+
+
+def _examples(context: Context, data: Artifact, indices: Indices) -> Examples:
+    dataset = load_data(data)
+    return select(dataset.train, dataset.spec, torch.from_numpy(indices)).to(context.device)
+
+
+def _local(context: Context, data: Artifact, partition: Artifact, client: int, trained: Artifact) -> Local:
+    parameters = {name: tensor.to(context.device) for name, tensor in read_tensors(trained, TENSORS).items()}
+    return Local(
+        network=context.model.load(parameters).eval(),
+        examples=_examples(context, data, _indices(partition, client)),
+        classes=context.dataset.classes,
+        fisher=context.settings.fisher,
+    )

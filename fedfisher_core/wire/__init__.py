@@ -1,0 +1,1 @@
+"""What crosses the network: statistics as bytes."""

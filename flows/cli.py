@@ -1,0 +1,198 @@
+"""The `fedfisher` command."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.settings import Settings, load_settings
+
+_PARAMS = "params.yaml"
+# Nothing here phones home, and Prefect reports what goes wrong rather than every task that does not.
+_ENVIRONMENT = {
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "150",
+    "DO_NOT_TRACK": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DVC_NO_ANALYTICS": "true",
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit: 0 for complete success, 2 for bad input, 1 for any other failure.
+
+    Args:
+        arguments: of the command line; by default the process's own.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except (InputError, DivergedClientError) as error:
+        print(f"fedfisher: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
+        sys.exit(130)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    run = commands.add_parser("run", help="run a benchmark, or what is left of it")
+    _add_config(run)
+    run.set_defaults(command=_run)
+
+    stage = commands.add_parser("stage", help="run one stage of the DVC pipeline")
+    stage.add_argument("stage", choices=("clients", "aggregates", "report"))
+    _add_config(stage)
+    stage.set_defaults(command=_stage)
+
+    report = commands.add_parser("report", help="print the table of a finished benchmark and where its report is")
+    report.add_argument("name", help="the benchmark's name, a folder of the reports")
+    report.add_argument("--reports", type=Path, default=Path("reports"))
+    report.set_defaults(command=_report)
+
+    for what in ("methods", "datasets", "models"):
+        listing = commands.add_parser(what, help=f"list the {what} that settings can name")
+        listing.add_argument("--json", action="store_true", help="print JSON")
+        listing.set_defaults(command=_list, what=what)
+
+    data = commands.add_parser("data", help="manage data sets").add_subparsers(required=True, metavar="ACTION")
+    fetch = data.add_parser("fetch", help="put a data set into the folder `data`")
+    fetch.add_argument("name")
+    fetch.set_defaults(command=_fetch)
+
+    store = commands.add_parser("store", help="manage artifacts").add_subparsers(required=True, metavar="ACTION")
+    prune = store.add_parser("prune", help="remove artifacts that no report in the reports folder rests on")
+    prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    _add_config(prune)
+    prune.set_defaults(command=_prune)
+
+    ui = commands.add_parser("ui", help="browse the recorded runs in MLflow")
+    ui.add_argument("--port", type=int, default=5000)
+    _add_config(ui)
+    ui.set_defaults(command=_ui)
+
+    doctor = commands.add_parser("doctor", help="say what is installed, found and reachable")
+    _add_config(doctor)
+    doctor.set_defaults(command=_doctor)
+    return parser
+
+
+def _add_config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", type=Path, default=Path(_PARAMS), help=f"settings (default: {_PARAMS})")
+    parser.add_argument(
+        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a setting"
+    )
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return load_settings(options.config, options.overrides)
+
+
+def _run(options: argparse.Namespace) -> None:
+    settings = _prepared(options)
+    from flows.benchmark import benchmark
+
+    folder = Path(_finish(benchmark, settings))
+    _print_report(folder)
+    print(f"MLflow: {settings.tracking.mlflow}, browse it with `fedfisher ui`")
+
+
+def _stage(options: argparse.Namespace) -> None:
+    settings = _prepared(options)
+    from flows import benchmark
+
+    flows = {"clients": benchmark.clients, "aggregates": benchmark.aggregates, "report": benchmark.report_stage}
+    _finish(flows[options.stage], settings)
+
+
+def _prepared(options: argparse.Namespace) -> Settings:
+    """Check the settings before Prefect starts, which takes many seconds."""
+    from flows.plan import make_plan
+
+    settings = _settings(options)
+    make_plan(settings)
+    if settings.tracking.prefect_api is not None:
+        os.environ["PREFECT_API_URL"] = settings.tracking.prefect_api
+    return settings
+
+
+def _finish(flow: Any, settings: Settings) -> Any:
+    from flows.console import configure_logging
+
+    configure_logging()
+    return flow(settings)
+
+
+def _report(options: argparse.Namespace) -> None:
+    folder = options.reports / options.name
+    if not folder.is_dir():
+        known = sorted(path.parent.name for path in options.reports.glob("*/results.json"))
+        raise InputError(f"no report {options.name!r} in {options.reports}; allowed: {', '.join(known) or 'none yet'}")
+    _print_report(folder)
+
+
+def _print_report(folder: Path) -> None:
+    from fedfisher_core.reporting.rows import read_results
+    from fedfisher_core.reporting.terminal import summary_table
+
+    print(summary_table(read_results(folder / "results.json")))
+    print(f"\nreport: {folder / 'index.html'}")
+
+
+def _list(options: argparse.Namespace) -> None:
+    from flows import listings
+
+    entries = {"methods": listings.methods, "datasets": listings.datasets, "models": listings.models}[options.what]()
+    print(json.dumps(entries, indent=2) if options.json else listings.as_text(entries))
+
+
+def _fetch(options: argparse.Namespace) -> None:
+    from fedfisher_core.data.fetch import fetch
+
+    print(fetch(options.name))
+
+
+def _prune(options: argparse.Namespace) -> None:
+    from flows.pruning import prune
+
+    for line in prune(_settings(options), dry_run=options.dry_run):
+        print(line)
+
+
+def _ui(options: argparse.Namespace) -> None:
+    tracking = _settings(options).tracking
+    if not tracking.mlflow.startswith("sqlite:"):
+        print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
+        return
+    # MLflow's job workers take seconds to start and serve nothing that is shown here.
+    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        tracking.mlflow,
+        "--port",
+        str(options.port),
+    ]
+    os.execv(sys.executable, command)
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from flows.doctor import examine
+
+    lines, ready = examine(_settings(options))
+    print("\n".join(lines))
+    if not ready:
+        sys.exit(1)

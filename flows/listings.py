@@ -1,0 +1,85 @@
+"""What settings can name, as tables and as JSON."""
+
+from typing import Any
+
+from fedfisher_core.data import specs
+from fedfisher_core.methods import method as registry
+from fedfisher_core.models import spec as families
+
+
+def methods() -> list[dict[str, Any]]:
+    """List the methods with their paper, what they upload and their settings."""
+    entries = []
+    for name in registry.methods:
+        method = registry.methods.get(name)
+        schema = method.settings.model_json_schema().get("properties", {})
+        entries.append(
+            {
+                "name": name,
+                "summary": method.summary,
+                "reference": method.reference,
+                "one_shot": method.one_shot,
+                "uploads": {kind.name: f"server sees {kind.server_view.value}" for kind in method.uploads},
+                "settings": {key: _setting(value) for key, value in schema.items()},
+            }
+        )
+    return entries
+
+
+def datasets() -> list[dict[str, Any]]:
+    """List the data sets with their size and where the hub has them."""
+    return [
+        {
+            "name": name,
+            "summary": f"{spec.classes} classes, {spec.channels} x {spec.size} x {spec.size}",
+            "hub": spec.hub or "embedded",
+            "augmentation": "crop and flip" if spec.augment else "none",
+        }
+        for name in specs.datasets
+        for spec in [specs.datasets.get(name)]
+    ]
+
+
+def models() -> list[dict[str, Any]]:
+    """List the networks with their number of parameters on grey 28 x 28 and coloured 32 x 32 images of 10 classes."""
+    entries = []
+    for name in families.models:
+        sizes = {}
+        for channels, size in ((1, 28), (3, 32)):
+            skeleton = families.ModelSpec(name=name, channels=channels, size=size, classes=10).skeleton()
+            sizes[f"{channels} x {size} x {size}"] = f"{sum(p.numel() for p in skeleton.parameters()):,} parameters"
+        summary = (families.models.get(name).__doc__ or "").splitlines()[0]
+        entries.append({"name": name, "summary": summary, "sizes": sizes})
+    return entries
+
+
+def as_text(entries: list[dict[str, Any]]) -> str:
+    """Write a listing for people.
+
+    Args:
+        entries: what one of the functions above returns.
+
+    Returns:
+        A block of lines for each entry.
+    """
+    return "\n\n".join(_block(entry) for entry in entries)
+
+
+def _block(entry: dict[str, Any]) -> str:
+    lines = [f"{entry['name']}: {entry['summary']}"]
+    for key, value in entry.items():
+        if key in ("name", "summary"):
+            continue
+        if isinstance(value, dict):
+            lines += [
+                f"  {key}:" if value else f"  {key}: none",
+                *(f"    {name}: {text}" for name, text in value.items()),
+            ]
+        else:
+            lines.append(f"  {key}: {value}")
+    return "\n".join(lines)
+
+
+def _setting(schema: dict[str, Any]) -> str:
+    kind = schema.get("type") or "/".join(str(option.get("type", option)) for option in schema.get("anyOf", []))
+    return f"{kind}, default {schema.get('default')}"

@@ -1,0 +1,130 @@
+"""What a benchmark will do, checked before any work starts."""
+
+import os
+import sqlite3
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.data.sources import find_source
+from fedfisher_core.errors import InputError
+from fedfisher_core.methods.method import BoundMethod, bind
+from fedfisher_core.models.spec import models
+from fedfisher_core.settings import Cell, Settings
+from fedfisher_core.steps.clients import POOLED
+from fedfisher_core.steps.context import Context
+
+_PATIENCE_SECONDS = 5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The work of a benchmark.
+
+    Args:
+        context: its settings and what follows from them.
+        cells: every combination of alpha, number of clients and seed.
+        methods: the methods by label.
+    """
+
+    context: Context
+    cells: tuple[Cell, ...]
+    methods: Mapping[str, BoundMethod]
+
+    def clients(self, cell: Cell) -> tuple[int, ...]:
+        """List the clients of a cell that must be trained, the pooled one included where a method wants it."""
+        ordinary = any(not bound.method.pooled for bound in self.methods.values())
+        pooled = any(bound.method.pooled for bound in self.methods.values())
+        return ((POOLED,) if pooled else ()) + (tuple(range(cell.clients)) if ordinary else ())
+
+    def kinds(self, client: int) -> tuple[type[Statistic], ...]:
+        """List the statistics that a client must compute: the union of what its methods declare."""
+        wanted = [bound.method for bound in self.methods.values() if bound.method.pooled == (client == POOLED)]
+        return tuple(dict.fromkeys(kind for method in wanted for kind in method.uploads))
+
+
+def make_plan(settings: Settings) -> Plan:
+    """Check everything that can be checked without work.
+
+    Args:
+        settings: the benchmark.
+
+    Returns:
+        Its plan.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    context = Context(settings)
+    find_source(settings.data.dataset)
+    models.get(settings.model.name)
+    methods = {name: bind(name, chosen, context.model) for name, chosen in settings.methods.items()}
+    smallest = min(settings.partition.clients)
+    if settings.run.min_clients is not None and settings.run.min_clients > smallest:
+        raise InputError(f"run.min_clients={settings.run.min_clients} exceeds partition.clients={smallest}")
+    if settings.report.published is not None:
+        parse_published(settings.report.published)
+    _ = context.device
+    context.store.prepare()
+    _require_writable(settings.run.reports, "run.reports")
+    _require_mlflow(settings.tracking.mlflow)
+    _require_prefect(settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
+    return Plan(context=context, cells=settings.cells(), methods=methods)
+
+
+def parse_published(text: str) -> tuple[str, str]:
+    """Split the setting report.published.
+
+    Args:
+        text: 'SOURCE, TABLE'.
+
+    Returns:
+        The source and the table.
+
+    Raises:
+        InputError: there is no comma.
+    """
+    source, comma, table = text.partition(",")
+    if not comma:
+        raise InputError(f"report.published={text!r} must have the form 'SOURCE, TABLE'")
+    return source.strip(), table.strip()
+
+
+def _require_writable(folder: Path, setting: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".probe-{os.getpid()}"
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"{setting}={str(folder)!r} can't be written: {error.strerror}") from error
+
+
+def _require_mlflow(uri: str) -> None:
+    if uri.startswith("http"):
+        _require_server(f"{uri.rstrip('/')}/health", f"tracking.mlflow={uri!r}")
+        return
+    path = Path(uri.removeprefix("sqlite:///"))
+    try:
+        with sqlite3.connect(f"file:{path}?mode=rwc", uri=True) as database:
+            database.execute("PRAGMA schema_version").fetchone()
+    except sqlite3.Error as error:
+        raise InputError(f"tracking.mlflow={uri!r} can't be opened: {error}") from error
+
+
+def _require_prefect(api: str | None) -> None:
+    if api is not None:
+        _require_server(
+            f"{api.rstrip('/')}/health", f"Prefect server {api!r} (tracking.prefect_api or PREFECT_API_URL)"
+        )
+
+
+def _require_server(address: str, name: str) -> None:
+    try:
+        with urllib.request.urlopen(address, timeout=_PATIENCE_SECONDS):
+            pass
+    except (TimeoutError, urllib.error.URLError, ValueError) as error:
+        raise InputError(f"{name} can't be reached: {getattr(error, 'reason', error)}") from error

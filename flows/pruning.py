@@ -1,0 +1,26 @@
+"""Remove artifacts that nothing rests on."""
+
+from fedfisher_core.reporting.rows import read_results
+from fedfisher_core.settings import Settings
+from fedfisher_core.steps.context import Context
+
+
+def prune(settings: Settings, *, dry_run: bool) -> list[str]:
+    """Remove artifacts that no results.json in the reports folder was made from.
+
+    Args:
+        settings: name the store and the reports folder.
+        dry_run: only say what would be removed.
+
+    Returns:
+        Lines to print.
+    """
+    store = Context(settings).store
+    keys = [row.artifact for path in settings.run.reports.glob("*/results.json") for row in read_results(path)]
+    keep = store.reachable(keys)
+    removed = [path for path in store.folders() if path not in keep]
+    size = sum(file.stat().st_size for path in removed for file in path.iterdir())
+    if not dry_run:
+        store.remove(removed)
+    verb = "would remove" if dry_run else "removed"
+    return [*map(str, removed), f"{verb} {len(removed)} artifacts, {size / 2**20:.0f} MiB; {len(keep)} stay"]

@@ -1,0 +1,92 @@
+"""What all tasks have in common: no result cache, retries of what may pass, and a slot on the GPU."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from prefect import Task, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas import TaskRun
+from prefect.concurrency.sync import concurrency
+from prefect.states import State
+
+from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.steps.context import Context
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+GPU_LIMIT = "fedfisher-gpu"
+_RETRY_DELAY_SECONDS = 2
+
+
+class _KnownLimit(logging.Filter):
+    """Drops a warning that every task would repeat: a time-out in a thread waits for the operation under way.
+
+    The operations of these tasks are single tensor products, which end soon enough.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "Timeouts in worker threads cannot interrupt" not in record.getMessage()
+
+
+logging.getLogger("prefect.task_runs").addFilter(_KnownLimit())
+
+
+def step(*, run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
+    """Make a Prefect task of a function.
+
+    Args:
+        run_name: template of the run's name over the function's parameters.
+
+    Returns:
+        A decorator. Prefect's own cache is off: the store decides what is computed, since it looks at the files.
+    """
+
+    def decorate(function: Callable[P, R]) -> Task[P, R]:
+        return task(
+            task_run_name=run_name,
+            cache_policy=NO_CACHE,
+            persist_result=False,
+            retry_delay_seconds=_RETRY_DELAY_SECONDS,
+            retry_condition_fn=_may_pass,
+        )(function)
+
+    return decorate
+
+
+def limited(chosen: Task[P, R], context: Context) -> Task[P, R]:
+    """Give a task the retries and the time-out of a benchmark.
+
+    Args:
+        chosen: the task.
+        context: the benchmark.
+
+    Returns:
+        The task with these limits.
+    """
+    run = context.settings.run
+    return chosen.with_options(retries=run.retries, timeout_seconds=run.timeout_seconds)
+
+
+@contextmanager
+def computing(context: Context) -> Iterator[None]:
+    """Set the threads of a task's tensor operations and, on a GPU, wait for its slot.
+
+    Args:
+        context: the benchmark.
+    """
+    torch.set_num_threads(context.settings.run.torch_threads)
+    if context.device.type == "cpu":
+        yield
+    else:
+        with concurrency(GPU_LIMIT, occupy=1):
+            yield
+
+
+async def _may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+    """Try again unless the same input must fail in the same way."""
+    result = await state.aresult(raise_on_failure=False)
+    return not isinstance(result, InputError | DivergedClientError)

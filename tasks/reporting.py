@@ -1,0 +1,66 @@
+"""The task that writes a benchmark's report."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+from fedfisher_core.reporting.page import PartitionView, ReportData, write_report
+from fedfisher_core.reporting.published import PublishedResult
+from fedfisher_core.reporting.rows import Row
+from fedfisher_core.settings import Cell, Settings
+from fedfisher_core.steps.partitions import class_names, label_counts
+from fedfisher_core.store import Artifact, libraries
+from tasks.options import step
+
+
+@step(run_name="report")
+def report(
+    settings: Settings,
+    command: str,
+    rows: Sequence[Row],
+    partitions: Mapping[Cell, Artifact],
+    published: Sequence[PublishedResult] | None,
+) -> Path:
+    """Write results.json, results.csv and index.html.
+
+    Args:
+        settings: the benchmark.
+        command: what was run.
+        rows: the results.
+        partitions: who holds what, by cell.
+        published: numbers from papers to stand beside ours.
+
+    Returns:
+        The report's folder.
+    """
+    folder = settings.run.reports / settings.name
+    first = settings.seeds[0]
+    views = [
+        PartitionView(
+            setting=cell.label.removesuffix(f" seed={cell.seed}"),
+            seed=cell.seed,
+            label_counts=np.array(label_counts(artifact)),
+            class_names=class_names(artifact),
+        )
+        for cell, artifact in partitions.items()
+        if cell.seed == first
+    ]
+    write_report(
+        ReportData(
+            title=settings.report.title or settings.name,
+            benchmark=settings.name,
+            command=command,
+            created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            versions=libraries(),
+            settings=settings.model_dump(mode="json"),
+            settings_yaml=settings.to_yaml(),
+            notes=settings.report.notes,
+            rows=rows,
+            partitions=views,
+            published=published,
+        ),
+        folder,
+    )
+    return folder

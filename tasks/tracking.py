@@ -1,0 +1,244 @@
+"""The task that records a benchmark in MLflow, where methods are compared."""
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fedfisher_core.reporting.drawing import to_png
+from fedfisher_core.reporting.figures import accuracy_by_alpha_figure, accuracy_by_bits_figure, time_figure
+from fedfisher_core.reporting.grids import confusion_figure, partition_figure
+from fedfisher_core.reporting.rows import Row
+from fedfisher_core.reporting.summary import MethodSummary, Setting, summarise
+from fedfisher_core.settings import Cell, TrackingSettings
+from fedfisher_core.steps.aggregation import read_result
+from fedfisher_core.steps.partitions import class_names, label_counts
+from fedfisher_core.store import Artifact
+from tasks.options import step
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+_METRICS = (
+    "accuracy",
+    "loss",
+    "worst_client_accuracy",
+    "worst_class_accuracy",
+    "client_train_seconds",
+    "server_seconds",
+    "upload_bits",
+    "upload_bits_formula",
+    "download_bits",
+    "peak_memory_bytes",
+)
+_DPI = 80
+
+
+@dataclass(frozen=True)
+class Record:
+    """One MLflow run.
+
+    Args:
+        name: what the UI calls it.
+        params: what it was run with; they identify the run within its experiment.
+        metrics: what came out.
+        tags: what else is worth reading.
+        figures: PNG files by name.
+    """
+
+    name: str
+    params: Mapping[str, str]
+    metrics: Mapping[str, float]
+    tags: Mapping[str, str]
+    figures: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> str:
+        """Digest of what identifies the run."""
+        return _digest(self.params)
+
+    @property
+    def content(self) -> str:
+        """Digest of everything that the run holds."""
+        figures = {name: hashlib.sha256(data).hexdigest() for name, data in self.figures.items()}
+        return _digest([self.name, self.params, self.metrics, self.tags, figures])
+
+
+@step(run_name="record in MLflow")
+def record(
+    settings: TrackingSettings,
+    experiment: str,
+    rows: Sequence[Row],
+    partitions: Mapping[Cell, Artifact],
+    aggregates: Mapping[Cell, Mapping[str, Artifact]],
+    tags: Mapping[str, str],
+) -> int:
+    """Write one run for every row, and one summary run for every setting and method.
+
+    A row that was recorded before updates its run.
+
+    Args:
+        settings: where MLflow keeps runs and figures.
+        experiment: the experiment's name; the summary's is this with `-summary`.
+        rows: the results.
+        partitions: who holds what, by cell.
+        aggregates: results by cell and method.
+        tags: on every run.
+
+    Returns:
+        How many runs were written; those that had not changed were not.
+    """
+    # Importing MLflow takes seconds, which a worker that only trains should not spend.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=settings.mlflow)
+    written = _write(client, settings, experiment, _row_records(rows, partitions, aggregates), tags)
+    return written + _write(client, settings, f"{experiment}-summary", _summary_records(rows), tags)
+
+
+def _row_records(
+    rows: Sequence[Row],
+    partitions: Mapping[Cell, Artifact],
+    aggregates: Mapping[Cell, Mapping[str, Artifact]],
+) -> Iterator[Record]:
+    pictures: dict[Cell, bytes] = {}
+    for row in rows:
+        cell = Cell(alpha=row.alpha, clients=row.num_clients, seed=row.seed)
+        names = list(class_names(partitions[cell]))
+        if cell not in pictures:
+            counts = np.array(label_counts(partitions[cell]))
+            pictures[cell] = to_png(
+                partition_figure(counts, names, f"Images by client and class, {cell.label}"), dpi=_DPI
+            )
+        confusion = np.array(read_result(aggregates[cell][row.method])["measures"]["confusion"])
+        title = f"{row.method}, {cell.label}"
+        yield Record(
+            name=f"{row.method} s={row.seed}",
+            params=_setting_params(row) | {"method": row.method, "seed": str(row.seed)},
+            metrics={name: float(getattr(row, name)) for name in _METRICS}
+            | {f"{name}_seconds": seconds for name, seconds in row.client_statistics_seconds.items()},
+            tags={
+                "artifact": row.artifact,
+                "method_settings": json.dumps(row.method_settings),
+                "reference": str(row.reference).lower(),
+                "uses_validation": str(row.uses_validation).lower(),
+                "failed_clients": json.dumps(row.failed_clients),
+            },
+            figures={
+                "partition.png": pictures[cell],
+                "confusion.png": to_png(confusion_figure(confusion, names, title), dpi=_DPI),
+            },
+        )
+
+
+def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
+    charts = {
+        "accuracy_by_alpha.png": to_png(accuracy_by_alpha_figure(rows), dpi=_DPI),
+        "accuracy_by_bits.png": to_png(accuracy_by_bits_figure(rows), dpi=_DPI),
+        "time.png": to_png(time_figure(rows), dpi=_DPI),
+    }
+    for summary in summarise(rows):
+        for method in summary.methods:
+            yield Record(
+                name=method.method,
+                params=_setting_params(summary.setting) | {"method": method.method},
+                metrics=_means(method),
+                tags={"seeds": json.dumps(method.seeds), "reference": str(method.reference).lower()},
+                figures=charts,
+            )
+
+
+def _means(method: MethodSummary) -> dict[str, float]:
+    metrics = {}
+    for name in ("accuracy", "loss", "worst_client_accuracy", "worst_class_accuracy", "server_seconds", "upload_bits"):
+        measure = getattr(method, name)
+        metrics[name] = measure.mean
+        if measure.deviation is not None:
+            metrics[f"{name}_deviation"] = measure.deviation
+    if method.difference is not None:
+        metrics["accuracy_above_fedavg"] = method.difference.mean
+    return metrics
+
+
+def _setting_params(setting: Row | Setting) -> dict[str, str]:
+    return {
+        "dataset": setting.dataset,
+        "model": setting.model,
+        "partition": setting.partition,
+        "alpha": "none" if setting.alpha is None else f"{setting.alpha:g}",
+        "clients": str(setting.num_clients),
+        "rounds": str(setting.num_rounds),
+    }
+
+
+def _write(
+    client: "MlflowClient",
+    settings: TrackingSettings,
+    experiment: str,
+    records: Iterator[Record],
+    tags: Mapping[str, str],
+) -> int:
+    experiment_id = _experiment(client, settings, experiment)
+    known = {run.data.tags.get("identity"): run for run in _runs(client, experiment_id)}
+    written = 0
+    for one in records:
+        run = known.get(one.identity)
+        if run is not None and run.data.tags.get("content") == one.content:
+            continue
+        if run is None:
+            run = client.create_run(experiment_id, run_name=one.name, tags={"identity": one.identity})
+        _fill(client, run.info.run_id, one, tags)
+        written += 1
+    return written
+
+
+def _fill(client: "MlflowClient", run_id: str, one: Record, tags: Mapping[str, str]) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    now = int(time.time() * 1000)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in one.figures.items():
+            Path(folder, name).write_bytes(data)
+        client.log_artifacts(run_id, folder, "figures")
+    # The content's digest comes last: a run that was cut off before is written again.
+    client.log_batch(
+        run_id,
+        metrics=[Metric(name, value, now, 0) for name, value in one.metrics.items()],
+        params=[Param(name, value) for name, value in one.params.items()],
+        tags=[RunTag(name, value) for name, value in ({**one.tags, **tags, "content": one.content}).items()],
+    )
+    client.set_terminated(run_id)
+
+
+def _experiment(client: "MlflowClient", settings: TrackingSettings, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        if found.lifecycle_stage == "deleted":
+            client.restore_experiment(found.experiment_id)
+        return found.experiment_id
+    local = settings.mlflow.startswith("sqlite:")
+    location = (settings.mlflow_artifacts / name).absolute().as_uri() if local else None
+    return client.create_experiment(name, artifact_location=location)
+
+
+def _runs(client: "MlflowClient", experiment_id: str) -> "Iterator[Run]":
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return
+
+
+def _digest(value: object) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=dict).encode()).hexdigest()[:24]
