@@ -22,7 +22,7 @@ def configure_logging() -> None:
     log = logging.getLogger("fedfisher")
     log.handlers = [handler]
     log.propagate = False
-    for name in ("mlflow", "alembic"):
+    for name in ("mlflow", "alembic", "dvc"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in ("prefect.flow_runs", "prefect.task_runs"):
         logging.getLogger(name).addFilter(_OneErrorOnce())
