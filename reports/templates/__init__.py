@@ -1,0 +1,1 @@
+"""The template and the style of the report page, as package data."""
