@@ -102,9 +102,7 @@ def accuracy_by_bits_figure(rows: Sequence[Row]) -> Figure:
             for index, method in enumerate(group):
                 shift = (index - centre) * _SPACING
                 place = axes.transData + ScaledTranslation(shift, 0, panels.figure.dpi_scale_trans)
-                _error_bars(
-                    axes, [method.upload_bits.mean / 1e6], [method], styles[method.method], transform=place
-                )
+                _error_bars(axes, [method.upload_bits.mean / 1e6], [method], styles[method.method], transform=place)
         axes.set_xlabel("upload of all clients, Mbit")
         _scale_accuracy(axes, summary.methods)
         panel_title(axes, summary.setting.label)
@@ -168,9 +166,7 @@ def time_figure(rows: Sequence[Row]) -> Figure:
     for row in sorted_rows(rows):
         groups[Setting.of(row).family][row.method].append(row)
     heights = [0.27 * len(methods) + 1.1 for methods in groups.values()]
-    figure = Figure(
-        figsize=(_WIDTH, sum(heights)), layout=ConstrainedLayoutEngine(hspace=0.06), facecolor="none"
-    )
+    figure = Figure(figsize=(_WIDTH, sum(heights)), layout=ConstrainedLayoutEngine(hspace=0.06), facecolor="none")
     grid = figure.add_gridspec(len(groups), 3, height_ratios=heights)
     for line, (family, methods) in enumerate(groups.items()):
         labels = sorted(methods, key=lambda label: (label != BASELINE, label))
@@ -252,9 +248,7 @@ class _Panels:
     axes: list[Axes]
 
     @classmethod
-    def of(
-        cls, count: int, styles: dict[str, MethodStyle], rows: Sequence[Row], *, height: float
-    ) -> "_Panels":
+    def of(cls, count: int, styles: dict[str, MethodStyle], rows: Sequence[Row], *, height: float) -> "_Panels":
         columns = 3 if count == 3 or count > 4 else min(count, 2)
         lines = -(-count // columns)
         references = {row.method: row.reference for row in rows}

@@ -82,9 +82,7 @@ def confusion_figure(matrix: NDArray[np.integer], class_names: list[str], title:
 def _counts(matrix: NDArray[np.integer], class_names: list[str], name: str) -> NDArray[np.integer]:
     counts = np.asarray(matrix)
     if counts.ndim != 2 or counts.shape[1] != len(class_names) or counts.size == 0:
-        raise InputError(
-            f"{name} has the shape {counts.shape}; it needs a row or more, and {len(class_names)} columns"
-        )
+        raise InputError(f"{name} has the shape {counts.shape}; it needs a row or more, and {len(class_names)} columns")
     if counts.min() < 0:
         raise InputError(f"{name} holds {counts.min()}; counts can't be negative")
     return counts

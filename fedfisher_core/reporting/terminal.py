@@ -41,10 +41,7 @@ def _block(family: str, summaries: Sequence[SettingSummary]) -> str:
             ]
         )
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = [
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip()
-        for line in lines
-    ]
+    text = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines]
     return "\n".join([family, text[0], "-" * max(map(len, text)), *text[1:]])
 
 

@@ -36,9 +36,7 @@ def make_row(method: str = "fedavg", **changes: object) -> Row:
     return Row(**(values | changes))  # type: ignore[arg-type]
 
 
-def make_rows(
-    methods: dict[str, float], *, seeds: int = 3, alphas: tuple[float | None, ...] = (0.1,)
-) -> list[Row]:
+def make_rows(methods: dict[str, float], *, seeds: int = 3, alphas: tuple[float | None, ...] = (0.1,)) -> list[Row]:
     return [
         make_row(
             method,

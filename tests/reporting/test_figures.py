@@ -21,9 +21,7 @@ from fedfisher_core.reporting.drawing import INK, method_styles
 
 from .samples import make_row, make_rows
 
-TWELVE = {f"method_{letter}": 0.3 + 0.04 * index for index, letter in enumerate("abcdefghijk")} | {
-    "fedavg": 0.5
-}
+TWELVE = {f"method_{letter}": 0.3 + 0.04 * index for index, letter in enumerate("abcdefghijk")} | {"fedavg": 0.5}
 
 
 def texts(figure: Figure) -> set[str]:
