@@ -1,0 +1,1 @@
+"""Minimisers of the FedFisher objective."""

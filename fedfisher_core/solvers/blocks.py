@@ -1,0 +1,150 @@
+"""The blocks of sum_i p_i F_i: which parameters one couples, and how it multiplies them.
+
+A block holds the weighted Fishers p_i F_i of all clients for some of the parameters, which it sees as one
+tensor (the block's vector). The whole operator is block-diagonal, so that solvers work block by block.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fedfisher_core.fisher.layers import from_matrix, to_matrix
+
+
+class Block(Protocol):
+    """What a solver may ask of a block."""
+
+    def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """Form the block's vector from named parameters."""
+        ...
+
+    def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Undo `gather`: the block's named parameters, shaped as in `like`."""
+        ...
+
+    def product(self, vector: Tensor) -> Tensor:
+        """Multiply one vector by the sum: (sum_i p_i F_i) v."""
+        ...
+
+    def products(self, vectors: Tensor) -> Tensor:
+        """Multiply a vector for each client, stacked in the first dimension, by its own: p_i F_i v_i."""
+        ...
+
+    def mean_eigenvalue(self) -> float:
+        """Trace of sum_i p_i F_i divided by its dimension."""
+        ...
+
+
+@dataclass(frozen=True)
+class DiagonalBlock:
+    """Diagonal Fishers of one parameter.
+
+    Args:
+        name: the parameter's name.
+        fishers: p_i F_i stacked over clients, shape (clients, *shape of the parameter).
+        total: their sum over clients, in the shape of the parameter.
+    """
+
+    name: str
+    fishers: Tensor
+    total: Tensor
+
+    def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """See `Block`."""
+        return parameters[self.name]
+
+    def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `Block`."""
+        return {self.name: vector}
+
+    def product(self, vector: Tensor) -> Tensor:
+        """See `Block`."""
+        return self.total * vector
+
+    def products(self, vectors: Tensor) -> Tensor:
+        """See `Block`."""
+        return self.fishers * vectors
+
+    def mean_eigenvalue(self) -> float:
+        """See `Block`."""
+        return self.total.mean(dtype=torch.float64).item()
+
+
+@dataclass(frozen=True)
+class KroneckerBlock:
+    """Kronecker-factored Fishers A_i (x) G_i of one layer, whose vector is the layer's matrix, shape (g, a).
+
+    The factors of all clients are laid out side by side, so that sum_i G_i W A_i is two plain matrix products
+    and the sum over clients happens inside the second.
+
+    Args:
+        layer: the layer's qualified name.
+        inputs: element [k, i, l] is A_i[k, l]; shape (a, clients, a).
+        outputs: element [k, l, i] is p_i G_i[k, l]; shape (g, g, clients).
+    """
+
+    layer: str
+    inputs: Tensor
+    outputs: Tensor
+
+    def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """See `Block`."""
+        return to_matrix(parameters, self.layer)
+
+    def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `Block`."""
+        return from_matrix(vector, self.layer, like)
+
+    def product(self, vector: Tensor) -> Tensor:
+        """See `Block`."""
+        right = vector @ self.inputs.flatten(1)
+        return self.outputs.flatten(1) @ right.view(-1, vector.shape[1])
+
+    def products(self, vectors: Tensor) -> Tensor:
+        """See `Block`."""
+        return self.outputs.permute(2, 0, 1) @ vectors @ self.inputs.permute(1, 0, 2)
+
+    def mean_eigenvalue(self) -> float:
+        """See `Block`."""
+        inputs = self.inputs.diagonal(dim1=0, dim2=2).mean(dim=1, dtype=torch.float64)
+        outputs = self.outputs.diagonal(dim1=0, dim2=1).mean(dim=1, dtype=torch.float64)
+        return torch.dot(inputs, outputs).item()
+
+
+@dataclass(frozen=True)
+class DenseBlock:
+    """Full Fishers of all parameters, whose vector is their concatenation; for small networks.
+
+    Args:
+        names: the parameters' names, in the order of the Fishers' rows.
+        fishers: p_i F_i stacked over clients, shape (clients, d, d).
+        total: their sum over clients, shape (d, d).
+    """
+
+    names: tuple[str, ...]
+    fishers: Tensor
+    total: Tensor
+
+    def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """See `Block`."""
+        return torch.cat([parameters[name].flatten() for name in self.names])
+
+    def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `Block`."""
+        pieces = vector.split([like[name].numel() for name in self.names])
+        return {name: piece.reshape(like[name].shape) for name, piece in zip(self.names, pieces, strict=True)}
+
+    def product(self, vector: Tensor) -> Tensor:
+        """See `Block`."""
+        return self.total @ vector
+
+    def products(self, vectors: Tensor) -> Tensor:
+        """See `Block`."""
+        return (self.fishers @ vectors[:, :, None])[:, :, 0]
+
+    def mean_eigenvalue(self) -> float:
+        """See `Block`."""
+        return self.total.diagonal().mean(dtype=torch.float64).item()

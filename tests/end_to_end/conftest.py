@@ -1,0 +1,161 @@
+"""The real components, started as a user starts them."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedfisher_core.reporting.rows import TIMING_FIELDS
+
+ROOT = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+SMALL = {
+    "name": "small",
+    "seeds": [0],
+    "partition": {"alpha": [0.5], "clients": [3]},
+    "train": {"epochs": 2},
+    "methods": {"fedavg": {}, "fedfisher_diag": {"steps": 50}, "ensemble": {}},
+}
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """A folder that a user works in, with the environment of its commands."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def start(self, *command: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]],
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *command: str, code: int = 0, timeout: float = 240) -> "subprocess.CompletedProcess[str]":
+        process = self.start(*command)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        assert process.returncode == code, f"{command}: exit {process.returncode}\n{out}\n{err}"
+        return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+    def write(self, name: str, settings: dict[str, object]) -> None:
+        (self.folder / name).write_text(yaml.safe_dump(settings))
+
+    def rows(self, benchmark: str) -> list[dict[str, object]]:
+        """The rows of a report without what differs between reruns."""
+        rows = json.loads((self.folder / "reports" / benchmark / "results.json").read_text())
+        return [{key: value for key, value in row.items() if key not in TIMING_FIELDS} for row in rows]
+
+    def artifacts(self, kind: str) -> dict[str, int]:
+        """Key and time of writing of every artifact of a kind."""
+        return {
+            path.parent.name: path.stat().st_mtime_ns
+            for path in (self.folder / "artifacts" / kind).glob("*/manifest.json")
+        }
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prefect server with a database of its own."""
+    home = tmp_path_factory.mktemp("prefect")
+    port = free_port()
+    environment = os.environ | {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+    address = f"http://127.0.0.1:{port}/api"
+    with stopped_after(
+        [str(BIN / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)], environment
+    ):
+        wait_for(f"{address}/health")
+        yield address
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder that holds the embedded digits."""
+    folder = tmp_path_factory.mktemp("data")
+    subprocess.run([str(BIN / "fedfisher"), "data", "fetch", "mnist5k"], cwd=folder, check=True)
+    return folder / "data"
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, digits: Path, prefect_api: str) -> Workplace:
+    environment = os.environ | {
+        "FEDFISHER_DATA_DIR": str(digits),
+        "PREFECT_API_URL": prefect_api,
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "DVC_NO_ANALYTICS": "true",
+        "HOME": str(tmp_path),
+    }
+    folder = tmp_path / "work"
+    folder.mkdir()
+    place = Workplace(folder, environment)
+    place.write("params.yaml", SMALL)
+    return place
+
+
+@pytest.fixture
+def clone(workplace: Workplace) -> Workplace:
+    """A fresh clone of the project, far from the original."""
+    shutil.rmtree(workplace.folder)
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(workplace.folder)], check=True)
+    environment = {key: value for key, value in workplace.environment.items() if key != "FEDFISHER_DATA_DIR"}
+    return Workplace(workplace.folder, environment)
+
+
+class stopped_after:
+    """Runs a server until the block ends."""
+
+    def __init__(self, command: list[str], environment: dict[str, str], cwd: Path | None = None) -> None:
+        self._start = {"args": command, "env": environment, "cwd": cwd}
+
+    def __enter__(self) -> None:
+        self._process = subprocess.Popen(
+            **self._start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+
+    def __exit__(self, *_: object) -> None:
+        os.killpg(self._process.pid, signal.SIGINT)
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(address: str, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)

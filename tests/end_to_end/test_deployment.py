@@ -1,0 +1,44 @@
+"""The benchmark on a scheduler: server, work pool, worker and deployments."""
+
+import json
+import urllib.request
+
+import pytest
+
+from tests.end_to_end.conftest import BIN, Workplace, stopped_after
+
+pytestmark = pytest.mark.end_to_end
+
+
+def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workplace) -> None:
+    clone.run("prefect", "--no-prompt", "work-pool", "create", "local", "--type", "process")
+    clone.run("prefect", "--no-prompt", "deploy", "--all")
+    request = urllib.request.Request(
+        f"{clone.environment['PREFECT_API_URL']}/deployments/filter",
+        data=b"{}",
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as response:
+        schedules = {one["name"]: one["schedules"] for one in json.load(response)}
+    assert [one["schedule"]["cron"] for one in schedules["demo"]] == ["0 3 * * *"]
+
+    refused = clone.run(
+        "prefect", "deployment", "run", "benchmark/small", "-p", 'settings={"train": {"epochs": 0}}', code=1
+    )
+    assert "settings.train.epochs" in " ".join((refused.stdout + refused.stderr).split())
+
+    parameters = {
+        "name": "deployed",
+        "seeds": [3],
+        "partition": {"alpha": [0.5], "clients": [2]},
+        "train": {"epochs": 1},
+        "methods": {"fedavg": {}, "local_mean": {}},
+    }
+    worker = [str(BIN / "prefect"), "worker", "start", "--pool", "local", "--limit", "1"]
+    with stopped_after(worker, clone.environment, clone.folder):
+        clone.run(
+            "prefect", "deployment", "run", "benchmark/small", "--watch", "-p", f"settings={json.dumps(parameters)}"
+        )
+    rows = clone.rows("deployed")
+    assert {(row["method"], row["seed"]) for row in rows} == {("fedavg", 3), ("local_mean", 3)}
+    assert not (clone.folder / "dvc.lock").exists()

@@ -1,0 +1,116 @@
+"""`fedfisher run` as a user runs it: results, resume and recovery."""
+
+import os
+import signal
+import time
+
+import pytest
+from mlflow import MlflowClient
+
+from tests.end_to_end.conftest import SMALL, Workplace
+
+pytestmark = pytest.mark.end_to_end
+
+
+def runs(workplace: Workplace, experiment: str) -> list:
+    client = MlflowClient(tracking_uri=f"sqlite:///{workplace.folder}/mlflow.db")
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    return list(client.search_runs([found.experiment_id]))
+
+
+def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
+    out = workplace.run("fedfisher", "run").stdout
+    assert "fedfisher_diag" in out
+    assert "reports/small/index.html" in out
+
+    rows = workplace.rows("small")
+    assert [row["method"] for row in rows] == ["fedavg", "fedfisher_diag", "ensemble"]
+    assert all(row["accuracy"] > 0.1 for row in rows)
+    assert "<table" in (workplace.folder / "reports/small/index.html").read_text()
+
+    recorded = runs(workplace, "small")
+    assert {run.data.params["method"] for run in recorded} == {"fedavg", "fedfisher_diag", "ensemble"}
+    by_method = {run.data.params["method"]: run for run in recorded}
+    for row in rows:
+        run = by_method[row["method"]]
+        assert run.data.metrics["accuracy"] == row["accuracy"]
+        assert run.data.metrics["upload_bits"] == row["upload_bits"]
+        assert run.info.status == "FINISHED"
+        figures = workplace.folder / "mlartifacts" / "small" / run.info.run_id / "artifacts" / "figures"
+        assert {path.name for path in figures.iterdir()} == {"partition.png", "confusion.png"}
+    assert len(runs(workplace, "small-summary")) == 3
+
+    before = {kind: workplace.artifacts(kind) for kind in ("clients", "statistics", "aggregates")}
+    workplace.run("fedfisher", "run")
+    assert {kind: workplace.artifacts(kind) for kind in before} == before
+    assert workplace.rows("small") == rows
+    assert {run.info.run_id for run in runs(workplace, "small")} == {run.info.run_id for run in recorded}
+
+    # Another method costs its own aggregation only, and overridden settings leave the file's results alone.
+    workplace.run("fedfisher", "run", "--set", "methods=[fedavg, fisher_merge]", "--set", "name=merged")
+    assert workplace.artifacts("clients") == before["clients"]
+    assert workplace.artifacts("statistics") == before["statistics"]
+    assert len(workplace.artifacts("aggregates")) == len(before["aggregates"]) + 1
+    assert workplace.rows("small") == rows
+
+    # What a user damages is noticed, computed again, and comes out the same.
+    damaged = sorted((workplace.folder / "artifacts/clients").glob("*/tensors.safetensors"))[0]
+    content = bytearray(damaged.read_bytes())
+    content[len(content) // 2] ^= 1
+    damaged.write_bytes(content)
+    err = workplace.run("fedfisher", "run").stderr
+    assert damaged.parent.name in err
+    assert "computed again" in err
+    assert workplace.rows("small") == rows
+
+
+def test_a_killed_run_goes_on_where_it_was(workplace: Workplace) -> None:
+    settings = SMALL | {"name": "killed", "train": {"epochs": 12}, "run": {"workers": 1}}
+    workplace.write("params.yaml", settings)
+    process = workplace.start("fedfisher", "run")
+    deadline = time.monotonic() + 120
+    while not workplace.artifacts("clients"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    finished = workplace.artifacts("clients")
+    assert 1 <= len(finished) < 3
+
+    workplace.run("fedfisher", "run")
+    after = workplace.artifacts("clients")
+    assert len(after) == 3
+    assert {key: after[key] for key in finished} == finished
+    assert not list((workplace.folder / "artifacts/.writing").iterdir())
+
+    workplace.run("fedfisher", "run", "--set", "run.store=undisturbed", "--set", "run.workers=2", "--set", "name=calm")
+    calm = [{**row, "benchmark": "killed"} for row in workplace.rows("calm")]
+    assert calm == workplace.rows("killed")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "--set", "train.epoch=3"], ["train.epoch", "epochs"]),
+        (["run", "--set", "methods=[fedavgg]"], ["fedavgg", "fedavg"]),
+        (["run", "--set", "data.dataset=mnist6k"], ["mnist6k", "mnist5k"]),
+        (["run", "--set", "tracking.mlflow=http://127.0.0.1:9"], ["tracking.mlflow", "can't be reached"]),
+        (["run", "--set", "partition.clients=500", "--set", "partition.min_size=9"], ["partition.clients=500"]),
+        (["report", "nothing"], ["nothing", "allowed"]),
+        (["run", "nowhere.yaml"], ["nowhere.yaml", "does not exist"]),
+    ],
+)
+def test_bad_input_is_one_error_and_exit_code_2(workplace: Workplace, arguments: list[str], words: list[str]) -> None:
+    err = workplace.run("fedfisher", *arguments, code=2).stderr
+    assert "Traceback" not in err
+    for word in words:
+        assert word in err
+
+
+def test_a_diverged_client_is_named(workplace: Workplace) -> None:
+    err = workplace.run("fedfisher", "run", "--set", "train.learning_rate=1.0e+30", code=2).stderr
+    assert "client " in err
+    assert "not finite" in err or "nan" in err or "inf" in err
+    assert "Traceback" not in err

@@ -1,0 +1,107 @@
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.solvers.quadratic import dense_quadratic, diagonal_quadratic, kronecker_quadratic
+
+
+def flat(parameters: dict[str, Tensor]) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in parameters.values()])
+
+
+def point(problem) -> tuple[tuple[Tensor, ...], Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    parameters = {
+        name: torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        for name, tensor in problem.clients[0].items()
+    }
+    return problem.quadratic.vectors(parameters), flat(parameters)
+
+
+def test_every_quantity_agrees_with_the_dense_matrices(problem):
+    quadratic = problem.quadratic
+    vectors, vector = point(problem)
+    torch.testing.assert_close(flat(quadratic.parameters(quadratic.start)), problem.mean)
+    torch.testing.assert_close(flat(quadratic.parameters(quadratic.right_hand_side)), problem.side)
+    torch.testing.assert_close(flat(quadratic.parameters(quadratic.product(vectors))), problem.matrix @ vector)
+    residual = problem.side - problem.matrix @ vector
+    torch.testing.assert_close(flat(quadratic.parameters(quadratic.residual(vectors))), residual)
+    assert quadratic.value(vectors) == pytest.approx(problem.value(vector), rel=1e-12)
+    trace = sum(
+        block.mean_eigenvalue() * start.numel() for block, start in zip(quadratic.blocks, quadratic.start, strict=True)
+    )
+    assert trace == pytest.approx(problem.matrix.trace().item())
+
+
+def test_parameters_undo_vectors_in_the_order_of_the_clients(problem):
+    client = problem.clients[1]
+    back = problem.quadratic.parameters(problem.quadratic.vectors(client))
+    assert list(back) == list(client)
+    for name, tensor in client.items():
+        assert torch.equal(back[name], tensor)
+
+
+def test_the_mean_of_identical_clients_is_exact_and_costs_nothing(agreed):
+    start = agreed.quadratic.parameters(agreed.quadratic.start)
+    for name, tensor in agreed.clients[0].items():
+        assert torch.equal(start[name], tensor)
+    assert agreed.quadratic.value(agreed.quadratic.start) == 0
+
+
+def test_the_value_is_accurate_near_zero():
+    far = {"layer.weight": torch.full((1, 2), 1000.0)}
+    near = {"layer.weight": torch.full((1, 2), 1000.001)}
+    step = (near["layer.weight"] - far["layer.weight"]).double()
+    quadratic = diagonal_quadratic([far, near], [{"layer.weight": torch.ones(1, 2)}] * 2, [0.5, 0.5])
+    assert quadratic.value(quadratic.vectors(far)) == pytest.approx(0.5 * step.square().sum().item(), rel=1e-5)
+
+
+CLIENT = {"layer.weight": torch.zeros(2, 3), "layer.bias": torch.zeros(2)}
+FACTORS = {"layer": Kronecker(torch.eye(4), torch.eye(2))}
+DIAGONAL = {name: torch.ones_like(tensor) for name, tensor in CLIENT.items()}
+
+
+@pytest.mark.parametrize("weights", [[0.5, 0.6], [1.5, -0.5], [1.0, 0.0], [float("nan"), 1.0]])
+def test_weights_must_be_positive_with_sum_one(weights):
+    with pytest.raises(InputError, match="weights are"):
+        diagonal_quadratic([CLIENT] * 2, [DIAGONAL] * 2, weights)
+
+
+def test_numbers_of_clients_must_agree():
+    with pytest.raises(InputError, match="lengths 2, 1 and 2"):
+        diagonal_quadratic([CLIENT] * 2, [DIAGONAL], [0.5, 0.5])
+    with pytest.raises(InputError, match="lengths 0, 0 and 0"):
+        kronecker_quadratic([], [], [])
+
+
+def test_names_and_shapes_of_clients_must_agree():
+    with pytest.raises(InputError, match=r"clients\[1\] has parameters"):
+        diagonal_quadratic([CLIENT, {"layer.weight": CLIENT["layer.weight"]}], [DIAGONAL] * 2, [0.5, 0.5])
+    other = CLIENT | {"layer.bias": torch.zeros(3)}
+    with pytest.raises(InputError, match=r"clients\[1\]\['layer.bias'\] has shape \(3,\); allowed: \(2,\)"):
+        diagonal_quadratic([CLIENT, other], [DIAGONAL] * 2, [0.5, 0.5])
+
+
+def test_fishers_must_fit_the_parameters():
+    with pytest.raises(InputError, match=r"fishers\[0\] has names \['layer.bias'\]"):
+        diagonal_quadratic([CLIENT], [{"layer.bias": torch.ones(2)}], [1.0])
+    with pytest.raises(InputError, match=r"fishers\[0\]\['layer'\].inputs has shape \(3, 3\); allowed: \(4, 4\)"):
+        kronecker_quadratic([CLIENT], [{"layer": Kronecker(torch.eye(3), torch.eye(2))}], [1.0])
+    with pytest.raises(InputError, match=r"don't match the parameters \['other.weight'\]"):
+        kronecker_quadratic([CLIENT | {"other.weight": torch.zeros(1, 1)}], [FACTORS], [1.0])
+    with pytest.raises(InputError, match=r"don't match the parameters \['other.weight'\]"):
+        kronecker_quadratic([CLIENT], [FACTORS | {"other": FACTORS["layer"]}], [1.0])
+    with pytest.raises(InputError, match=r"fishers\[1\] has layers \[\]"):
+        kronecker_quadratic([CLIENT] * 2, [FACTORS, {}], [0.5, 0.5])
+    with pytest.raises(InputError, match=r"fishers\[0\] has shape \(7, 7\); allowed: \(8, 8\)"):
+        dense_quadratic([CLIENT], [torch.eye(7)], [1.0])
+
+
+def test_what_is_not_finite_names_its_client():
+    broken = {"layer": Kronecker(torch.eye(4), torch.full((2, 2), torch.inf))}
+    with pytest.raises(DivergedClientError, match="client 1"):
+        kronecker_quadratic([CLIENT] * 2, [FACTORS, broken], [0.5, 0.5])
+    with pytest.raises(DivergedClientError, match="client 0"):
+        dense_quadratic([CLIENT | {"layer.bias": torch.full((2,), torch.nan)}], [torch.eye(8)], [1.0])
