@@ -20,7 +20,7 @@ def shorten(clone: Workplace, **changes: object) -> None:
 
 
 def test_the_embedded_data_is_pulled_and_repro_runs_only_what_changed(clone: Workplace, tmp_path: Path) -> None:
-    clone.run("dvc", "pull")
+    clone.run("dvc", "pull", "data.dvc")
     assert clone.run("dvc", "status", "data.dvc").stdout.strip().endswith("up to date.")
     shorten(clone)
     clone.run("dvc", "repro")

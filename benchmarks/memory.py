@@ -1,0 +1,38 @@
+"""Peak memory of a whole run on full MNIST.
+
+FEDFISHER_DATA_DIR=... python -m benchmarks.memory
+"""
+
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+_SETTINGS = """
+name: memory
+seeds: [0]
+data: {dataset: mnist}
+partition: {scheme: paper, alpha: [0.1], clients: [5]}
+model: {name: mlp}
+train: {epochs: 1}
+methods: {fedavg: {}, fisher_merge: {}, regmean: {}, fedfisher_diag: {steps: 100}, fedfisher_kfac: {steps: 20}}
+"""
+
+
+def main() -> None:
+    """Print the peak of the largest process."""
+    if "FEDFISHER_DATA_DIR" not in os.environ:
+        print("skipped: FEDFISHER_DATA_DIR is not set, and this needs full MNIST")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "params.yaml").write_text(_SETTINGS)
+        command = [str(Path(sys.executable).parent / "fedfisher"), "run"]
+        subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    print(f"full MNIST, mlp, 5 clients: peak {peak / 2**30:.2f} GiB (< 4)")
+
+
+if __name__ == "__main__":
+    main()

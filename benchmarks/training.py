@@ -1,0 +1,62 @@
+"""Local training against a bare loop that indexes tensors in memory and steps torch's SGD.
+
+python -m benchmarks.training
+"""
+
+import torch
+from torch.nn import functional
+
+from benchmarks.timing import alternate
+from fedfisher_core.client.training import train
+from fedfisher_core.data.sources import find_source, read_dataset
+from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import TrainSettings
+
+_TARGET = 1.15
+_REPEATS = 7
+
+
+def bare(spec: ModelSpec, examples: Examples, settings: TrainSettings) -> None:
+    """Train with nothing but what training needs."""
+    generator = torch.Generator().manual_seed(0)
+    network = spec.load(spec.initialise(generator))
+    optimiser = torch.optim.SGD(network.parameters(), lr=settings.learning_rate, momentum=settings.momentum)
+    for _ in range(settings.epochs):
+        order = torch.randperm(len(examples), generator=generator)
+        for batch in order.split(settings.batch_size):
+            optimiser.zero_grad()
+            functional.cross_entropy(network(examples.inputs[batch]), examples.labels[batch]).backward()
+            optimiser.step()
+
+
+def ours(spec: ModelSpec, examples: Examples, settings: TrainSettings) -> None:
+    """Train as a client does."""
+    generator = torch.Generator().manual_seed(0)
+    train(spec.load(spec.initialise(generator)), examples, settings, generator=generator)
+
+
+def main() -> None:
+    """Print the ratio for each small network."""
+    torch.set_num_threads(1)
+    source = find_source("mnist5k")
+    dataset = read_dataset(source)
+    examples = select(dataset.train, dataset.spec)
+    settings = TrainSettings(epochs=1)
+    print(
+        f"one epoch over {len(examples)} embedded digits, batch {settings.batch_size}, one thread, median of {_REPEATS}"
+    )
+    for name in ("mlp", "lenet"):
+        spec = ModelSpec(name=name, channels=1, size=28, classes=10)
+        seconds, reference = alternate(
+            lambda spec=spec: ours(spec, examples, settings),
+            lambda spec=spec: bare(spec, examples, settings),
+            repeats=_REPEATS,
+        )
+        print(
+            f"{name:6} ours {seconds:.3f} s, bare loop {reference:.3f} s, ratio {seconds / reference:.2f} (<= {_TARGET})"
+        )
+
+
+if __name__ == "__main__":
+    main()
