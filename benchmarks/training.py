@@ -44,7 +44,7 @@ def main() -> None:
     examples = select(dataset.train, dataset.spec)
     settings = TrainSettings(epochs=1)
     print(
-        f"one epoch over {len(examples)} embedded digits, batch {settings.batch_size}, one thread, median of {_REPEATS}"
+        f"one epoch over {len(examples)} digits, batch {settings.batch_size}, one thread, median of {_REPEATS}"
     )
     for name in ("mlp", "lenet"):
         spec = ModelSpec(name=name, channels=1, size=28, classes=10)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from fedfisher_core.reporting.drawing import to_png
+from fedfisher_core.reporting.figures import accuracy_by_alpha_figure
 from fedfisher_core.reporting.page import PartitionView, ReportData, write_report
 from fedfisher_core.reporting.published import PublishedResult
 from fedfisher_core.reporting.rows import Row
@@ -23,7 +25,7 @@ def report(
     partitions: Mapping[Cell, Artifact],
     published: Sequence[PublishedResult] | None,
 ) -> Path:
-    """Write results.json, results.csv and index.html.
+    """Write results.json, results.csv, index.html, and the chart of accuracies as accuracy.png.
 
     Args:
         settings: the benchmark.
@@ -63,4 +65,5 @@ def report(
         ),
         folder,
     )
+    (folder / "accuracy.png").write_bytes(to_png(accuracy_by_alpha_figure(rows)))
     return folder

@@ -40,6 +40,8 @@ _METRICS = (
     "peak_memory_bytes",
 )
 _DPI = 80
+# Without this tag the UI takes the experiment for one about language models.
+_MODEL_TRAINING = {"mlflow.experimentKind": "custom_model_development"}
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def _row_records(
         confusion = np.array(read_result(aggregates[cell][row.method])["measures"]["confusion"])
         title = f"{row.method}, {cell.label}"
         yield Record(
-            name=f"{row.method} s={row.seed}",
+            name=f"{row.method}{'' if row.alpha is None else f' a={row.alpha:g}'} s={row.seed}",
             params=_setting_params(row) | {"method": row.method, "seed": str(row.seed)},
             metrics={name: float(getattr(row, name)) for name in _METRICS}
             | {f"{name}_seconds": seconds for name, seconds in row.client_statistics_seconds.items()},
@@ -196,6 +198,8 @@ def _write(
             continue
         if run is None:
             run = client.create_run(experiment_id, run_name=one.name, tags={"identity": one.identity})
+        else:
+            client.update_run(run.info.run_id, name=one.name)
         _fill(client, run.info.run_id, one, tags)
         written += 1
     return written
@@ -227,7 +231,7 @@ def _experiment(client: "MlflowClient", settings: TrackingSettings, name: str) -
         return found.experiment_id
     local = settings.mlflow.startswith("sqlite:")
     location = (settings.mlflow_artifacts / name).absolute().as_uri() if local else None
-    return client.create_experiment(name, artifact_location=location)
+    return client.create_experiment(name, artifact_location=location, tags=_MODEL_TRAINING)
 
 
 def _runs(client: "MlflowClient", experiment_id: str) -> "Iterator[Run]":
