@@ -43,9 +43,7 @@ def main() -> None:
     dataset = read_dataset(source)
     examples = select(dataset.train, dataset.spec)
     settings = TrainSettings(epochs=1)
-    print(
-        f"one epoch over {len(examples)} digits, batch {settings.batch_size}, one thread, median of {_REPEATS}"
-    )
+    print(f"one epoch over {len(examples)} digits, batch {settings.batch_size}, one thread, median of {_REPEATS}")
     for name in ("mlp", "lenet"):
         spec = ModelSpec(name=name, channels=1, size=28, classes=10)
         seconds, reference = alternate(
@@ -53,9 +51,8 @@ def main() -> None:
             lambda spec=spec: bare(spec, examples, settings),
             repeats=_REPEATS,
         )
-        print(
-            f"{name:6} ours {seconds:.3f} s, bare loop {reference:.3f} s, ratio {seconds / reference:.2f} (<= {_TARGET})"
-        )
+        ratio = seconds / reference
+        print(f"{name:6} ours {seconds:.3f} s, bare loop {reference:.3f} s, ratio {ratio:.2f} (<= {_TARGET})")
 
 
 if __name__ == "__main__":
