@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def report(
             command=command,
             created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             versions=libraries(),
-            settings=settings.model_dump(mode="json"),
+            settings=_shown(settings),
             settings_yaml=settings.to_yaml(),
             notes=settings.report.notes,
             rows=rows,
@@ -67,3 +68,10 @@ def report(
     )
     (folder / "accuracy.png").write_bytes(to_png(accuracy_by_alpha_figure(rows)))
     return folder
+
+
+def _shown(settings: Settings) -> dict[str, Any]:
+    """What the page's table of settings holds: not the page's own title and notes."""
+    shown = settings.model_dump(mode="json", exclude={"report"})
+    shown["methods"] = {label: chosen or "defaults" for label, chosen in settings.methods.items()}
+    return shown

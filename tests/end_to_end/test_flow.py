@@ -1,0 +1,173 @@
+"""The flow on a real Prefect server, in this process: limits of tasks, lost clients, what the UI shows."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import pytest
+import torch
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect.task_runners import ThreadPoolTaskRunner
+from torch import Size
+
+from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.data.sources import DATA_DIR_VARIABLE
+from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.methods.method import method, methods
+from fedfisher_core.methods.server import Aggregate
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.reporting.rows import read_results
+from fedfisher_core.settings import Settings, parse_settings
+from fedfisher_core.steps.context import Context
+from flows.benchmark import benchmark
+from tasks.options import GPU_LIMIT, computing, limited, step
+from tests.end_to_end.conftest import SMALL
+
+pytestmark = pytest.mark.end_to_end
+
+
+@dataclass(frozen=True)
+class Fragile(Statistic):
+    """Not finite for clients that hold fewer examples of class 0 than of class 1."""
+
+    name: ClassVar[str] = "fragile"
+    server_view: ClassVar[ServerView] = ServerView.EACH
+
+    @classmethod
+    def compute(cls, local: Local) -> Self:
+        counts = LabelCounts.compute(local).tensors["counts"]
+        return cls({"value": torch.tensor([1.0 if counts[0] >= counts[1] else float("nan")])})
+
+    @classmethod
+    def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
+        return {"value": Size([1])}
+
+
+@pytest.fixture
+def place(tmp_path: Path, digits: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(DATA_DIR_VARIABLE, str(digits))
+    monkeypatch.setenv("PREFECT_API_URL", prefect_api)
+    with temporary_settings({PREFECT_API_URL: prefect_api, PREFECT_HOME: tmp_path / "prefect"}):
+        yield tmp_path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fragile_method() -> None:
+    @method("fragile_mean", uploads=(Weights, Fragile), reference="https://example.org")
+    def fragile_mean(server: object, uploads: list) -> Aggregate:
+        """Average the weights of clients whose statistic is finite."""
+        return Aggregate.of(mean_parameters(uploads))
+
+    assert "fragile_mean" in list(methods)
+
+
+def settings(**changes: object) -> Settings:
+    return parse_settings(SMALL | {"train": {"epochs": 1}} | changes)
+
+
+def test_a_lost_client_ends_the_run_unless_the_settings_go_on_without_it(place: Path) -> None:
+    wanted = settings(methods={"fedavg": {}, "fragile_mean": {}}, partition={"alpha": [0.3], "clients": [6]})
+    with pytest.raises(DivergedClientError, match=r"client \d of alpha=0\.3.*'fragile'.*run\.min_clients"):
+        benchmark(wanted)
+    kept = list((place / "artifacts/clients").iterdir())
+
+    folder = benchmark(wanted.model_copy(update={"run": wanted.run.model_copy(update={"min_clients": 1})}))
+    rows = {row.method: row for row in read_results(Path(folder) / "results.json")}
+    failed = rows["fragile_mean"].failed_clients
+    assert 0 < len(failed) < 6
+    assert rows["fedavg"].failed_clients == failed
+    assert rows["fedavg"].upload_bits_formula == 32 * 44190 * (6 - len(failed))
+    assert set(kept) <= set((place / "artifacts/clients").iterdir())
+
+
+def test_a_deployment_s_settings_never_write_over_those_of_params_yaml(place: Path) -> None:
+    default = settings(methods={"fedavg": {}})
+    (place / "params.yaml").write_text(default.to_yaml())
+    folder = benchmark(default.model_copy(update={"seeds": (5,)}))
+    assert folder.startswith("reports/small-")
+    assert not (place / "reports/small").exists()
+
+
+def test_the_ui_shows_named_tasks_and_table_progress_and_link_artifacts(place: Path) -> None:
+    benchmark(settings(name="shown", methods={"fedavg": {}}))
+    with get_client(sync_client=True) as client:
+        names = {run.name for run in client.read_task_runs(limit=200)}
+        kinds = {artifact.type for artifact in client.read_artifacts(limit=200)}
+    assert {"train client 0: alpha=0.5 clients=3 seed=0", "fedavg: alpha=0.5 clients=3 seed=0", "report"} <= names
+    # Prefect stores a link as markdown.
+    assert kinds >= {"table", "progress", "markdown"}
+
+
+def test_what_may_pass_is_tried_again_and_what_can_not_is_not(place: Path) -> None:
+    calls: list[str] = []
+
+    @step(run_name="flaky")
+    def flaky(context: Context, error: Exception) -> int:
+        calls.append(type(error).__name__)
+        if len([one for one in calls if one == type(error).__name__]) == 1:
+            raise error
+        return 1
+
+    context = Context(settings(run={"retries": 1}))
+
+    @flow
+    def trying() -> None:
+        assert limited(flaky, context)(context, OSError("the disk was busy")) == 1
+        with pytest.raises(InputError):
+            limited(flaky, context)(context, InputError("never"))
+
+    trying()
+    assert calls == ["OSError", "OSError", "InputError"]
+
+
+def test_a_task_that_takes_too_long_is_stopped(place: Path) -> None:
+    @step(run_name="endless")
+    def endless(context: Context) -> None:
+        while True:
+            torch.ones(100, 100) @ torch.ones(100, 100)
+
+    context = Context(settings(run={"retries": 0, "timeout_seconds": 1}))
+
+    @flow(task_runner=ThreadPoolTaskRunner(max_workers=1))
+    def waiting() -> None:
+        limited(endless, context).submit(context).result()
+
+    with pytest.raises(TimeoutError):
+        waiting()
+
+
+def test_only_one_task_at_a_time_computes_on_a_gpu(place: Path) -> None:
+    context = Context(settings())
+    # There is no GPU where tests run: the slot is what is tested, and it only asks what kind of device this is.
+    context.__dict__["device"] = torch.device("cuda")
+    with get_client(sync_client=True) as client:
+        client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=1)
+    inside, most, lock = 0, 0, threading.Lock()
+
+    @step(run_name="on a gpu {number}")
+    def on_a_gpu(context: Context, number: int) -> None:
+        nonlocal inside, most
+        with computing(context):
+            with lock:
+                inside += 1
+                most = max(most, inside)
+            time.sleep(0.3)
+            with lock:
+                inside -= 1
+
+    @flow(task_runner=ThreadPoolTaskRunner(max_workers=3))
+    def crowding() -> None:
+        for future in [on_a_gpu.submit(context, number) for number in range(3)]:
+            future.result()
+
+    crowding()
+    assert most == 1
