@@ -233,7 +233,7 @@ def transcribed(alpha: float, clients: int, validation_size: int) -> tuple[list[
         proportions = [np.random.dirichlet(np.repeat(alpha, CLASSES)) for _ in range(clients)]
         held: list[list[int]] = [[] for _ in range(clients)]
         for label in range(CLASSES):
-            members = np.where(LABELS == label)[0]
+            members = np.where(label == LABELS)[0]
             np.random.shuffle(members)
             total = sum(proportion[label] for proportion in proportions)
             given, cumulated = 0, 0.0
