@@ -1,5 +1,6 @@
 """The typed settings that every layer shares, and how they are read from YAML files and the command line."""
 
+import copy
 import difflib
 import hashlib
 import json
@@ -245,6 +246,8 @@ def load_settings(config: Path, overrides: Sequence[str] = ()) -> Settings:
     if not isinstance(content, dict):
         raise InputError(f"config {str(config)!r} must hold a mapping of settings, not {type(content).__name__}")
     original = parse_settings(content)
+    # The file may list the methods or leave them out; an override of one method's settings keeps the others.
+    content["methods"] = copy.deepcopy(original.methods)
     for override in overrides:
         _override(content, override)
     changed = parse_settings(content)
@@ -297,8 +300,6 @@ def _override(content: dict[str, Any], override: str) -> None:
     *parents, last = key.split(".")
     node = content
     for parent in parents:
-        if isinstance(node.get(parent), list):
-            node[parent] = _as_mapping(node[parent])
         child = node.setdefault(parent, {})
         if child is None:
             child = node[parent] = {}

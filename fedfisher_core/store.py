@@ -102,12 +102,16 @@ class Store:
             temporary.mkdir(parents=True, exist_ok=True)
             probe = temporary / f"{os.getpid()}-probe"
             probe.write_bytes(b"")
-            probe.unlink()
+            probe.unlink(missing_ok=True)
         except OSError as error:
             raise InputError(f"run.store={str(self.root)!r} can't be written: {error.strerror}") from error
         for leftover in temporary.iterdir():
-            if not _alive(int(leftover.name.split("-")[0])):
-                shutil.rmtree(leftover, ignore_errors=True)
+            owner = leftover.name.split("-")[0]
+            if owner.isdecimal() and not _alive(int(owner)):
+                if leftover.is_dir():
+                    shutil.rmtree(leftover, ignore_errors=True)
+                else:
+                    leftover.unlink(missing_ok=True)
 
     def find(self, step: Step) -> Artifact | None:
         """Look for the result of a step.
@@ -176,18 +180,27 @@ class Store:
             keys: of artifacts in this store.
 
         Returns:
-            Folders of the artifacts and of all their inputs, direct and indirect.
+            Folders of the artifacts and of all their inputs, direct and indirect. Artifacts of equal content can't be
+            told apart as inputs: all of them count. Those without a readable manifest are no artifacts.
         """
-        by_key = {path.name: path for path in self.folders()}
-        by_digest = {content_digest(path): path for path in by_key.values()}
+        inputs: dict[Path, Iterable[str]] = {}
+        by_digest: dict[str, list[Path]] = {}
+        for path in self.folders():
+            try:
+                manifest = _manifest(path)
+            except CorruptArtifactError as error:
+                log.warning("%s; it is passed over", error)
+                continue
+            inputs[path] = manifest["inputs"].values()
+            by_digest.setdefault(_content_digest(manifest), []).append(path)
         found: set[Path] = set()
-        todo = [by_key[key] for key in keys if key in by_key]
+        wanted = set(keys)
+        todo = [path for path in inputs if path.name in wanted]
         while todo:
             path = todo.pop()
             if path not in found:
                 found.add(path)
-                inputs = _manifest(path)["inputs"].values()
-                todo += [by_digest[digest] for digest in inputs if digest in by_digest]
+                todo += [one for digest in inputs[path] for one in by_digest.get(digest, [])]
         return found
 
     def folders(self) -> list[Path]:
@@ -248,28 +261,17 @@ def read_timings(artifact: Artifact) -> dict[str, float]:
     return _manifest(artifact.path)["timings"]
 
 
-def content_digest(path: Path) -> str:
-    """Digest of an artifact's content.
-
-    Args:
-        path: its folder.
-
-    Returns:
-        24 hexadecimal digits.
-
-    Raises:
-        CorruptArtifactError: the manifest is not what was written.
-    """
-    return _digest(_manifest(path)["files"])[:24]
-
-
 def _verify(path: Path) -> Artifact:
     manifest = _manifest(path)
     if manifest["kind"] != path.parent.name or manifest["key"] != path.name:
         raise CorruptArtifactError(f"artifact {path} says it is {manifest['kind']}/{manifest['key']}")
     for name in manifest["files"]:
         _read(path, name, manifest)
-    return Artifact(kind=manifest["kind"], key=manifest["key"], digest=_digest(manifest["files"])[:24], path=path)
+    return Artifact(kind=manifest["kind"], key=manifest["key"], digest=_content_digest(manifest), path=path)
+
+
+def _content_digest(manifest: Mapping[str, Any]) -> str:
+    return _digest(manifest["files"])[:24]
 
 
 def _manifest(path: Path) -> dict[str, Any]:

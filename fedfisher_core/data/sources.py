@@ -146,9 +146,9 @@ def _decode(table: Any, source: Source, split: str, group_column: str | None) ->
     where = f"split {split!r} of data set {spec.name!r}"
     image_column = _column(table, spec.image_columns, "image", where)
     label_column = _column(table, spec.label_columns, "label", where)
-    labels = torch.tensor(table[label_column][:], dtype=torch.int64)
-    if len(labels) == 0:
+    if len(table) == 0:
         raise InputError(f"{where} is empty")
+    labels = _whole_numbers(table, label_column, where)
     wrong = ((labels < 0) | (labels >= spec.classes)).nonzero().flatten()
     if len(wrong):
         row = int(wrong[0])
@@ -166,12 +166,23 @@ def _decode(table: Any, source: Source, split: str, group_column: str | None) ->
     return Split(images=images, labels=labels, groups=groups)
 
 
+def _whole_numbers(table: Any, column: str, where: str) -> Tensor:
+    values = np.asarray(table[column][:])
+    if values.dtype.kind not in "iu":
+        raise InputError(f"{where}: column {column!r} must hold whole numbers, and in every row")
+    return torch.from_numpy(values.astype(np.int64))
+
+
 def _images(table: Any, column: str, spec: DatasetSpec, where: str) -> Iterator[Tensor]:
     import datasets as hub
+    import pyarrow
     from PIL import Image, UnidentifiedImageError
 
     mode = "L" if spec.channels == 1 else "RGB"
-    raw = table.select_columns([column]).cast_column(column, hub.Image(decode=False))
+    try:
+        raw = table.select_columns([column]).cast_column(column, hub.Image(decode=False))
+    except (pyarrow.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"{where}: column {column!r} holds no images: {error}") from error
     for row, record in enumerate(raw):
         try:
             with Image.open(_stream(record[column])) as image:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fedfisher_core.models
+from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.registry import Registry, import_submodules
 
 Parameters = dict[str, Tensor]
@@ -62,14 +63,22 @@ class ModelSpec:
 
         Returns:
             The named parameters.
+
+        Raises:
+            UnsupportedLayerError: a parameter belongs to another kind of layer than Linear and Conv2d.
         """
         network = self.build()
-        for module in network.modules():
+        for name, module in network.named_modules():
             if isinstance(module, nn.Linear | nn.Conv2d):
                 nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
                 if module.bias is not None:
                     bound = module.weight[0].numel() ** -0.5
                     nn.init.uniform_(module.bias, -bound, bound, generator=generator)
+            elif any(True for _ in module.parameters(recurse=False)):
+                raise UnsupportedLayerError(
+                    f"model {self.name!r}: layer {name!r} is a {type(module).__name__}; initial weights can be drawn "
+                    f"for Linear and Conv2d only"
+                )
         return parameters_of(network)
 
     def load(self, parameters: Mapping[str, Tensor]) -> nn.Module:

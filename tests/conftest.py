@@ -1,0 +1,34 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests import tiny
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Keep sums in one order, whatever the machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as FEDFISHER_DATA_DIR names it, with the tiny data set under both of its names."""
+    root = tmp_path_factory.mktemp("data")
+    tiny.write_tiny(root)
+    tiny.write_tiny(root, "tiny_augmented")
+    return root
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory that finds the tiny data set and no server."""
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tiny_folder))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path

@@ -1,0 +1,280 @@
+import hashlib
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from fedfisher_core.data import specs
+from fedfisher_core.data.sources import Dataset, find_source, read_dataset
+from fedfisher_core.data.specs import DatasetSpec
+from fedfisher_core.errors import InputError
+from tests import tiny
+
+COLOURED = DatasetSpec("coloured", "nobody/coloured", 3, 3, 6, (0.5,) * 3, (0.5,) * 3, label_columns=("fine", "label"))
+specs.datasets.add(COLOURED.name, COLOURED)
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that FEDFISHER_DATA_DIR names, in an empty working directory."""
+    (tmp_path / "named").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tmp_path / "named"))
+    return tmp_path / "named"
+
+
+def grey(value: int, *, size: tuple[int, int] = (6, 6)) -> bytes:
+    return tiny.png(np.full(size, value, dtype=np.uint8))
+
+
+def write(root: Path, name: str = "tiny", *, class_names: list[str] | None = None, **columns: list[Any]) -> None:
+    """Write both splits; columns that are not given hold two plain images with their labels."""
+    content = {"image": [grey(10), grey(20)], "label": [0, 2]} | columns
+    for split in ("train", "test"):
+        tiny.write_split(root / name / f"{split}.parquet", content, class_names=class_names)
+
+
+def read(name: str = "tiny", **options: Any) -> Dataset:
+    return read_dataset(find_source(name), **options)
+
+
+def test_a_folder_of_parquet_files_is_read(root: Path) -> None:
+    tiny.write_tiny(root)
+    dataset = read()
+    pixels, labels = tiny.images(tiny.TRAIN, seed=1)
+    assert torch.equal(dataset.train.images, torch.from_numpy(np.stack(pixels))[:, None])
+    assert dataset.train.images.dtype == torch.uint8
+    assert dataset.train.labels.tolist() == labels
+    assert len(dataset.test) == tiny.TEST
+    assert dataset.class_names == tuple(tiny.CLASS_NAMES)
+    assert dataset.train.groups is None
+
+
+def test_classes_without_names_are_numbered(root: Path) -> None:
+    write(root)
+    assert read().class_names == ("0", "1", "2")
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_missing_split_is_named(root: Path, split: str) -> None:
+    write(root)
+    (root / "tiny" / f"{split}.parquet").unlink()
+    with pytest.raises(InputError, match=f"data set 'tiny': split '{split}' is missing, no file .*{split}.parquet"):
+        find_source("tiny")
+
+
+def test_a_missing_column_is_named_with_those_that_are_there(root: Path) -> None:
+    tiny.write_split(root / "tiny" / "train.parquet", {"picture": [1], "label": [0]})
+    tiny.write_split(root / "tiny" / "test.parquet", {"picture": [1], "label": [0]})
+    with pytest.raises(InputError) as caught:
+        read()
+    assert "split 'train' of data set 'tiny' has no image column 'image' or 'img'" in str(caught.value)
+    assert "['picture', 'label']" in str(caught.value)
+
+
+def test_other_names_of_columns_are_known(root: Path) -> None:
+    for split in ("train", "test"):
+        columns = {"img": [grey(7)], "label": [0], "fine": [2]}
+        tiny.write_split(root / "coloured" / f"{split}.parquet", columns)
+    dataset = read("coloured")
+    assert dataset.train.labels.tolist() == [2]
+    assert (dataset.train.images == 7).all()
+
+
+@pytest.mark.parametrize("damaged", [b"", b"no image", grey(10)[:50]], ids=["empty", "text", "cut"])
+def test_an_unreadable_image_is_named_by_its_row(root: Path, damaged: bytes) -> None:
+    write(root, image=[grey(10), damaged])
+    with pytest.raises(InputError, match="split 'train' of data set 'tiny', row 1: the image can't be read"):
+        read()
+
+
+def test_an_empty_cell_is_named_by_its_row(root: Path) -> None:
+    for split in ("train", "test"):
+        image = pa.array(
+            [{"bytes": grey(1), "path": None}, None], pa.struct({"bytes": pa.binary(), "path": pa.string()})
+        )
+        (root / "tiny").mkdir(exist_ok=True)
+        pq.write_table(pa.table({"image": image, "label": [0, 1]}), root / "tiny" / f"{split}.parquet")
+    with pytest.raises(InputError, match="row 1: the image can't be read: the cell is empty"):
+        read()
+
+
+@pytest.mark.parametrize("label", [3, -1])
+def test_a_label_out_of_range_is_named_by_its_row(root: Path, label: int) -> None:
+    write(root, label=[0, label])
+    with pytest.raises(InputError, match=f"row 1: label {label} is out of range; allowed: 0 to 2"):
+        read()
+
+
+@pytest.mark.parametrize("labels", [["a", "b"], [0.5, 1.0], [0, None]], ids=["texts", "fractions", "missing"])
+def test_labels_that_are_no_whole_numbers_are_refused(root: Path, labels: list[Any]) -> None:
+    write(root, label=labels)
+    with pytest.raises(InputError, match="split 'train' of data set 'tiny': column 'label' must hold whole numbers"):
+        read()
+
+
+def test_an_image_column_of_numbers_is_refused(root: Path) -> None:
+    for split in ("train", "test"):
+        tiny.write_split(root / "tiny" / f"{split}.parquet", {"label": [0, 1], "image_": [1, 2]})
+        table = pq.read_table(root / "tiny" / f"{split}.parquet").rename_columns(["label", "image"])
+        pq.write_table(table.replace_schema_metadata(None), root / "tiny" / f"{split}.parquet")
+    with pytest.raises(InputError, match="split 'train' of data set 'tiny': column 'image' holds no images"):
+        read()
+
+
+def test_an_empty_split_is_refused(root: Path) -> None:
+    write(root)
+    table = pq.read_table(root / "tiny" / "test.parquet")
+    pq.write_table(table.slice(0, 0), root / "tiny" / "test.parquet")
+    with pytest.raises(InputError, match="data set 'tiny'"):
+        read()
+
+
+def test_a_file_that_is_no_table_is_refused(root: Path) -> None:
+    write(root)
+    (root / "tiny" / "train.parquet").write_bytes(b"no table at all")
+    with pytest.raises(InputError, match=r"data set 'tiny' in .*named/tiny can't be read"):
+        read()
+
+
+def test_images_of_another_size_are_resized(root: Path) -> None:
+    left_half = np.zeros((18, 12), dtype=np.uint8)
+    left_half[:, :6] = 200
+    write(root, image=[grey(90, size=(5, 9)), tiny.png(left_half)])
+    images = read().train.images
+    assert images.shape == (2, 1, 6, 6)
+    assert (images[0] == 90).all()
+    assert (images[1, 0, :, :2] == 200).all()
+    assert (images[1, 0, :, 4:] == 0).all()
+
+
+def test_colours_are_made_grey_by_their_luminance(root: Path) -> None:
+    colour = np.zeros((6, 6, 3), dtype=np.uint8)
+    colour[..., 0], colour[..., 1], colour[..., 2] = 100, 150, 200
+    write(root, image=[tiny.png(colour), grey(33)])
+    images = read().train.images
+    expected = 0.299 * 100 + 0.587 * 150 + 0.114 * 200
+    assert (images[0].float() - expected).abs().max() <= 1
+    assert (images[1] == 33).all()
+
+
+def test_grey_and_transparent_images_get_three_channels_in_order(root: Path) -> None:
+    colour = np.zeros((6, 6, 4), dtype=np.uint8)
+    colour[..., 0], colour[..., 1], colour[..., 2], colour[..., 3] = 10, 20, 30, 255
+    write(root, "coloured", image=[grey(50), tiny.png(colour)], label=[0, 1])
+    images = read("coloured").train.images
+    assert images.shape == (2, 3, 6, 6)
+    assert (images[0] == 50).all()
+    assert images[1, :, 0, 0].tolist() == [10, 20, 30]
+
+
+def test_other_image_formats_are_read(root: Path) -> None:
+    stream = io.BytesIO()
+    Image.fromarray(np.full((6, 6), 77, dtype=np.uint8)).save(stream, format="BMP")
+    write(root, image=[stream.getvalue(), grey(1)])
+    assert (read().train.images[0] == 77).all()
+
+
+def test_makers_are_numbered(root: Path) -> None:
+    write(root, maker=["zoe", "abe"])
+    assert read(group_column="maker").train.groups is not None
+    write(
+        root,
+        image=[grey(1)] * 4,
+        label=[0, 1, 2, 0],
+        maker=["zoe", "abe", "zoe", "kim"],
+    )
+    groups = read(group_column="maker").train.groups
+    assert groups is not None
+    assert groups.tolist() == [2, 0, 2, 1]
+
+
+def test_only_the_training_images_need_their_makers(root: Path) -> None:
+    columns = {"image": [grey(1), grey(2)], "label": [0, 1]}
+    tiny.write_split(root / "tiny" / "train.parquet", columns | {"maker": [5, 4]})
+    tiny.write_split(root / "tiny" / "test.parquet", columns)
+    groups = read(group_column="maker").train.groups
+    assert groups is not None
+    assert groups.tolist() == [1, 0]
+
+
+def test_a_missing_maker_column_is_named(root: Path) -> None:
+    write(root)
+    with pytest.raises(InputError, match="split 'train' of data set 'tiny' has no partition column 'maker'"):
+        read(group_column="maker")
+
+
+def test_a_data_folder_that_is_none_is_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(root / "absent"))
+    with pytest.raises(InputError, match=r"FEDFISHER_DATA_DIR='.*absent' is not a folder"):
+        find_source("tiny")
+
+
+def test_an_unknown_data_set_is_refused(root: Path) -> None:
+    with pytest.raises(InputError, match="unknown dataset 'mnist5'; did you mean 'mnist5k'"):
+        find_source("mnist5")
+
+
+def test_the_named_folder_comes_before_the_project_and_the_hub(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = find_source("tiny")
+    assert (hub.folder, hub.identity) == (None, "hub:nobody/tiny")
+    write(Path("data"))
+    assert find_source("tiny").folder == Path("data/tiny")
+    write(root)
+    assert find_source("tiny").folder == root / "tiny"
+    monkeypatch.delenv("FEDFISHER_DATA_DIR")
+    assert find_source("tiny").folder == Path("data/tiny")
+
+
+def test_the_identity_changes_with_the_files(root: Path) -> None:
+    write(root)
+    first = find_source("tiny").identity
+    assert find_source("tiny").identity == first
+    path = root / "tiny" / "test.parquet"
+    path.write_bytes(path.read_bytes() + b"\0")
+    assert find_source("tiny").identity != first
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The embedded data set, put into an empty working directory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("embedded"))
+        patch.delenv("FEDFISHER_DATA_DIR", raising=False)
+        source = find_source("mnist5k")
+        assert source.folder == Path("data/mnist5k")
+        assert [path.name for path in Path("data").iterdir()] == ["mnist5k"]
+        assert sorted(path.name for path in Path("data/mnist5k").iterdir()) == ["test.parquet", "train.parquet"]
+        return read_dataset(source)
+
+
+def test_the_embedded_digits_are_split_by_class(embedded: Dataset) -> None:
+    assert embedded.train.images.shape == (4000, 1, 28, 28)
+    assert embedded.test.images.shape == (1000, 1, 28, 28)
+    assert embedded.train.labels.bincount().tolist() == [400] * 10
+    assert embedded.test.labels.bincount().tolist() == [100] * 10
+    assert embedded.class_names == tuple("0123456789")
+
+
+def test_no_embedded_test_digit_is_a_training_digit(embedded: Dataset) -> None:
+    seen = {image.numpy().tobytes() for image in embedded.train.images}
+    assert not any(image.numpy().tobytes() in seen for image in embedded.test.images)
+
+
+def test_the_embedded_digits_are_shuffled(embedded: Dataset) -> None:
+    for split in (embedded.train, embedded.test):
+        assert len(split.labels[:50].unique()) == 10
+
+
+def test_the_embedded_digits_are_always_the_same(embedded: Dataset) -> None:
+    content = hashlib.sha256()
+    for split in (embedded.train, embedded.test):
+        content.update(split.images.numpy().tobytes())
+        content.update(split.labels.numpy().tobytes())
+    assert content.hexdigest()[:16] == "09070f6641aecd2a"

@@ -1,0 +1,100 @@
+import dataclasses
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.data.specs import datasets
+from fedfisher_core.data.tensors import Split, augment, select
+
+
+def drawn(channels: int = 3) -> Split:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (6, channels, 5, 5), generator=generator).to(torch.uint8)
+    return Split(images=images, labels=torch.tensor([3, 1, 4, 1, 5, 9]))
+
+
+@pytest.mark.parametrize("name", ["cifar10", "svhn", "mnist"])
+def test_pixels_are_normalised_channel_by_channel(name: str) -> None:
+    spec = datasets.get(name)
+    split = drawn(spec.channels)
+    original = split.images.clone()
+    normalised = select(split, spec).inputs
+    assert normalised.dtype == torch.float32
+    for image in range(6):
+        for channel in range(spec.channels):
+            for row in range(5):
+                for column in range(5):
+                    pixel = int(split.images[image, channel, row, column])
+                    expected = (pixel / 255 - spec.mean[channel]) / spec.std[channel]
+                    assert normalised[image, channel, row, column].item() == pytest.approx(expected, abs=1e-5)
+    assert torch.equal(split.images, original)
+
+
+def test_examples_are_selected_in_the_order_asked_for() -> None:
+    split = drawn()
+    spec = datasets.get("cifar10")
+    whole = select(split, spec)
+    some = select(split, spec, torch.tensor([4, 0, 4]))
+    assert some.labels.tolist() == [5, 3, 5]
+    assert torch.equal(some.inputs, whole.inputs[[4, 0, 4]])
+    assert (len(some), len(whole), len(select(split, spec, torch.tensor([], dtype=torch.int64)))) == (3, 6, 0)
+
+
+def test_other_constants_give_other_inputs() -> None:
+    spec = datasets.get("cifar10")
+    plain = dataclasses.replace(spec, mean=(0.0,) * 3, std=(1.0,) * 3)
+    assert torch.allclose(select(drawn(), plain).inputs, drawn().images / 255)
+
+
+def crop(image: Tensor, top: int, left: int, *, padding: int, mirrored: bool) -> Tensor:
+    """Pad with zeros, cut and mirror one image, pixel by pixel."""
+    channels, height, width = image.shape
+    result = torch.zeros_like(image)
+    for channel in range(channels):
+        for row in range(height):
+            for column in range(width):
+                source_row = top + row - padding
+                source_column = left + (width - 1 - column if mirrored else column) - padding
+                if 0 <= source_row < height and 0 <= source_column < width:
+                    result[channel, row, column] = image[channel, source_row, source_column]
+    return result
+
+
+@pytest.mark.parametrize("padding", [1, 4])
+def test_each_image_is_one_of_its_crops(padding: int) -> None:
+    inputs = torch.randn(40, 2, 5, 6, generator=torch.Generator().manual_seed(1))
+    generator = torch.Generator().manual_seed(7)
+    augmented = augment(inputs, generator, padding=padding)
+    # The same draws, one image at a time.
+    again = torch.Generator().manual_seed(7)
+    offsets = torch.randint(0, 2 * padding + 1, (2, 40), generator=again)
+    mirrored = torch.rand(40, generator=again) < 0.5
+    for index, image in enumerate(inputs):
+        top, left = offsets[:, index].tolist()
+        expected = crop(image, top, left, padding=padding, mirrored=bool(mirrored[index]))
+        assert torch.equal(augmented[index], expected), index
+    assert 10 < int(mirrored.sum()) < 30
+
+
+def test_all_crops_occur_and_images_differ_from_each_other() -> None:
+    # A single pixel in the middle shows where an image was moved; the one beside it shows the mirroring.
+    image = torch.zeros(1, 1, 5, 5)
+    image[0, 0, 2, 2] = 1
+    image[0, 0, 2, 3] = 2
+    moved = augment(image.expand(2000, 1, 5, 5), torch.Generator().manual_seed(0), padding=1)
+    seen = set()
+    for one in moved[:, 0]:
+        row, column = (one == 1).nonzero()[0].tolist()
+        beside = (one == 2).nonzero()[0].tolist()
+        seen.add((row, column, beside[1] - column))
+    assert seen == {(row, column, side) for row in (1, 2, 3) for column in (1, 2, 3) for side in (-1, 1)}
+
+
+def test_augmentation_depends_on_its_generator_alone() -> None:
+    inputs = torch.randn(16, 1, 6, 6)
+    torch.manual_seed(1)
+    first = augment(inputs, torch.Generator().manual_seed(3))
+    torch.manual_seed(2)
+    assert torch.equal(augment(inputs, torch.Generator().manual_seed(3)), first)
+    assert not torch.equal(augment(inputs, torch.Generator().manual_seed(4)), first)

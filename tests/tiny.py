@@ -1,0 +1,150 @@
+"""A data set and networks that are small enough for brute force, registered as another package would do it."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets as hub
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.data.specs import DatasetSpec, datasets
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.models.spec import ModelSpec, model
+from fedfisher_core.settings import Settings, parse_settings
+
+CLASSES = 3
+SIZE = 6
+TRAIN = 120
+TEST = 60
+CLASS_NAMES = ["left", "right", "top"]
+
+TINY_DATA = DatasetSpec("tiny", "nobody/tiny", CLASSES, 1, SIZE, mean=(0.4,), std=(0.3,))
+TINY_AUGMENTED = DatasetSpec("tiny_augmented", "nobody/tiny", CLASSES, 1, SIZE, mean=(0.4,), std=(0.3,), augment=True)
+TINY = ModelSpec(name="tiny", channels=1, size=SIZE, classes=CLASSES)
+TINY_WITH_BIAS = ModelSpec(name="tiny", channels=1, size=SIZE, classes=CLASSES, bias=True)
+LINEAR = ModelSpec(name="linear", channels=1, size=SIZE, classes=CLASSES)
+
+datasets.add(TINY_DATA.name, TINY_DATA)
+datasets.add(TINY_AUGMENTED.name, TINY_AUGMENTED)
+
+
+@model("tiny")
+class Tiny(nn.Module):
+    """One convolution and two linear layers."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(spec.channels, 2, kernel_size=3, stride=2, padding=1, bias=spec.bias)
+        self.hidden = nn.Linear(2 * ((spec.size + 1) // 2) ** 2, 5, bias=spec.bias)
+        self.head = nn.Linear(5, spec.classes, bias=spec.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps = functional.relu(self.conv(inputs))
+        return self.head(functional.relu(self.hidden(maps.flatten(1))))
+
+
+@model("linear")
+class Linear(nn.Module):
+    """Softmax regression."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.head = nn.Linear(spec.channels * spec.size**2, spec.classes, bias=spec.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(inputs.flatten(1))
+
+
+@model("normalised")
+class Normalised(nn.Module):
+    """A network whose batch normalisation has no Fisher block."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(spec.channels, 2, kernel_size=3)
+        self.norm = nn.BatchNorm2d(2)
+        self.head = nn.Linear(2, spec.classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.norm(self.conv(inputs)).mean((2, 3)))
+
+
+def examples(count: int, *, seed: int = 0, spec: ModelSpec = TINY) -> Examples:
+    """Draw inputs whose classes can be told apart."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, spec.classes, (count,), generator=generator)
+    inputs = torch.randn(count, spec.channels, spec.size, spec.size, generator=generator)
+    inputs[torch.arange(count), 0, labels, :] += 1.5
+    return Examples(inputs=inputs, labels=labels)
+
+
+def initial(spec: ModelSpec = TINY, *, seed: int = 0) -> dict[str, Tensor]:
+    return spec.initialise(torch.Generator().manual_seed(seed))
+
+
+def images(count: int, *, seed: int) -> tuple[list[NDArray[np.uint8]], list[int]]:
+    """Draw noisy grey images that are bright on one side."""
+    rng = np.random.default_rng(seed)
+    labels = rng.permutation(np.arange(count) % CLASSES)
+    pixels = rng.integers(0, 120, (count, SIZE, SIZE))
+    half = SIZE // 2
+    pixels[labels == 0, :, :half] += 120
+    pixels[labels == 1, :, half:] += 120
+    pixels[labels == 2, :half, :] += 120
+    return [image.astype(np.uint8) for image in pixels], labels.tolist()
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(pixels).save(stream, format="PNG")
+    return stream.getvalue()
+
+
+def write_split(path: Path, columns: Mapping[str, Sequence[Any]], *, class_names: Sequence[str] | None = None) -> None:
+    """Write one Parquet file in the hub's schema; images are given as PNG bytes."""
+    columns = dict(columns)
+    features: dict[str, Any] = {}
+    for name in ("image", "img"):
+        if name in columns:
+            columns[name] = [{"bytes": data, "path": None} for data in columns[name]]
+            features[name] = hub.Image()
+    table = hub.Dataset.from_dict(columns)
+    for name, feature in features.items():
+        table = table.cast_column(name, feature)
+    if class_names is not None:
+        table = table.cast_column("label", hub.ClassLabel(names=list(class_names)))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table.to_parquet(path)
+
+
+def write_tiny(root: Path, name: str = "tiny") -> Path:
+    """Write the whole tiny data set below a folder."""
+    for split, count, seed in (("train", TRAIN, 1), ("test", TEST, 2)):
+        pixels, labels = images(count, seed=seed)
+        columns = {"image": list(map(png, pixels)), "label": labels, "maker": [f"maker {i % 7}" for i in range(count)]}
+        write_split(root / name / f"{split}.parquet", columns, class_names=CLASS_NAMES)
+    return root
+
+
+def tiny_settings(folder: Path, **changes: Any) -> Settings:
+    """Build the settings of a benchmark on the tiny data set that writes below a folder."""
+    content: dict[str, Any] = {
+        "name": "tiny",
+        "seeds": [0],
+        "data": {"dataset": "tiny", "validation_size": 20},
+        "partition": {"alpha": [0.5], "clients": [3], "min_size": 5},
+        "model": {"name": "tiny"},
+        "train": {"epochs": 3, "learning_rate": 0.05, "batch_size": 16},
+        "methods": {"fedavg": {}},
+        "run": {"device": "cpu", "store": str(folder / "artifacts"), "reports": str(folder / "reports")},
+        "tracking": {"mlflow": f"sqlite:///{folder}/mlflow.db"},
+    }
+    for key, value in changes.items():
+        content[key] = content[key] | value if isinstance(value, dict) and key != "methods" else value
+    return parse_settings(content)
