@@ -146,5 +146,5 @@ def tiny_settings(folder: Path, **changes: Any) -> Settings:
         "tracking": {"mlflow": f"sqlite:///{folder}/mlflow.db"},
     }
     for key, value in changes.items():
-        content[key] = content[key] | value if isinstance(value, dict) and key != "methods" else value
+        content[key] = content.get(key, {}) | value if isinstance(value, dict) and key != "methods" else value
     return parse_settings(content)

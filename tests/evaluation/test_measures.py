@@ -1,0 +1,78 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.evaluation.measures import measure_each, measure_mean
+from fedfisher_core.evaluation.predictions import accuracy, logits
+
+
+class Table(nn.Module):
+    """Answers with the row of logits that its input names."""
+
+    def __init__(self, rows: Tensor) -> None:
+        super().__init__()
+        self.rows = rows
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.rows[inputs.flatten().long()]
+
+
+def numbered(labels: list[int]) -> Examples:
+    return Examples(inputs=torch.arange(len(labels)).float().reshape(-1, 1, 1, 1), labels=torch.tensor(labels))
+
+
+def test_every_measure_against_a_slow_transcription() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 300)
+    outputs = [rng.normal(size=(300, 4)) + 2 * np.eye(4)[labels] for _ in range(3)]
+    counts = np.array([[5, 0, 1, 0], [0, 2, 2, 6]])
+    measures = measure_mean([Table(torch.tensor(o)) for o in outputs], numbered(labels.tolist()), torch.tensor(counts))
+
+    probabilities = np.mean([np.exp(o) / np.exp(o).sum(1, keepdims=True) for o in outputs], axis=0)
+    predicted = probabilities.argmax(1)
+    by_class = np.array([(predicted[labels == label] == label).mean() for label in range(4)])
+    assert measures.accuracy == pytest.approx((predicted == labels).mean())
+    assert measures.loss == pytest.approx(-np.log(probabilities[np.arange(300), labels]).mean())
+    assert measures.worst_class_accuracy == pytest.approx(by_class.min())
+    assert measures.worst_client_accuracy == pytest.approx((counts @ by_class / counts.sum(1)).min())
+    confusion = np.zeros((4, 4))
+    for true, guess in zip(labels, predicted, strict=True):
+        confusion[true, guess] += 1
+    assert np.array_equal(np.array(measures.confusion), confusion)
+
+
+def test_one_network_is_its_own_ensemble() -> None:
+    table, test = Table(torch.randn(20, 3, generator=torch.Generator().manual_seed(0))), numbered([0, 1, 2, 1] * 5)
+    counts = torch.ones(2, 3)
+    assert measure_mean([table], test, counts) == measure_each([table], test, counts)
+    assert measure_mean([table], test, counts).accuracy == accuracy(table, test)
+
+
+def test_measures_of_several_networks_are_averaged() -> None:
+    right, wrong = Table(9 * torch.eye(3)[[0, 1, 2]]), Table(9 * torch.eye(3)[[1, 2, 0]])
+    measures = measure_each([right, wrong], numbered([0, 1, 2]), torch.ones(1, 3))
+    assert measures.accuracy == 0.5
+    assert measures.confusion[0] == (0.5, 0.5, 0.0)
+
+
+def test_a_class_without_test_images_counts_nowhere() -> None:
+    table = Table(9 * torch.eye(3)[[0, 0, 1, 0]])
+    counts = torch.tensor([[1, 1, 98], [0, 0, 7]])
+    measures = measure_mean([table], numbered([0, 0, 1, 1]), counts)
+    assert measures.worst_class_accuracy == 0.5
+    assert measures.worst_client_accuracy == pytest.approx(0.75)
+
+
+def test_a_confidently_wrong_network_has_a_finite_loss() -> None:
+    measures = measure_mean([Table(torch.tensor([[1e4, 0.0]]))], numbered([1]), torch.ones(1, 2))
+    assert measures.loss == pytest.approx(1e4)
+    assert math.isfinite(measures.loss)
+
+
+def test_logits_do_not_depend_on_how_images_are_grouped() -> None:
+    rows = torch.randn(2500, 3, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(logits(Table(rows), torch.arange(2500).float().reshape(-1, 1, 1, 1)), rows)

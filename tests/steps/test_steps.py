@@ -1,0 +1,155 @@
+"""A whole tiny benchmark through its steps, without orchestration."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.data.partitions import Partition
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.methods.method import bind
+from fedfisher_core.reporting.rows import Row
+from fedfisher_core.steps.aggregation import aggregate, read_result
+from fedfisher_core.steps.clients import POOLED, compute_statistics, train_client
+from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.data import decode_data, load_data
+from fedfisher_core.steps.partitions import class_names, label_counts, load_partition, split_data
+from fedfisher_core.steps.rows import make_row
+from fedfisher_core.store import Artifact, read_tensors
+from tests import tiny
+
+KINDS = (Weights, DiagonalFisher)
+
+
+def run(folder: Path, methods: Mapping[str, Mapping[str, Any]], **changes: Any) -> dict[str, Row]:
+    context = Context(tiny.tiny_settings(folder, methods=dict(methods), **changes))
+    (cell,) = context.settings.cells()
+    data = decode_data(context)
+    partition = split_data(context, cell, data)
+    rows = {}
+    for label, chosen in methods.items():
+        bound = bind(label, chosen, context.model)
+        members = [POOLED] if bound.method.pooled else range(cell.clients)
+        clients: dict[int, dict[str, Artifact]] = {}
+        for client in members:
+            trained = train_client(context, cell, data, partition, client)
+            clients[client] = compute_statistics(context, cell, data, partition, client, trained, bound.method.uploads)
+        result = aggregate(context, cell, bound, data, partition, clients)
+        rows[label] = make_row(context, cell, label, bound, clients, (), result)
+    return rows
+
+
+def written(folder: Path) -> dict[str, int]:
+    store = folder / "artifacts"
+    return {str(path.relative_to(store)): path.stat().st_mtime_ns for path in store.glob("*/*/manifest.json")}
+
+
+def test_what_is_stored_is_not_computed_again(workplace: Path) -> None:
+    methods = {"fedavg": {}, "fisher_merge": {}, "centralised": {}}
+    first = run(workplace, methods)
+    before = written(workplace)
+    assert run(workplace, methods) == first
+    assert written(workplace) == before
+
+    run(workplace, {"fisher_merge": {"fisher_floor": 0.5}})
+    new = set(written(workplace)) - set(before)
+    assert len(new) == 1
+    assert next(iter(new)).startswith("aggregates/")
+    assert {key: time for key, time in written(workplace).items() if key in before} == before
+
+
+def test_the_same_seed_gives_the_same_bits_in_another_store(workplace: Path) -> None:
+    one = run(workplace / "one", {"fedavg": {}, "ensemble": {}})
+    two = run(workplace / "two", {"fedavg": {}, "ensemble": {}})
+    assert {label: (row.accuracy, row.loss, row.artifact) for label, row in one.items()} == {
+        label: (row.accuracy, row.loss, row.artifact) for label, row in two.items()
+    }
+    assert run(workplace / "two", {"fedavg": {}}, seeds=[1])["fedavg"].loss != one["fedavg"].loss
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train": {"epochs": 4}},
+        {"train": {"learning_rate": 0.051}},
+        {"model": {"bias": True}},
+        {"seeds": [9]},
+        {"run": {"torch_threads": 2}},
+        {"partition": {"alpha": [0.9]}},
+    ],
+)
+def test_a_setting_that_can_change_a_client_trains_it_anew(workplace: Path, changes: dict[str, Any]) -> None:
+    run(workplace, {"fedavg": {}})
+    before = {key for key in written(workplace) if key.startswith("clients/")}
+    run(workplace, {"fedavg": {}}, **changes)
+    assert {key for key in written(workplace) if key.startswith("clients/")} > before
+
+
+def test_settings_that_can_not_change_a_result_share_it(workplace: Path) -> None:
+    first = run(workplace, {"fedavg": {}})["fedavg"]
+    again = run(workplace, {"fedavg": {}}, run={"workers": 7, "retries": 3}, report={"notes": "other"}, name="other")
+    assert again["fedavg"].artifact == first.artifact
+
+
+def test_a_diverged_client_is_named_and_nothing_of_it_is_stored(workplace: Path) -> None:
+    context = Context(tiny.tiny_settings(workplace, train={"learning_rate": 1e30}))
+    (cell,) = context.settings.cells()
+    data = decode_data(context)
+    partition = split_data(context, cell, data)
+    with pytest.raises(DivergedClientError, match=r"client 1 of alpha=0\.5 clients=3 seed=0"):
+        train_client(context, cell, data, partition, 1)
+    assert not [key for key in written(workplace) if key.startswith("clients/")]
+
+
+def test_a_partition_is_read_as_it_was_split(workplace: Path) -> None:
+    context = Context(tiny.tiny_settings(workplace))
+    (cell,) = context.settings.cells()
+    data = decode_data(context)
+    artifact = split_data(context, cell, data)
+    partition: Partition = load_partition(artifact)
+    labels = load_data(data).train.labels.numpy()
+    assert sorted(index for held in partition.clients for index in held) == list(range(tiny.TRAIN))
+    assert label_counts(artifact) == partition.label_counts(labels, tiny.CLASSES).tolist()
+    assert len(partition.validation) == 20
+    assert class_names(artifact) == tuple(tiny.CLASS_NAMES)
+
+
+def test_bits_are_those_of_the_payloads(workplace: Path) -> None:
+    rows = run(workplace, {"fedavg": {}, "fisher_merge": {}, "centralised": {}, "ensemble": {}})
+    size = sum(parameter.numel() for parameter in tiny.TINY.skeleton().parameters())
+    assert rows["fedavg"].upload_bits_formula == 3 * 32 * size
+    assert rows["fisher_merge"].upload_bits_formula == 3 * 64 * size
+    for label in ("fedavg", "fisher_merge"):
+        assert 0 < rows[label].upload_bits - rows[label].upload_bits_formula <= 3 * 8 * 64
+    assert rows["fedavg"].download_bits == 3 * 32 * size
+    assert rows["ensemble"].download_bits == 3 * 3 * 32 * size
+    assert rows["centralised"].upload_bits == tiny.TRAIN * (8 * tiny.SIZE**2 + 2)
+
+
+def test_rows_say_what_they_are(workplace: Path) -> None:
+    rows = run(workplace, {"fedavg": {}, "fedfisher_diag": {"steps": 5}, "local_mean": {}})
+    assert [rows[label].uses_validation for label in ("fedavg", "fedfisher_diag", "local_mean")] == [False, True, False]
+    assert [rows[label].reference for label in ("fedavg", "fedfisher_diag", "local_mean")] == [False, False, True]
+    assert rows["fedfisher_diag"].method_settings == {"steps": 5, "check_every": 100}
+    assert set(rows["fedfisher_diag"].client_statistics_seconds) == {"diagonal_fisher"}
+    assert rows["fedavg"].client_train_seconds > 0
+    assert rows["fedavg"].peak_memory_bytes > 2**20
+
+
+def test_the_stored_network_is_the_one_that_was_measured(workplace: Path) -> None:
+    run(workplace, {"fedavg": {}})
+    context = Context(tiny.tiny_settings(workplace))
+    (path,) = (workplace / "artifacts/aggregates").iterdir()
+    artifact = Artifact(kind="aggregates", key=path.name, digest="", path=path)
+    parameters = read_tensors(artifact, "network_0.safetensors")
+    test = tiny.TINY_DATA
+    dataset = load_data(decode_data(context))
+    inputs = (dataset.test.images.float() / 255 - test.mean[0]) / test.std[0]
+    with torch.no_grad():
+        predicted = context.model.load(parameters)(inputs).argmax(1)
+    right = float((predicted == dataset.test.labels).double().mean())
+    assert read_result(artifact)["measures"]["accuracy"] == pytest.approx(right)
