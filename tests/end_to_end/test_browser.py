@@ -1,0 +1,93 @@
+"""What people see: the report and MLflow's pages in a real browser."""
+
+import json
+import shutil
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from mlflow import MlflowClient
+from selenium import webdriver
+from selenium.webdriver.chrome.options import Options
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.support.ui import WebDriverWait
+
+from tests.end_to_end.conftest import BIN, Workplace, free_port, stopped_after, wait_for
+
+CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+
+pytestmark = [
+    pytest.mark.end_to_end,
+    pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="chromium and chromedriver are not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[webdriver.Chrome]:
+    options = Options()
+    options.binary_location = str(CHROMIUM)
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--window-size=1500,1100",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
+    driver = webdriver.Chrome(service=Service(str(DRIVER)), options=options)
+    yield driver
+    driver.quit()
+
+
+def requested(browser: webdriver.Chrome) -> set[str]:
+    """Addresses that were asked for since the last call."""
+    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    return {one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"}
+
+
+def shows(browser: webdriver.Chrome, *words: str) -> None:
+    def all_there(driver: webdriver.Chrome) -> bool:
+        text = driver.execute_script("return document.body.innerText")
+        return all(word in text for word in words)
+
+    condition: Callable[[webdriver.Chrome], bool] = all_there
+    WebDriverWait(browser, 90).until(condition, f"the page never showed {words}")
+
+
+def test_the_report_and_mlflow_show_the_methods(workplace: Workplace, browser: webdriver.Chrome) -> None:
+    workplace.run("fedfisher", "run")
+
+    requested(browser)
+    page = Path(workplace.folder, "reports/small/index.html").as_uri()
+    browser.get(page)
+    shows(browser, "fedavg", "fedfisher_diag", "References: no one-shot method")
+    assert requested(browser) == {page}
+    assert browser.execute_script("return document.querySelectorAll('svg').length") >= 3
+    assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+
+    port = free_port()
+    client = MlflowClient(tracking_uri=f"sqlite:///{workplace.folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("small")
+    assert experiment is not None
+    runs = [run.info.run_id for run in client.search_runs([experiment.experiment_id])]
+    with stopped_after([str(BIN / "fedfisher"), "ui", "--port", str(port)], workplace.environment, workplace.folder):
+        wait_for(f"http://127.0.0.1:{port}/health")
+        base = f"http://127.0.0.1:{port}/#"
+        browser.get(f"{base}/experiments/{experiment.experiment_id}/runs")
+        shows(browser, "fedavg a=0.5 s=0", "fedfisher_diag a=0.5 s=0", "ensemble a=0.5 s=0")
+        browser.get(f"{base}/experiments/{experiment.experiment_id}/runs?compareRunsMode=CHART")
+        browser.refresh()
+        shows(browser, "accuracy", "upload_bits", "worst_client_accuracy")
+        chosen = urllib.parse.quote(json.dumps(runs))
+        where = urllib.parse.quote(json.dumps([experiment.experiment_id]))
+        browser.get(f"{base}/compare-runs?runs={chosen}&experiments={where}")
+        browser.refresh()
+        shows(browser, "Comparing 3 Runs", "method", "seed")
+        outside = {url for url in requested(browser) if url.startswith("http") and f"127.0.0.1:{port}" not in url}
+        assert not outside
