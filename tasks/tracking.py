@@ -5,8 +5,9 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,14 +54,16 @@ class Record:
         params: what it was run with; they identify the run within its experiment.
         metrics: what came out.
         tags: what else is worth reading.
-        figures: PNG files by name.
+        drawn_from: digests of what the figures show.
+        draw: makes the figures, PNG files by name; called only if the run is written.
     """
 
     name: str
     params: Mapping[str, str]
     metrics: Mapping[str, float]
     tags: Mapping[str, str]
-    figures: Mapping[str, bytes] = field(default_factory=dict)
+    drawn_from: tuple[str, ...]
+    draw: Callable[[], Mapping[str, bytes]]
 
     @property
     def identity(self) -> str:
@@ -70,8 +73,7 @@ class Record:
     @property
     def content(self) -> str:
         """Digest of everything that the run holds."""
-        figures = {name: hashlib.sha256(data).hexdigest() for name, data in self.figures.items()}
-        return _digest([self.name, self.params, self.metrics, self.tags, figures])
+        return _digest([self.name, self.params, self.metrics, self.tags, self.drawn_from])
 
 
 @step(run_name="record in MLflow")
@@ -112,17 +114,9 @@ def _row_records(
     partitions: Mapping[Cell, Artifact],
     aggregates: Mapping[Cell, Mapping[str, Artifact]],
 ) -> Iterator[Record]:
-    pictures: dict[Cell, bytes] = {}
     for row in rows:
         cell = Cell(alpha=row.alpha, clients=row.num_clients, seed=row.seed)
-        names = list(class_names(partitions[cell]))
-        if cell not in pictures:
-            counts = np.array(label_counts(partitions[cell]))
-            pictures[cell] = to_png(
-                partition_figure(counts, names, f"Images by client and class, {cell.label}"), dpi=_DPI
-            )
-        confusion = np.array(read_result(aggregates[cell][row.method])["measures"]["confusion"])
-        title = f"{row.method}, {cell.label}"
+        partition, result = partitions[cell], aggregates[cell][row.method]
         yield Record(
             name=f"{row.method}{'' if row.alpha is None else f' a={row.alpha:g}'} s={row.seed}",
             params=_setting_params(row) | {"method": row.method, "seed": str(row.seed)},
@@ -135,19 +129,28 @@ def _row_records(
                 "uses_validation": str(row.uses_validation).lower(),
                 "failed_clients": json.dumps(row.failed_clients),
             },
-            figures={
-                "partition.png": pictures[cell],
-                "confusion.png": to_png(confusion_figure(confusion, names, title), dpi=_DPI),
-            },
+            drawn_from=(partition.digest, result.digest),
+            draw=partial(_row_figures, f"{row.method}, {cell.label}", cell, partition, result),
         )
 
 
+def _row_figures(title: str, cell: Cell, partition: Artifact, result: Artifact) -> dict[str, bytes]:
+    confusion = np.array(read_result(result)["measures"]["confusion"])
+    figure = confusion_figure(confusion, list(class_names(partition)), title)
+    return {"partition.png": _partition_picture(cell, partition), "confusion.png": to_png(figure, dpi=_DPI)}
+
+
+@lru_cache(maxsize=1)
+def _partition_picture(cell: Cell, partition: Artifact) -> bytes:
+    """Draw who holds what; all methods of a cell, which come one after the other, share the picture."""
+    counts = np.array(label_counts(partition))
+    figure = partition_figure(counts, list(class_names(partition)), f"Images by client and class, {cell.label}")
+    return to_png(figure, dpi=_DPI)
+
+
 def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
-    charts = {
-        "accuracy_by_alpha.png": to_png(accuracy_by_alpha_figure(rows), dpi=_DPI),
-        "accuracy_by_bits.png": to_png(accuracy_by_bits_figure(rows), dpi=_DPI),
-        "time.png": to_png(time_figure(rows), dpi=_DPI),
-    }
+    content = _digest([asdict(row) for row in rows])
+    charts = cache(partial(_charts, rows))
     for summary in summarise(rows):
         for method in summary.methods:
             yield Record(
@@ -155,8 +158,17 @@ def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
                 params=_setting_params(summary.setting) | {"method": method.method},
                 metrics=_means(method),
                 tags={"seeds": json.dumps(method.seeds), "reference": str(method.reference).lower()},
-                figures=charts,
+                drawn_from=(content,),
+                draw=charts,
             )
+
+
+def _charts(rows: Sequence[Row]) -> dict[str, bytes]:
+    return {
+        "accuracy_by_alpha.png": to_png(accuracy_by_alpha_figure(rows), dpi=_DPI),
+        "accuracy_by_bits.png": to_png(accuracy_by_bits_figure(rows), dpi=_DPI),
+        "time.png": to_png(time_figure(rows), dpi=_DPI),
+    }
 
 
 def _means(method: MethodSummary) -> dict[str, float]:
@@ -210,7 +222,7 @@ def _fill(client: "MlflowClient", run_id: str, one: Record, tags: Mapping[str, s
 
     now = int(time.time() * 1000)
     with tempfile.TemporaryDirectory() as folder:
-        for name, data in one.figures.items():
+        for name, data in one.draw().items():
             Path(folder, name).write_bytes(data)
         client.log_artifacts(run_id, folder, "figures")
     # The content's digest comes last: a run that was cut off before is written again.
