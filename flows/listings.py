@@ -48,7 +48,7 @@ def models() -> list[dict[str, Any]]:
         for channels, size in ((1, 28), (3, 32)):
             skeleton = families.ModelSpec(name=name, channels=channels, size=size, classes=10).skeleton()
             sizes[f"{channels} x {size} x {size}"] = f"{sum(p.numel() for p in skeleton.parameters()):,} parameters"
-        summary = (families.models.get(name).__doc__ or "").splitlines()[0]
+        summary = (families.models.get(name).__doc__ or "").partition("\n")[0]
         entries.append({"name": name, "summary": summary, "sizes": sizes})
     return entries
 

@@ -50,7 +50,7 @@ class Tiny(nn.Module):
 
 
 @model("linear")
-class Linear(nn.Module):
+class SoftmaxRegression(nn.Module):
     """Softmax regression."""
 
     def __init__(self, spec: ModelSpec) -> None:

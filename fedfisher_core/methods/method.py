@@ -45,8 +45,8 @@ class Method:
 
     @property
     def summary(self) -> str:
-        """First line of the function's docstring."""
-        return (inspect.getdoc(self.function) or "").splitlines()[0]
+        """First line of the function's docstring; empty without one."""
+        return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,18 @@ def method(
         pooled: whether it is given one client that holds all data, instead of the clients.
 
     Returns:
-        A decorator that leaves the function as it is.
+        A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
+        argument has no type or no default.
     """
 
     def register(function: Aggregation) -> Aggregation:
-        fields: dict[str, Any] = {
-            parameter.name: (parameter.annotation, parameter.default)
-            for parameter in inspect.signature(function, eval_str=True).parameters.values()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        }
+        fields: dict[str, Any] = {}
+        for parameter in inspect.signature(function, eval_str=True).parameters.values():
+            if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+                continue
+            if inspect.Parameter.empty in (parameter.annotation, parameter.default):
+                raise InputError(f"method {name!r}: argument {parameter.name!r} needs a type and a default")
+            fields[parameter.name] = (parameter.annotation, parameter.default)
         settings = create_model(name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
         methods.add(
             name,

@@ -162,7 +162,7 @@ def test_copied_parameters_do_not_follow_their_network() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [["conv.weight", "head.weight"], ["conv.weight", "hidden.weight", "head.weight", "x"]]
+    "names", [["conv.weight", "head.weight"], ["conv.weight", "hidden.weight", "head.weight", "x.weight"]]
 )
 def test_weights_of_another_network_are_refused(names: list[str]) -> None:
     given = {name: torch.zeros(1) for name in names}

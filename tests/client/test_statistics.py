@@ -1,0 +1,210 @@
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.gram import Gram
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import FisherSettings
+from tests import tiny
+
+SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
+KINDS: list[type[Statistic]] = [Weights, LabelCounts, Gram, DiagonalFisher, KFAC]
+EXAMPLES = tiny.examples(23)
+by_spec = pytest.mark.parametrize("spec", SPECS, ids=["tiny", "tiny with bias", "linear"])
+
+
+def local(spec: ModelSpec, *, batch_size: int = 10, examples: Examples = EXAMPLES) -> Local:
+    # Larger weights make probabilities that are neither uniform nor certain.
+    parameters = {name: 2 * tensor for name, tensor in tiny.initial(spec).items()}
+    return Local(
+        network=spec.load(parameters).eval(),
+        examples=examples,
+        classes=spec.classes,
+        fisher=FisherSettings(batch_size=batch_size),
+    )
+
+
+def covariance(logits: Tensor) -> Tensor:
+    """Covariance of the one-hot label that the network predicts, diag p - p p^T."""
+    p = logits.softmax(0)
+    return p.diag() - torch.outer(p, p)
+
+
+def jacobian(network: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    """Logits of one example and their derivatives, shape (classes, parameters)."""
+    logits = network(inputs[None])[0]
+    rows = []
+    for logit in logits:
+        gradients = torch.autograd.grad(logit, list(network.parameters()), retain_graph=True)
+        rows.append(torch.cat([gradient.flatten() for gradient in gradients]))
+    return logits.detach(), torch.stack(rows)
+
+
+def dense_fisher(network: nn.Module, examples: Examples) -> Tensor:
+    """Mean over examples of J^T (diag p - p p^T) J."""
+    total = torch.zeros(())
+    for inputs in examples.inputs:
+        logits, rows = jacobian(network, inputs)
+        total = total + rows.T @ covariance(logits) @ rows
+    return total / len(examples)
+
+
+@by_spec
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_the_announced_shapes_are_those_of_the_tensors(kind: type[Statistic], spec: ModelSpec) -> None:
+    tensors = kind.compute(local(spec)).tensors
+    assert list(kind.shapes(spec).items()) == [(name, tensor.shape) for name, tensor in tensors.items()]
+    assert all(tensor.dtype == torch.float32 and not tensor.requires_grad for tensor in tensors.values())
+    assert kind.formula_bits(spec) == 32 * sum(tensor.numel() for tensor in tensors.values())
+
+
+@by_spec
+def test_weights_are_copies_of_the_parameters(spec: ModelSpec) -> None:
+    client = local(spec)
+    weights = Weights.compute(client).tensors
+    for name, parameter in client.network.named_parameters():
+        assert torch.equal(weights[name], parameter)
+        assert weights[name].data_ptr() != parameter.data_ptr()
+
+
+def test_labels_are_counted() -> None:
+    examples = Examples(inputs=EXAMPLES.inputs[:5], labels=torch.tensor([0, 1, 1, 0, 1]))
+    assert LabelCounts.compute(local(tiny.TINY, examples=examples)).tensors["counts"].tolist() == [2, 3, 0]
+
+
+@by_spec
+@pytest.mark.parametrize("batch_size", [1, 10, 100])
+def test_gram_matrices_are_second_moments_of_layer_inputs(spec: ModelSpec, batch_size: int) -> None:
+    client = local(spec, batch_size=batch_size)
+    layers: dict[str, nn.Linear] = {
+        name: layer for name, layer in client.network.named_modules() if isinstance(layer, nn.Linear)
+    }
+    seen: dict[str, list[np.ndarray]] = {name: [] for name in layers}
+    for name, layer in layers.items():
+        layer.register_forward_pre_hook(lambda _, inputs, name=name: seen[name].append(inputs[0][0].numpy()))
+    with torch.no_grad():
+        for inputs in EXAMPLES.inputs:
+            client.network(inputs[None])
+    expected = {name: np.mean([np.outer(x, x) for x in rows], axis=0) for name, rows in seen.items()}
+    grams = Gram.compute(client).tensors
+    assert list(grams) == list(layers)
+    for name, gram in grams.items():
+        assert gram.numpy() == pytest.approx(expected[name], rel=1e-4, abs=1e-5)
+
+
+def test_computing_gram_matrices_leaves_no_trace_in_the_network() -> None:
+    client = local(tiny.TINY)
+    first = Gram.compute(client).tensors
+    second = Gram.compute(client).tensors
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not any(module._forward_pre_hooks for module in client.network.modules())
+
+
+@by_spec
+@pytest.mark.parametrize("batch_size", [1, 10, 100])
+def test_the_diagonal_is_that_of_the_dense_fisher(spec: ModelSpec, batch_size: int) -> None:
+    client = local(spec, batch_size=batch_size)
+    expected = dense_fisher(client.network, EXAMPLES).diagonal()
+    diagonal = torch.cat([tensor.flatten() for tensor in DiagonalFisher.compute(client).tensors.values()])
+    assert expected.max() > 1e-3
+    assert (diagonal >= 0).all()
+    assert torch.allclose(diagonal, expected, rtol=1e-4, atol=1e-4 * float(expected.max()))
+
+
+def layer_inputs_and_jacobian(network: nn.Module, layer: nn.Module, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What enters a layer at each position, and the derivatives of the logits by what leaves it.
+
+    Returns shapes (positions, inputs), (classes, positions, outputs) and (classes,).
+    """
+    entered: list[Tensor] = []
+    left: list[Tensor] = []
+
+    def keep(_: nn.Module, given: tuple[Tensor, ...], made: Tensor) -> None:
+        entered.append(given[0].detach())
+        left.append(made)
+
+    handle = layer.register_forward_hook(keep)
+    logits = network(inputs[None])[0]
+    handle.remove()
+    rows = torch.stack([torch.autograd.grad(logit, left[0], retain_graph=True)[0][0] for logit in logits])
+    if isinstance(layer, nn.Conv2d):
+        given = nn.functional.unfold(
+            entered[0],
+            layer.kernel_size,
+            padding=layer.padding,
+            stride=layer.stride,  # type: ignore[arg-type]
+        )[0].T
+        rows = rows.flatten(2).transpose(1, 2)
+    else:
+        given, rows = entered[0], rows[:, None, :]
+    if layer.bias is not None:  # type: ignore[union-attr]
+        given = torch.cat([given, torch.ones(len(given), 1)], dim=1)
+    return given, rows, logits.detach()
+
+
+@by_spec
+@pytest.mark.parametrize("batch_size", [10, 100])
+def test_kronecker_factors_are_second_moments(spec: ModelSpec, batch_size: int) -> None:
+    client = local(spec, batch_size=batch_size)
+    blocks = KFAC.compute(client).blocks()
+    layers = {name: layer for name, layer in client.network.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
+    assert list(blocks) == list(layers)
+    for name, layer in layers.items():
+        inputs = torch.zeros(())
+        outputs = torch.zeros(())
+        for image in EXAMPLES.inputs:
+            given, rows, logits = layer_inputs_and_jacobian(client.network, layer, image)
+            inputs = inputs + given.T @ given
+            spread = covariance(logits)
+            by_position = [rows[:, s].T @ spread @ rows[:, s] for s in range(rows.shape[1])]
+            outputs = outputs + sum(by_position[1:], by_position[0]) / len(by_position)
+        # A sums over positions and G averages over them (Grosse and Martens 2016); how the scale is shared is free.
+        expected = torch.kron(outputs / len(EXAMPLES), inputs / len(EXAMPLES))
+        product = torch.kron(blocks[name].outputs, blocks[name].inputs)
+        assert expected.abs().max() > 1e-3
+        assert torch.allclose(product, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max())), name
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_kronecker_factors_of_one_example_are_the_fisher_itself(bias: bool) -> None:
+    spec = ModelSpec("linear", channels=1, size=tiny.SIZE, classes=tiny.CLASSES, bias=bias)
+    one = Examples(inputs=EXAMPLES.inputs[:1], labels=EXAMPLES.labels[:1])
+    client = local(spec, examples=one)
+    block = KFAC.compute(client).blocks()["head"]
+    weights = spec.size**2
+    # The dense Fisher lists the weight row by row, then the bias; the block lists each row with its bias.
+    order = [c * weights + i if i < weights else 3 * weights + c for c in range(3) for i in range(weights + bias)]
+    dense = dense_fisher(client.network, one)[order][:, order]
+    assert torch.allclose(torch.kron(block.outputs, block.inputs), dense, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [DiagonalFisher, KFAC], ids=lambda kind: kind.name)
+def test_fishers_of_a_certain_network_are_finite(kind: type[Statistic]) -> None:
+    parameters = {name: 3000 * tensor for name, tensor in tiny.initial(tiny.LINEAR).items()}
+    client = Local(tiny.LINEAR.load(parameters).eval(), EXAMPLES, tiny.CLASSES, FisherSettings())
+    assert client.network(EXAMPLES.inputs).softmax(1).max(1).values.min() == 1
+    kind.compute(client).require_finite()
+
+
+@pytest.mark.parametrize("kind", [DiagonalFisher, KFAC], ids=lambda kind: kind.name)
+def test_fishers_refuse_a_layer_by_its_name(kind: type[Statistic]) -> None:
+    spec = ModelSpec("normalised", channels=1, size=tiny.SIZE, classes=tiny.CLASSES)
+    with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):
+        kind.shapes(spec)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_what_is_not_finite_does_not_leave_the_client(value: float) -> None:
+    tensors = Weights.compute(local(tiny.TINY)).tensors
+    Weights(tensors).require_finite()
+    tensors["hidden.weight"][1, 2] = value
+    with pytest.raises(DivergedClientError, match=r"statistic 'weights': tensor 'hidden\.weight' is not finite"):
+        Weights(tensors).require_finite()

@@ -1,0 +1,124 @@
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.upload import Upload, decode, encode
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.errors import CorruptArtifactError
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import FisherSettings
+from tests import tiny
+
+CPU = torch.device("cpu")
+KINDS: tuple[type[Statistic], ...] = (Weights, KFAC, LabelCounts)
+
+
+def computed(kinds: tuple[type[Statistic], ...] = KINDS, spec: ModelSpec = tiny.TINY_WITH_BIAS) -> list[Statistic]:
+    local = Local(spec.load(tiny.initial(spec)).eval(), tiny.examples(12), spec.classes, FisherSettings())
+    return [kind.compute(local) for kind in kinds]
+
+
+def received(
+    payload: bytes, kinds: tuple[type[Statistic], ...] = KINDS, spec: ModelSpec = tiny.TINY_WITH_BIAS
+) -> Upload:
+    return decode(payload, kinds, spec, CPU)
+
+
+@pytest.mark.parametrize("kinds", [(Weights,), (KFAC, Weights), KINDS])
+def test_what_arrives_is_what_was_sent(kinds: tuple[type[Statistic], ...]) -> None:
+    sent = computed(kinds)
+    upload = received(encode(sent, num_examples=12), kinds)
+    assert upload.num_examples == 12
+    assert list(upload.statistics) == list(kinds)
+    for kind, statistic in zip(kinds, sent, strict=True):
+        arrived = upload[kind]
+        assert isinstance(arrived, kind)
+        assert list(arrived.tensors) == list(statistic.tensors)
+        for name, tensor in statistic.tensors.items():
+            assert torch.equal(arrived.tensors[name], tensor)
+
+
+def test_numbers_of_any_size_arrive() -> None:
+    spec = tiny.LINEAR
+    values = torch.tensor([0.0, -0.0, 1e-45, 3.4e38, -1e-38, 1 / 3])
+    sent = Weights({"head.weight": values.repeat(18).reshape(3, 36)})
+    upload = received(encode([sent], num_examples=2**40), (Weights,), spec)
+    assert upload.num_examples == 2**40
+    assert torch.equal(upload[Weights].tensors["head.weight"].signbit(), sent.tensors["head.weight"].signbit())
+    assert torch.equal(upload[Weights].tensors["head.weight"], sent.tensors["head.weight"])
+
+
+def test_what_arrives_is_not_tied_to_what_was_sent() -> None:
+    sent = computed((Weights,))
+    payload = encode(sent, num_examples=12)
+    first = received(payload, (Weights,))
+    first[Weights].tensors["conv.weight"].zero_()
+    assert torch.equal(received(payload, (Weights,))[Weights].tensors["conv.weight"], sent[0].tensors["conv.weight"])
+
+
+def test_the_payload_costs_its_numbers_and_a_small_header() -> None:
+    bits = 8 * len(encode(computed(), num_examples=12))
+    formula = sum(kind.formula_bits(tiny.TINY_WITH_BIAS) for kind in KINDS)
+    assert formula < bits <= formula + 8 * 64
+
+
+def _cut(payload: bytes) -> bytes:
+    return payload[:-1]
+
+
+def _cut_to_a_header(payload: bytes) -> bytes:
+    return payload[:10]
+
+
+def _lengthened(payload: bytes) -> bytes:
+    return payload + b"\0\0\0\0"
+
+
+def _nothing(payload: bytes) -> bytes:
+    return b""
+
+
+def _foreign(payload: bytes) -> bytes:
+    return b"\x89PNG" + payload[4:]
+
+
+@pytest.mark.parametrize("damage", [_cut, _cut_to_a_header, _lengthened, _nothing, _foreign])
+def test_a_damaged_payload_is_refused(damage: Callable[[bytes], bytes]) -> None:
+    payload = encode(computed(), num_examples=12)
+    with pytest.raises(CorruptArtifactError, match="upload"):
+        received(damage(payload))
+
+
+def test_no_flipped_byte_is_accepted() -> None:
+    payload = encode(computed((Weights,)), num_examples=12)
+    for position in range(len(payload)):
+        flipped = bytearray(payload)
+        flipped[position] ^= 1 << position % 8
+        with pytest.raises(CorruptArtifactError, match="upload"):
+            received(bytes(flipped), (Weights,))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "spec"),
+    [
+        ((KFAC, Weights, LabelCounts), tiny.TINY_WITH_BIAS),
+        ((Weights, KFAC), tiny.TINY_WITH_BIAS),
+        (KINDS, tiny.TINY),
+        (KINDS, tiny.LINEAR),
+    ],
+    ids=["other order", "fewer statistics", "no bias", "other network"],
+)
+def test_a_payload_of_other_statistics_is_refused(kinds: tuple[type[Statistic], ...], spec: ModelSpec) -> None:
+    payload = encode(computed(), num_examples=12)
+    with pytest.raises(CorruptArtifactError, match="upload"):
+        received(payload, kinds, spec)
+
+
+def test_only_what_was_declared_can_be_seen() -> None:
+    upload = received(encode(computed((Weights,)), num_examples=12), (Weights,))
+    with pytest.raises(KeyError):
+        upload[KFAC]

@@ -1,0 +1,85 @@
+"""Clients of the tiny network with statistics that are computed or made up, and a server for them."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.gram import Gram
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.training import train
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import FisherSettings, TrainSettings
+from tests import tiny
+
+SIZES = (40, 25, 10)
+KINDS: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC, Gram)
+
+
+def server(spec: ModelSpec = tiny.TINY, *, validation: Examples | None = None) -> Server:
+    return Server(
+        spec=spec,
+        initial=tiny.initial(spec),
+        generator=torch.Generator().manual_seed(0),
+        device=torch.device("cpu"),
+        validation=tiny.examples(30, seed=99) if validation is None else validation,
+    )
+
+
+def empty() -> Examples:
+    return Examples(inputs=torch.empty(0, 1, tiny.SIZE, tiny.SIZE), labels=torch.empty(0, dtype=torch.int64))
+
+
+def trained_uploads(spec: ModelSpec = tiny.TINY) -> list[Upload]:
+    """Train one client a size on data of its own, mostly of one class, and compute all of its statistics."""
+    uploads = []
+    for client, size in enumerate(SIZES):
+        many = tiny.examples(4 * size, seed=client)
+        order = torch.argsort((many.labels != client % tiny.CLASSES).int(), stable=True)[:size]
+        examples = Examples(inputs=many.inputs[order], labels=many.labels[order])
+        network = spec.load(tiny.initial(spec))
+        settings = TrainSettings(epochs=5, learning_rate=0.05, batch_size=8)
+        train(network, examples, settings, generator=torch.Generator().manual_seed(client))
+        local = Local(network.eval(), examples, tiny.CLASSES, FisherSettings())
+        uploads.append(Upload(num_examples=size, statistics={kind: kind.compute(local) for kind in KINDS}))
+    return uploads
+
+
+def positive_definite(size: int, generator: torch.Generator) -> Tensor:
+    root = torch.randn(2 * size, size, generator=generator)
+    return root.T @ root / (2 * size)
+
+
+def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = tiny.TINY) -> list[Upload]:
+    """Give each set of parameters Fishers and Gram matrices of full rank, drawn at random."""
+    uploads = []
+    for client, weights in enumerate(parameters):
+        generator = torch.Generator().manual_seed(client)
+        square = {
+            kind: kind({key: positive_definite(shape[0], generator) for key, shape in kind.shapes(spec).items()})
+            for kind in (KFAC, Gram)
+        }
+        diagonal = {name: 0.1 + torch.rand(tensor.shape, generator=generator) for name, tensor in weights.items()}
+        statistics: dict[type[Statistic], Statistic] = {Weights: Weights(weights)}
+        statistics |= {DiagonalFisher: DiagonalFisher(diagonal)} | square
+        uploads.append(Upload(num_examples=SIZES[client], statistics=statistics))
+    return uploads
+
+
+def aggregate(
+    name: str,
+    uploads: Sequence[Upload],
+    *,
+    spec: ModelSpec = tiny.TINY,
+    validation: Examples | None = None,
+    **settings: Any,
+) -> Aggregate:
+    return bind(name, settings, spec)(server(spec, validation=validation), uploads)

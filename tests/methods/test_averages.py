@@ -1,0 +1,261 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.gram import Gram
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.errors import InputError
+from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.methods.method import bind
+from fedfisher_core.models.spec import ModelSpec
+from tests import tiny
+from tests.methods.clients import SIZES, aggregate, empty, made_up_uploads, server, trained_uploads
+
+SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS]
+by_bias = pytest.mark.parametrize("spec", SPECS, ids=["no bias", "bias"])
+P = np.array(SIZES) / sum(SIZES)
+
+
+@pytest.fixture(scope="module")
+def clients() -> list[Upload]:
+    return trained_uploads()
+
+
+def weights(upload: Upload) -> dict[str, np.ndarray]:
+    return {name: tensor.double().numpy() for name, tensor in upload[Weights].tensors.items()}
+
+
+def different(spec: ModelSpec) -> list[Upload]:
+    return made_up_uploads([tiny.initial(spec, seed=seed) for seed in range(3)], spec)
+
+
+METHODS: list[tuple[str, dict[str, Any]]] = [
+    ("fedavg", {}),
+    ("fisher_merge", {}),
+    ("regmean", {}),
+    ("fedfisher_diag", {"steps": 200}),
+    ("fedfisher_kfac", {"steps": 200}),
+]
+
+
+@by_bias
+@pytest.mark.parametrize(("name", "settings"), METHODS)
+def test_clients_of_one_mind_keep_their_model(name: str, settings: dict[str, Any], spec: ModelSpec) -> None:
+    same = tiny.initial(spec, seed=5)
+    (network,) = aggregate(name, made_up_uploads([same] * 3, spec), spec=spec, **settings).networks
+    assert list(network) == list(same)
+    for key, tensor in same.items():
+        assert torch.allclose(network[key], tensor, atol=1e-5), key
+
+
+@pytest.mark.parametrize(("name", "settings"), METHODS)
+def test_aggregation_is_reproducible_and_leaves_the_uploads_alone(name: str, settings: dict[str, Any]) -> None:
+    uploads, untouched = different(tiny.TINY), different(tiny.TINY)
+    (first,), (second,) = (aggregate(name, uploads, **settings).networks for _ in range(2))
+    assert all(torch.equal(first[key], second[key]) for key in first)
+    for upload, original in zip(uploads, untouched, strict=True):
+        for kind, statistic in original.statistics.items():
+            for key, tensor in statistic.tensors.items():
+                assert torch.equal(upload.statistics[kind].tensors[key], tensor), (kind, key)
+
+
+@by_bias
+def test_fedavg_weights_clients_by_their_numbers_of_examples(spec: ModelSpec) -> None:
+    uploads = different(spec)
+    (network,) = aggregate("fedavg", uploads, spec=spec).networks
+    for key, tensor in network.items():
+        expected = sum(p * weights(upload)[key] for p, upload in zip(P, uploads, strict=True))
+        assert tensor.numpy() == pytest.approx(expected, abs=1e-6)
+
+
+def merged(uploads: list[Upload], floor: float) -> dict[str, np.ndarray]:
+    """The closed form of FisherMerge, one coordinate at a time."""
+    result = {}
+    for key, like in weights(uploads[0]).items():
+        flat = np.empty(like.size)
+        for index in range(like.size):
+            fishers = [float(upload[DiagonalFisher].tensors[key].flatten()[index]) for upload in uploads]
+            values = [float(upload[Weights].tensors[key].flatten()[index]) for upload in uploads]
+            total = sum(p * f for p, f in zip(P, fishers, strict=True))
+            if total < floor or total == 0:
+                flat[index] = sum(p * w for p, w in zip(P, values, strict=True))
+            else:
+                flat[index] = sum(p * f * w for p, f, w in zip(P, fishers, values, strict=True)) / total
+        result[key] = flat.reshape(like.shape)
+    return result
+
+
+@by_bias
+def test_fisher_merge_weights_coordinates_by_their_fisher(spec: ModelSpec) -> None:
+    uploads = different(spec)
+    (network,) = aggregate("fisher_merge", uploads, spec=spec).networks
+    expected = merged(uploads, 1e-6)
+    for key, tensor in network.items():
+        assert tensor.numpy() == pytest.approx(expected[key], abs=1e-5)
+
+
+@pytest.mark.parametrize("floor", [0.0, 1e-6, 0.5, 100.0])
+def test_fisher_merge_averages_where_the_fisher_says_nothing(floor: float) -> None:
+    uploads = different(tiny.TINY)
+    for upload in uploads:
+        upload[DiagonalFisher].tensors["hidden.weight"][:2] = 0
+        upload[DiagonalFisher].tensors["hidden.weight"][2] = 1e-9
+    (network,) = aggregate("fisher_merge", uploads, fisher_floor=floor).networks
+    expected = merged(uploads, floor)
+    for key, tensor in network.items():
+        assert tensor.numpy() == pytest.approx(expected[key], abs=1e-5)
+    mean = aggregate("fedavg", uploads).networks[0]
+    assert torch.allclose(network["hidden.weight"][:2], mean["hidden.weight"][:2])
+    taken_from_the_mean = torch.isclose(network["head.weight"], mean["head.weight"], atol=1e-7).double().mean()
+    assert taken_from_the_mean == 1 if floor == 100 else taken_from_the_mean < 1
+
+
+def least_squares(uploads: list[Upload], inputs: list[np.ndarray], layer: str) -> np.ndarray:
+    """The matrix W of least sum_i p_i mean |x W^T - x W_i^T|^2 over the inputs x of client i; of several, the least."""
+    rows = [np.sqrt(p / len(x)) * x for p, x in zip(P, inputs, strict=True)]
+    targets = [row @ weights(upload)[f"{layer}.weight"].T for row, upload in zip(rows, uploads, strict=True)]
+    return np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets), rcond=1e-9)[0].T
+
+
+@by_bias
+def test_regmean_solves_the_least_squares_problem_of_every_linear_layer(spec: ModelSpec) -> None:
+    uploads = different(spec)
+    rng = np.random.default_rng(0)
+    inputs: dict[str, list[np.ndarray]] = {}
+    for layer, shape in Gram.shapes(spec).items():
+        inputs[layer] = [rng.standard_normal((size, shape[0])) for size in SIZES]
+        for x, upload in zip(inputs[layer], uploads, strict=True):
+            # An input that is always 0, such as a pixel at the rim.
+            x[:, 1] = 0
+            upload[Gram].tensors[layer] = torch.from_numpy(x.T @ x / len(x)).float()
+    (network,) = aggregate("regmean", uploads, spec=spec, off_diagonal=[1.0]).networks
+    for key, tensor in network.items():
+        layer, kind = key.rsplit(".", 1)
+        if layer in inputs and kind == "weight":
+            assert tensor.numpy() == pytest.approx(least_squares(uploads, inputs[layer], layer), abs=1e-3)
+            assert tensor[:, 1].abs().max() < 1e-6
+        else:
+            assert tensor.numpy() == pytest.approx(np.mean([weights(one)[key] for one in uploads], axis=0), abs=1e-6)
+
+
+def test_regmean_shrinks_the_off_diagonal_entries() -> None:
+    uploads = different(tiny.TINY)
+    (network,) = aggregate("regmean", uploads, off_diagonal=[0.3]).networks
+    for layer in ("hidden", "head"):
+        left = right = 0.0
+        for p, upload in zip(P, uploads, strict=True):
+            gram = upload[Gram].tensors[layer].double().numpy()
+            shrunk = np.where(np.eye(len(gram), dtype=bool), gram, 0.3 * gram)
+            left = left + p * shrunk
+            right = right + p * shrunk @ weights(upload)[f"{layer}.weight"].T
+        expected = np.linalg.solve(left, right).T
+        assert network[f"{layer}.weight"].numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_regmean_keeps_the_scale_that_the_server_likes_best(clients: list[Upload]) -> None:
+    scales = [0.0, 0.1, 0.5, 0.9, 1.0]
+    alone = {scale: aggregate("regmean", clients, off_diagonal=[scale]).networks[0] for scale in scales}
+    validation = tiny.examples(30, seed=99)
+    scores = {scale: accuracy(tiny.TINY.load(network), validation) for scale, network in alone.items()}
+    assert len(set(scores.values())) > 1
+    result = aggregate("regmean", clients, off_diagonal=scales)
+    best = max(scores.values())
+    chosen = result.details["off_diagonal"]
+    assert scores[chosen] == best == result.details["validation_accuracy"]
+    assert chosen == next(scale for scale in scales if scores[scale] == best)
+    assert all(torch.equal(result.networks[0][key], alone[chosen][key]) for key in alone[chosen])
+
+
+def matrix(parameters: dict[str, Tensor], layer: str) -> Tensor:
+    weight = parameters[f"{layer}.weight"].double().flatten(1)
+    bias = parameters.get(f"{layer}.bias")
+    return weight if bias is None else torch.cat([weight, bias.double()[:, None]], 1)
+
+
+def objective(name: str, uploads: list[Upload], parameters: dict[str, Tensor]) -> float:
+    """sum_i p_i (w - w_i)^T F_i (w - w_i) with dense matrices."""
+    total = 0.0
+    for p, upload in zip(P, uploads, strict=True):
+        own = upload[Weights].tensors
+        if name == "fedfisher_diag":
+            for key, fisher in upload[DiagonalFisher].tensors.items():
+                total += p * float((fisher.double() * (parameters[key].double() - own[key].double()) ** 2).sum())
+        else:
+            for layer in ("conv", "hidden", "head"):
+                factors = upload[KFAC].tensors
+                block = torch.kron(factors[f"{layer}.outputs"].double(), factors[f"{layer}.inputs"].double())
+                difference = (matrix(parameters, layer) - matrix(own, layer)).flatten()
+                total += p * float(difference @ block @ difference)
+    return total
+
+
+@pytest.mark.parametrize("name", ["fedfisher_diag", "fedfisher_kfac"])
+def test_fedfisher_lowers_its_objective_below_that_of_the_mean(name: str, clients: list[Upload]) -> None:
+    result = aggregate(name, clients)
+    mean = aggregate("fedavg", clients).networks[0]
+    reached = objective(name, clients, result.networks[0])
+    assert reached < objective(name, clients, mean)
+    assert result.details["objective"] == pytest.approx(reached, rel=1e-3)
+    validation = tiny.examples(30, seed=99)
+    score = accuracy(tiny.TINY.load(result.networks[0]), validation)
+    assert result.details["validation_accuracy"] == score
+
+
+@pytest.mark.parametrize("name", ["fedfisher_diag", "fedfisher_kfac"])
+def test_fedfisher_selects_on_the_validation_set(name: str, clients: list[Upload]) -> None:
+    checked = [
+        aggregate(name, clients, steps=1 + 50 * count, check_every=50).details["validation_accuracy"]
+        for count in range(4)
+    ]
+    assert checked == sorted(checked)
+    only_first = aggregate(name, clients, steps=40, check_every=100)
+    assert only_first.details["selected_step"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "uses"),
+    [
+        ("fedavg", {}, False),
+        ("fisher_merge", {}, False),
+        ("regmean", {"off_diagonal": [0.9]}, False),
+        ("regmean", {}, True),
+        ("fedfisher_diag", {"steps": 2}, True),
+        ("fedfisher_kfac", {"steps": 2}, True),
+        ("ensemble", {}, False),
+        ("local_mean", {}, False),
+    ],
+)
+def test_the_use_of_the_validation_set_is_noted(
+    name: str, settings: dict[str, object], uses: bool, clients: list[Upload]
+) -> None:
+    held = server()
+    assert not held.used_validation
+    bind(name, settings, tiny.TINY)(held, clients)
+    assert held.used_validation is uses
+
+
+def test_to_ask_for_a_validation_set_is_not_to_use_it() -> None:
+    held, bare = server(), server(validation=empty())
+    assert held.can_validate
+    assert not bare.can_validate
+    assert not held.used_validation
+    assert len(held.validation) == 30
+    assert held.used_validation
+
+
+@pytest.mark.parametrize("name", ["regmean", "fedfisher_diag", "fedfisher_kfac"])
+def test_selection_without_a_validation_set_is_refused(name: str, clients: list[Upload]) -> None:
+    with pytest.raises(InputError, match=r"data\.validation_size=0, but the method selects on the validation set"):
+        aggregate(name, clients, validation=empty())
+
+
+def test_methods_that_select_nothing_need_no_validation_set(clients: list[Upload]) -> None:
+    for name in ("fedavg", "fisher_merge", "ensemble", "local_mean"):
+        aggregate(name, clients, validation=empty())
+    aggregate("regmean", clients, validation=empty(), off_diagonal=[0.9])

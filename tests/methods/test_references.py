@@ -1,0 +1,56 @@
+import pytest
+import torch
+
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.evaluation.measures import measure_each, measure_mean
+from fedfisher_core.methods.method import methods
+from fedfisher_core.methods.server import Combine
+from tests import tiny
+from tests.methods.clients import aggregate, trained_uploads
+
+COUNTS = torch.tensor([[5, 1, 0], [0, 4, 2], [1, 1, 1]])
+
+
+@pytest.fixture(scope="module")
+def clients() -> list[Upload]:
+    return trained_uploads()
+
+
+def test_an_ensemble_predicts_by_the_mean_of_probabilities(clients: list[Upload]) -> None:
+    result = aggregate("ensemble", clients)
+    assert result.combine is Combine.MEAN_PROBABILITY
+    networks = [tiny.TINY.load(network).eval() for network in result.networks]
+    test = tiny.examples(50, seed=7)
+    with torch.no_grad():
+        probabilities = [tiny.TINY.load(one[Weights].tensors)(test.inputs).softmax(1) for one in clients]
+    mean = (probabilities[0] + probabilities[1] + probabilities[2]) / 3
+    measures = measure_mean(networks, test, COUNTS)
+    assert measures.accuracy == pytest.approx((mean.argmax(1) == test.labels).double().mean().item())
+    assert measures.loss == pytest.approx(-mean[torch.arange(50), test.labels].log().mean().item(), abs=1e-5)
+
+
+def test_local_models_are_measured_by_themselves(clients: list[Upload]) -> None:
+    result = aggregate("local_mean", clients)
+    assert result.combine is Combine.MEAN_MEASURE
+    networks = [tiny.TINY.load(network).eval() for network in result.networks]
+    test = tiny.examples(50, seed=7)
+    alone = [measure_mean([network], test, COUNTS) for network in networks]
+    together = measure_each(networks, test, COUNTS)
+    for field in ("accuracy", "loss", "worst_class_accuracy", "worst_client_accuracy"):
+        assert getattr(together, field) == pytest.approx(sum(getattr(one, field) for one in alone) / 3)
+    assert len({one.accuracy for one in alone}) > 1
+
+
+def test_centralised_training_returns_the_one_pooled_model(clients: list[Upload]) -> None:
+    (network,) = aggregate("centralised", clients[:1]).networks
+    assert all(torch.equal(network[key], tensor) for key, tensor in clients[0][Weights].tensors.items())
+
+
+def test_references_are_told_from_one_shot_methods() -> None:
+    one_shot = {name: methods.get(name).one_shot for name in methods}
+    assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac"} <= {
+        name for name, is_one_shot in one_shot.items() if is_one_shot
+    }
+    assert not any(one_shot[name] for name in ("ensemble", "local_mean", "centralised"))
+    assert [name for name in methods if methods.get(name).pooled] == ["centralised"]
