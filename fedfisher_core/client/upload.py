@@ -8,7 +8,7 @@ import torch
 
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire import payload
+from fedfisher_core.wire import Float32, Schema, Section, TensorSpec, payload
 
 S = TypeVar("S", bound=Statistic)
 
@@ -39,7 +39,9 @@ def encode(statistics: Sequence[Statistic], *, num_examples: int) -> bytes:
     Returns:
         The payload; its length is the upload's cost.
     """
-    return payload.encode({one.name: one.tensors for one in statistics}, num_examples=num_examples)
+    shapes = {one.name: {key: tensor.shape for key, tensor in one.tensors.items()} for one in statistics}
+    tensors = {one.name: one.tensors for one in statistics}
+    return payload.encode(_schema(shapes), tensors, num_examples=num_examples)
 
 
 def decode(data: bytes, kinds: Sequence[type[Statistic]], spec: ModelSpec, device: torch.device) -> Upload:
@@ -57,7 +59,17 @@ def decode(data: bytes, kinds: Sequence[type[Statistic]], spec: ModelSpec, devic
     Raises:
         CorruptArtifactError: the payload is cut, changed, or of other statistics.
     """
-    shapes = {kind.name: kind.shapes(spec) for kind in kinds}
-    tensors, num_examples = payload.decode(data, shapes)
-    statistics = {kind: kind({key: tensor.to(device) for key, tensor in tensors[kind.name].items()}) for kind in kinds}
-    return Upload(num_examples=num_examples, statistics=statistics)
+    message = payload.decode(data, _schema({kind.name: kind.shapes(spec) for kind in kinds}))
+    statistics = {
+        kind: kind({key: tensor.to(device) for key, tensor in message.statistics[kind.name].items()}) for kind in kinds
+    }
+    return Upload(num_examples=message.num_examples, statistics=statistics)
+
+
+def _schema(shapes: Mapping[str, Mapping[str, torch.Size]]) -> Schema:
+    return Schema(
+        tuple(
+            Section(statistic, tuple(TensorSpec(name, tuple(shape)) for name, shape in tensors.items()), Float32())
+            for statistic, tensors in shapes.items()
+        )
+    )

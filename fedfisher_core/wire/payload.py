@@ -1,80 +1,186 @@
-"""One client's upload as bytes: a header of 32 bytes and the numbers, in an order that both ends know."""
+"""The frame in which a client's statistics cross the network; its length is what an upload costs."""
 
 import hashlib
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Size, Tensor
+from torch import Tensor
 
-from fedfisher_core.errors import CorruptArtifactError
+from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.wire.codec import Array, Codec, TensorSpec
+from fedfisher_core.wire.packing import BitReader, BitWriter
 
-_MAGIC = b"FFUP"
-_VERSION = 1
-# magic, version, digest of names and shapes, number of examples, checksum of all that follows it and precedes it
-_HEADER = struct.Struct("<4sI12sQI")
+MAGIC = b"FFW"
+VERSION = 1
+# Magic, version, schema digest, number of examples, length of the payload; the check sum of all follows.
+_HEADER = struct.Struct("<3sB8sQQ")
+_CHECKSUM = struct.Struct("<I")
+HEADER_BITS = 8 * (_HEADER.size + _CHECKSUM.size)
 
-Shapes = Mapping[str, Mapping[str, Size]]
 
-
-def encode(statistics: Mapping[str, Mapping[str, Tensor]], *, num_examples: int) -> bytes:
-    """Write an upload.
+@dataclass(frozen=True)
+class Section:
+    """One statistic's tensors and how they are encoded.
 
     Args:
-        statistics: named float32 tensors by statistic.
-        num_examples: how many examples the client holds.
-
-    Returns:
-        The header, then every number in 32 bits.
+        statistic: its name.
+        tensors: in the order in which they travel.
+        codec: turns them into bits.
     """
-    shapes = {name: {key: tensor.shape for key, tensor in tensors.items()} for name, tensors in statistics.items()}
-    body = b"".join(
-        tensor.detach().cpu().contiguous().numpy().astype("<f4", copy=False).tobytes()
-        for tensors in statistics.values()
-        for tensor in tensors.values()
-    )
-    return _header(shapes, num_examples, body) + body
+
+    statistic: str
+    tensors: tuple[TensorSpec, ...]
+    codec: Codec
+
+    def __post_init__(self) -> None:
+        names = [tensor.name for tensor in self.tensors]
+        if len(set(names)) < len(names):
+            raise InputError(f"statistic {self.statistic!r} has tensors {names}; allowed: each name once")
+
+    @property
+    def bits(self) -> int:
+        """Most bits that the section takes; exact unless its codec is `Spectral`."""
+        return self.codec.bits(self.tensors)
 
 
-def decode(payload: bytes, shapes: Shapes) -> tuple[dict[str, dict[str, Tensor]], int]:
-    """Read an upload.
+@dataclass(frozen=True)
+class Schema:
+    """What both ends know of a payload before it is sent.
 
     Args:
-        payload: what `encode` wrote.
-        shapes: shapes of the tensors by statistic and name, in the order of encoding.
+        sections: in the order in which they travel.
+    """
+
+    sections: tuple[Section, ...]
+
+    def __post_init__(self) -> None:
+        names = [section.statistic for section in self.sections]
+        if len(set(names)) < len(names):
+            raise InputError(f"statistics are {names}; allowed: each once")
+
+    @property
+    def bits(self) -> int:
+        """Most bits that a payload takes, header and padding to a byte included."""
+        content = sum(section.bits for section in self.sections)
+        return HEADER_BITS + 8 * -(-content // 8)
+
+    def digest(self) -> bytes:
+        """8 bytes that change with any name, shape, order or codec setting."""
+        return hashlib.blake2b(repr(self).encode(), digest_size=8).digest()
+
+
+@dataclass(frozen=True)
+class Message:
+    """A decoded payload.
+
+    Args:
+        num_examples: how many examples the client has.
+        statistics: tensors (float32, on the CPU) by statistic and name.
+    """
+
+    num_examples: int
+    statistics: Mapping[str, Mapping[str, Tensor]]
+
+
+def encode(schema: Schema, statistics: Mapping[str, Mapping[str, Tensor]], *, num_examples: int) -> bytes:
+    """Encode a client's statistics.
+
+    Args:
+        schema: the statistics' names, shapes and codecs.
+        statistics: real tensors by statistic and name, exactly those of the schema; they travel as float32.
+        num_examples: how many examples the client has, 0 to 2**64 - 1.
 
     Returns:
-        The tensors by statistic and name, and the number of examples.
+        The payload; 8 * len(payload) is the cost in bits.
 
     Raises:
-        CorruptArtifactError: the payload is cut, changed, or of other statistics.
+        InputError: a statistic or tensor is missing, unexpected, of another shape, not finite in float32, or
+            not what its codec is made for.
     """
-    if len(payload) < _HEADER.size:
-        raise CorruptArtifactError(f"upload of {len(payload)} bytes is shorter than its header")
-    magic, version, _, num_examples, _ = _HEADER.unpack_from(payload)
-    if (magic, version) != (_MAGIC, _VERSION):
-        raise CorruptArtifactError("upload was written in another format")
-    body = payload[_HEADER.size :]
-    numbers = sum(shape.numel() for tensors in shapes.values() for shape in tensors.values())
-    if len(body) != 4 * numbers:
-        raise CorruptArtifactError(f"upload holds {len(body)} bytes of numbers; {4 * numbers} were expected")
-    if payload[: _HEADER.size] != _header(shapes, num_examples, body):
-        raise CorruptArtifactError("upload was changed, or holds other statistics than expected")
-    flat = torch.from_numpy(np.frombuffer(body, dtype="<f4").astype(np.float32))
-    decoded: dict[str, dict[str, Tensor]] = {}
-    position = 0
-    for statistic, tensors in shapes.items():
-        decoded[statistic] = {}
-        for key, shape in tensors.items():
-            decoded[statistic][key] = flat[position : position + shape.numel()].reshape(shape)
-            position += shape.numel()
-    return decoded, num_examples
+    if not 0 <= num_examples < 1 << 64:
+        raise InputError(f"num_examples is {num_examples}; allowed: 0 to 2**64 - 1")
+    _check_names("statistics", statistics, [section.statistic for section in schema.sections])
+    writer = BitWriter()
+    for section in schema.sections:
+        section.codec.encode(_arrays(section, statistics[section.statistic]), writer)
+    content = writer.to_bytes()
+    length = HEADER_BITS // 8 + len(content)
+    header = _HEADER.pack(MAGIC, VERSION, schema.digest(), num_examples, length)
+    return header + _CHECKSUM.pack(zlib.crc32(content, zlib.crc32(header))) + content
 
 
-def _header(shapes: Shapes, num_examples: int, body: bytes) -> bytes:
-    listing = repr([(name, key, tuple(shape)) for name, tensors in shapes.items() for key, shape in tensors.items()])
-    schema = hashlib.sha256(listing.encode()).digest()[:12]
-    checksum = zlib.crc32(body, zlib.crc32(schema + num_examples.to_bytes(8, "little")))
-    return _HEADER.pack(_MAGIC, _VERSION, schema, num_examples, checksum)
+def decode(payload: bytes, schema: Schema) -> Message:
+    """Decode what `encode` made under the same schema.
+
+    Args:
+        payload: the bytes as received.
+        schema: the schema of the sender.
+
+    Returns:
+        The message.
+
+    Raises:
+        CorruptArtifactError: the payload is cut, extended, altered, of another version or another schema.
+    """
+    if len(payload) < HEADER_BITS // 8:
+        raise CorruptArtifactError(f"payload has {len(payload)} bytes; its header alone has {HEADER_BITS // 8}")
+    header, content = payload[: _HEADER.size], payload[HEADER_BITS // 8 :]
+    magic, version, digest, num_examples, length = _HEADER.unpack(header)
+    if magic != MAGIC:
+        raise CorruptArtifactError(f"payload starts with {magic!r}; expected {MAGIC!r}")
+    if version != VERSION:
+        raise CorruptArtifactError(f"payload has format version {version}; expected {VERSION}")
+    if length != len(payload):
+        raise CorruptArtifactError(f"payload has {len(payload)} bytes; its header says {length}")
+    (checksum,) = _CHECKSUM.unpack_from(payload, _HEADER.size)
+    if checksum != zlib.crc32(content, zlib.crc32(header)):
+        raise CorruptArtifactError("payload does not match its check sum")
+    if digest != schema.digest():
+        raise CorruptArtifactError(
+            f"payload has schema {digest.hex()}; expected {schema.digest().hex()} "
+            f"({', '.join(section.statistic for section in schema.sections)})"
+        )
+    reader = BitReader(content)
+    statistics = {
+        section.statistic: _tensors(section, section.codec.decode(section.tensors, reader))
+        for section in schema.sections
+    }
+    reader.finish()
+    return Message(num_examples, statistics)
+
+
+def _check_names(what: str, given: Mapping[str, object], expected: list[str]) -> None:
+    if set(given) != set(expected):
+        raise InputError(f"{what} are {sorted(given)}; allowed: exactly {sorted(expected)}")
+
+
+def _arrays(section: Section, tensors: Mapping[str, Tensor]) -> dict[str, Array]:
+    expected = [tensor.name for tensor in section.tensors]
+    _check_names(f"tensors of statistic {section.statistic!r}", tensors, expected)
+    arrays = {}
+    for spec in section.tensors:
+        where = f"tensor {spec.name!r} of statistic {section.statistic!r}"
+        tensor = tensors[spec.name].detach()
+        if tuple(tensor.shape) != spec.shape:
+            raise InputError(f"{where} has shape {tuple(tensor.shape)}; allowed: {spec.shape}")
+        if tensor.is_complex():
+            raise InputError(f"{where} is {tensor.dtype}; allowed: real numbers")
+        array = tensor.to(device="cpu", dtype=torch.float32).contiguous().numpy()
+        if not np.isfinite(array).all():
+            worst = array[~np.isfinite(array)][0]
+            raise InputError(f"{where} holds {worst}; allowed: numbers that are finite in float32")
+        arrays[spec.name] = array
+    return arrays
+
+
+def _tensors(section: Section, arrays: Mapping[str, Array]) -> dict[str, Tensor]:
+    for name, array in arrays.items():
+        if not np.isfinite(array).all():
+            raise CorruptArtifactError(
+                f"tensor {name!r} of statistic {section.statistic!r} decodes to numbers that are not finite"
+            )
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}

@@ -1,0 +1,153 @@
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.wire import (
+    Family,
+    Float32,
+    Kind,
+    LowRank,
+    Root,
+    Spectral,
+    StatisticSpec,
+    TensorSpec,
+    Uniform,
+    encode,
+    fedavg_bits,
+    fit,
+    formula_bits,
+)
+
+from .samples import CNN, LENET, diagonal, gram, kfac, random_tensors, weights
+
+SMALL = ((5, 4), (4, 3))
+COUNTS = StatisticSpec("label_counts", Kind.EXACT, (TensorSpec("counts", (3,)),))
+
+
+def payload_bits(statistics: list[StatisticSpec], *, family: Family, budget_bits: int | None) -> int:
+    generator = torch.Generator().manual_seed(0)
+    schema = fit(statistics, family=family, budget_bits=budget_bits)
+    sent = {statistic.name: random_tensors(statistic, generator) for statistic in statistics}
+    return 8 * len(encode(schema, sent, num_examples=1))
+
+
+@pytest.mark.parametrize(
+    ("layers", "extra", "size", "rank", "extra_bits", "ratio"),
+    [
+        (LENET, kfac, 44_190, 50, 755_079, 1.03397),
+        (LENET, gram, 44_190, 95, None, 1.04645),
+        (LENET, diagonal, 44_190, None, 16 * 44_190, 1.0),
+        (CNN, kfac, 939_616, 243, 15_775_251, 1.02466),
+        (CNN, gram, 939_616, 419, None, 1.03987),
+    ],
+)
+def test_the_papers_accounting(layers, extra, size, rank, extra_bits, ratio) -> None:
+    statistics = [weights(layers), extra(layers)]
+    schema = fit(statistics, family=Family.PAPER, budget_bits=fedavg_bits(statistics))
+    assert schema.sections[0].codec == Uniform(15)
+    assert schema.sections[1].codec == (Uniform(15) if rank is None else LowRank(rank, 8))
+    total = formula_bits(schema)
+    if extra_bits is not None:
+        assert total == 16 * size + extra_bits
+    assert total / (32 * size) == pytest.approx(ratio, abs=5e-6)
+
+
+@pytest.mark.parametrize("extra", [kfac, gram, diagonal])
+def test_the_papers_payload_is_longer_than_its_accounting_by_header_scales_and_padding(extra) -> None:
+    statistics = [weights(LENET), extra(LENET)]
+    budget = fedavg_bits(statistics)
+    formula = formula_bits(fit(statistics, family=Family.PAPER, budget_bits=budget))
+    # The accounting counts the scales of low-rank factors, but not those of the model and of a diagonal.
+    scales = 32 * 5 * (2 if extra is diagonal else 1)
+    bits = payload_bits(statistics, family=Family.PAPER, budget_bits=budget)
+    assert bits == 256 + 8 * -(-(formula + scales) // 8)
+
+
+@pytest.mark.parametrize("extra", [kfac, gram, diagonal])
+def test_ours_fills_the_fedavg_budget_without_exceeding_it(extra) -> None:
+    statistics = [weights(LENET), extra(LENET), COUNTS]
+    budget = fedavg_bits(statistics)
+    bits = payload_bits(statistics, family=Family.FEDFISHER, budget_bits=budget)
+    assert 0.99 * budget < bits <= budget
+    schema = fit(statistics, family=Family.FEDFISHER, budget_bits=budget)
+    assert schema.sections[0].codec == Uniform(15)
+    assert isinstance(schema.sections[1].codec, Root if extra is diagonal else Spectral)
+    assert schema.sections[2].codec == Float32()
+
+
+def test_a_diagonal_loses_a_bit_only_where_the_scales_need_room() -> None:
+    statistics = [weights(LENET), diagonal(LENET)]
+    schema = fit(statistics, family=Family.FEDFISHER, budget_bits=fedavg_bits(statistics))
+    # 10 scales take 320 bits, more than the 150 entries of the first layer, fewer than the 840 of the last.
+    assert schema.sections[1].codec == Root((16, 16, 16, 16, 15))
+
+
+SUBSETS = st.lists(
+    st.sampled_from([weights(SMALL), diagonal(SMALL), kfac(SMALL), COUNTS]), min_size=1, max_size=4, unique=True
+)
+
+
+@given(SUBSETS, st.integers(256, 4000))
+@settings(max_examples=60, deadline=None)
+def test_ours_never_exceeds_a_budget(statistics: list[StatisticSpec], budget: int) -> None:
+    try:
+        fit(statistics, family=Family.FEDFISHER, budget_bits=budget)
+    except InputError:
+        assume(False)
+    assert payload_bits(statistics, family=Family.FEDFISHER, budget_bits=budget) <= budget
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_without_a_budget_or_with_an_ample_one_nothing_is_lost(family: Family) -> None:
+    statistics = [weights(SMALL), kfac(SMALL), diagonal(SMALL)]
+    entries = sum(statistic.size for statistic in statistics)
+    for budget in (None, 256 + 32 * entries):
+        schema = fit(statistics, family=family, budget_bits=budget)
+        assert {section.codec for section in schema.sections} == {Float32()}
+        assert schema.bits == formula_bits(schema) + 256 == 256 + 32 * entries
+
+
+@pytest.mark.parametrize("family", list(Family))
+def test_weights_alone_are_what_fedavg_sends(family: Family) -> None:
+    statistics = [weights(LENET)]
+    schema = fit(statistics, family=family, budget_bits=fedavg_bits(statistics))
+    assert schema.sections[0].codec == Float32()
+    assert schema.bits == 32 * 44_190 + 256
+
+
+@pytest.mark.parametrize(("family", "width"), [(Family.PAPER, 10), (Family.FEDFISHER, 9)])
+def test_weights_alone_take_the_whole_of_a_smaller_budget(family: Family, width: int) -> None:
+    statistics = [weights(LENET)]
+    # Ours leaves room for the scales.
+    schema = fit(statistics, family=family, budget_bits=256 + 10 * 44_190)
+    assert schema.sections[0].codec == Uniform(width - 1)
+
+
+def test_float32_is_refused_beyond_its_budget() -> None:
+    statistics = [weights(LENET), kfac(LENET)]
+    with pytest.raises(InputError, match=f"'float32' takes .* bits, budget_bits is {fedavg_bits(statistics)}"):
+        fit(statistics, family=Family.FLOAT32, budget_bits=fedavg_bits(statistics))
+
+
+@pytest.mark.parametrize("family", [Family.PAPER, Family.FEDFISHER])
+@pytest.mark.parametrize("extra", [kfac, diagonal])
+def test_a_hopeless_budget_is_refused(family: Family, extra) -> None:
+    with pytest.raises(InputError, match="budget_bits is 300"):
+        fit([weights(LENET), extra(LENET)], family=family, budget_bits=300)
+
+
+def test_the_paper_has_no_format_for_two_more_statistics() -> None:
+    statistics = [weights(LENET), kfac(LENET), diagonal(LENET)]
+    with pytest.raises(InputError, match="'kfac', 'diagonal_fisher'; allowed: one beside the weights"):
+        fit(statistics, family=Family.PAPER, budget_bits=fedavg_bits(statistics))
+
+
+def test_statistics_without_entries_and_symmetric_ones_that_are_not_square_are_refused() -> None:
+    with pytest.raises(InputError, match="'empty' has no entries"):
+        fit([StatisticSpec("empty", Kind.EXACT, ())], family=Family.FLOAT32, budget_bits=None)
+    with pytest.raises(InputError, match="'x' of statistic 'gram' has shape \\(2, 3\\)"):
+        fit(
+            [StatisticSpec("gram", Kind.SYMMETRIC, (TensorSpec("x", (2, 3)),))], family=Family.FLOAT32, budget_bits=None
+        )
