@@ -1,0 +1,1 @@
+"""Speed and memory, each against a named alternative measured in the same run."""
