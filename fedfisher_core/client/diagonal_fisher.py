@@ -6,8 +6,9 @@ from typing import ClassVar, Self
 from torch import Size
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.fisher import nngeometry_backend
+from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.layers import fisher_layers
-from fedfisher_core.fisher.nngeometry_backend import diagonal
 from fedfisher_core.models.spec import ModelSpec
 
 
@@ -21,7 +22,14 @@ class DiagonalFisher(Statistic):
     @classmethod
     def compute(cls, local: Local) -> Self:
         """Average the squared derivatives over examples, exact over the model's outputs."""
-        return cls(diagonal(local.network, local.examples, batch_size=local.fisher.batch_size))
+        fisher = nngeometry_backend.compute(
+            local.network,
+            local.examples.inputs,
+            approximations={Approximation.DIAGONAL},
+            batch_size=local.fisher.batch_size,
+        )
+        assert fisher.diagonal is not None
+        return cls(fisher.diagonal)
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:

@@ -6,9 +6,10 @@ from typing import ClassVar, Self
 from torch import Size
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.fisher import nngeometry_backend
+from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import fisher_layers
-from fedfisher_core.fisher.nngeometry_backend import kfac
 from fedfisher_core.models.spec import ModelSpec
 
 
@@ -22,9 +23,15 @@ class KFAC(Statistic):
     @classmethod
     def compute(cls, local: Local) -> Self:
         """Average the factors over examples, exact over the model's outputs."""
-        blocks = kfac(local.network, local.examples, batch_size=local.fisher.batch_size)
+        fisher = nngeometry_backend.compute(
+            local.network,
+            local.examples.inputs,
+            approximations={Approximation.KFAC},
+            batch_size=local.fisher.batch_size,
+        )
+        assert fisher.kfac is not None
         tensors = {}
-        for layer, block in blocks.items():
+        for layer, block in fisher.kfac.items():
             tensors[f"{layer}.inputs"] = block.inputs
             tensors[f"{layer}.outputs"] = block.outputs
         return cls(tensors)

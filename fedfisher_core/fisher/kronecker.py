@@ -1,8 +1,13 @@
 """One layer's Fisher block as a Kronecker product (K-FAC; Martens and Grosse 2015, Grosse and Martens 2016)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Self
 
+import torch
 from torch import Tensor
+
+from fedfisher_core.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -31,3 +36,93 @@ class Kronecker:
     def diagonal(self) -> Tensor:
         """Diagonal of the block, as a matrix of shape (g, a)."""
         return self.outputs.diagonal()[:, None] * self.inputs.diagonal()[None, :]
+
+    def trace(self) -> Tensor:
+        """Sum of the block's eigenvalues, a scalar."""
+        return self.outputs.trace() * self.inputs.trace()
+
+    def eigendecomposition(self) -> "KroneckerEigen":
+        """Eigenvalues and eigenvectors of the block, from those of its two factors."""
+        input_values, input_vectors = torch.linalg.eigh(self.inputs)
+        output_values, output_vectors = torch.linalg.eigh(self.outputs)
+        return KroneckerEigen(output_values[:, None] * input_values[None, :], input_vectors, output_vectors)
+
+
+@dataclass(frozen=True)
+class KroneckerEigen:
+    """The eigendecomposition of a block; its eigenvectors, as matrices, are u_i v_j^T.
+
+    Args:
+        values: eigenvalues, shape (g, a).
+        input_vectors: v_j in columns, shape (a, a).
+        output_vectors: u_i in columns, shape (g, g).
+    """
+
+    values: Tensor
+    input_vectors: Tensor
+    output_vectors: Tensor
+
+    def product(self, matrix: Tensor) -> Tensor:
+        """Multiply the block by a vector; see `Kronecker.product`."""
+        coefficients = self.values * (self.output_vectors.T @ matrix @ self.input_vectors)
+        return self.output_vectors @ coefficients @ self.input_vectors.T
+
+
+@dataclass(frozen=True)
+class KroneckerSum:
+    """Weighted sum of several clients' blocks of one layer, as an operator; it doesn't factor again.
+
+    Two products over all clients at once apply it: the first gives every p_i G_i W side by side, the second multiplies
+    them by the stacked A_i, which also adds them up.
+
+    Args:
+        inputs: the A_i below one another, shape (clients a, a).
+        outputs: p_i G_i with the clients interleaved, row g clients + i, shape (g clients, g).
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+
+    @classmethod
+    def of(cls, blocks: Sequence[Kronecker], weights: Sequence[float]) -> Self:
+        """Stack clients' blocks.
+
+        Args:
+            blocks: the blocks of one layer, of equal shapes.
+            weights: p_i, one a block.
+
+        Returns:
+            The operator sum_i p_i A_i (x) G_i.
+
+        Raises:
+            InputError: there are no blocks, or not as many weights.
+        """
+        if not blocks or len(blocks) != len(weights):
+            raise InputError(f"{len(weights)} weights for {len(blocks)} blocks; allowed: one a block, at least one")
+        scaled = [weight * block.outputs for block, weight in zip(blocks, weights, strict=True)]
+        return cls(
+            inputs=torch.cat([block.inputs for block in blocks]),
+            outputs=torch.stack(scaled, dim=1).flatten(0, 1),
+        )
+
+    def product(self, matrix: Tensor) -> Tensor:
+        """Multiply the operator by a vector.
+
+        Args:
+            matrix: the vector, as the layer's matrix of shape (g, a).
+
+        Returns:
+            sum_i p_i G_i W A_i, shape (g, a).
+        """
+        return (self.outputs @ matrix).view(len(matrix), -1) @ self.inputs
+
+    def diagonal(self) -> Tensor:
+        """Diagonal of the operator, as a matrix of shape (g, a)."""
+        rows, columns = self.outputs.shape[1], self.inputs.shape[1]
+        outputs = self.outputs.view(rows, -1, rows).diagonal(dim1=0, dim2=2)
+        inputs = self.inputs.view(-1, columns, columns).diagonal(dim1=1, dim2=2)
+        return outputs.T @ inputs
+
+    def trace(self) -> Tensor:
+        """Sum of the operator's eigenvalues, a scalar."""
+        return self.diagonal().sum()

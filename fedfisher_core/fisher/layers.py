@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from fedfisher_core.errors import UnsupportedLayerError
 
 Layer = nn.Linear | nn.Conv2d
+BatchNormalisation = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
 def fisher_layers(model: nn.Module) -> dict[str, Layer]:
@@ -20,15 +21,24 @@ def fisher_layers(model: nn.Module) -> dict[str, Layer]:
         The layers by their qualified name.
 
     Raises:
-        UnsupportedLayerError: a parameter belongs to another kind of layer, a convolution has groups, or two
-            layers share a parameter.
+        UnsupportedLayerError: a parameter belongs to another kind of layer, a layer normalises over the batch, a
+            convolution has groups, or two layers share a parameter.
     """
     layers: dict[str, Layer] = {}
     owner: dict[int, str] = {}
     for name, module in model.named_modules():
+        if isinstance(module, BatchNormalisation):
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a {type(module).__name__}; a Fisher is a mean over examples, which batch "
+                f"normalisation mixes"
+            )
         own = list(module.parameters(recurse=False))
         if not own:
             continue
+        if not name:
+            raise UnsupportedLayerError(
+                f"the model, a {type(module).__name__}, holds parameters itself; allowed: a model whose parts do"
+            )
         if not isinstance(module, nn.Linear | nn.Conv2d):
             raise UnsupportedLayerError(
                 f"layer {name!r} is a {type(module).__name__}; Fisher blocks exist for Linear and Conv2d only"

@@ -1,74 +1,84 @@
-"""Exact Fishers of a classifier, computed by nngeometry.
+"""The exact Fisher of a classifier by the library nngeometry 0.3, as the paper computed it.
 
-Version 0.3 takes the root of the softmax covariance as sqrt(p_c) (e_c - p), which stays finite for confident networks.
+It makes a pass an approximation and a backward pass through the whole network a class.
 """
 
-from typing import Any
+import copy
+from collections.abc import Set
 
+import torch
 from torch import Tensor, nn
 
-from fedfisher_core.data.tensors import Examples
+from fedfisher_core.errors import InputError, UnsupportedLayerError
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.capture import trace
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.fisher.layers import Layer, fisher_layers
+from fedfisher_core.fisher.result import Fisher, require_finite
+
+BATCH_SIZE = 64
+"""Examples in flight; nngeometry is about as fast with more and slower with fewer."""
 
 
-def diagonal(network: nn.Module, examples: Examples, *, batch_size: int) -> dict[str, Tensor]:
-    """Compute the diagonal Fisher.
-
-    Args:
-        network: a classifier in evaluation mode.
-        examples: its data, on the same device.
-        batch_size: examples at a time.
-
-    Returns:
-        Mean over the examples of diag(J^T (diag p - p p^T) J), by parameter.
-
-    Raises:
-        UnsupportedLayerError: the network has a layer without a Fisher block.
-    """
-    from nngeometry.object import PMatDiag
-
-    fisher_layers(network)
-    matrix = _fisher(network, examples, batch_size, PMatDiag)
-    names = dict(network.named_parameters())
-    pieces = matrix.get_diag().split([parameter.numel() for parameter in names.values()])
-    return {
-        name: piece.reshape(parameter.shape) for (name, parameter), piece in zip(names.items(), pieces, strict=True)
-    }
-
-
-def kfac(network: nn.Module, examples: Examples, *, batch_size: int) -> dict[str, Kronecker]:
-    """Compute the Kronecker factors.
+def compute(
+    model: nn.Module, inputs: Tensor, *, approximations: Set[Approximation], batch_size: int = BATCH_SIZE
+) -> Fisher:
+    """Compute the exact Fisher for the softmax cross-entropy.
 
     Args:
-        network: a classifier in evaluation mode.
-        examples: its data, on the same device.
-        batch_size: examples at a time.
+        model: a network of `nn.Linear` and ungrouped `nn.Conv2d` layers, in evaluation mode.
+        inputs: examples, shape (examples, ...).
+        approximations: which forms to compute; a dense one is refused.
+        batch_size: examples in flight.
 
     Returns:
-        The Fisher block by layer, a bias as the last of a layer's inputs.
+        The Fisher.
 
     Raises:
-        UnsupportedLayerError: the network has a layer without a Fisher block.
+        InputError: a dense Fisher was asked for.
+        UnsupportedLayerError: a layer has no Fisher block, or none that nngeometry gets right.
+        DivergedClientError: the Fisher is not finite.
     """
-    from nngeometry.object import PMatKFAC
-
-    layers = fisher_layers(network)
-    matrix = _fisher(network, examples, batch_size, PMatKFAC)
-    blocks = zip(layers, matrix.data.values(), strict=True)
-    return {layer: Kronecker(inputs=inputs, outputs=outputs) for layer, (inputs, outputs) in blocks}
-
-
-def _fisher(network: nn.Module, examples: Examples, batch_size: int, representation: type) -> Any:
     from nngeometry.metrics import FIM
+    from nngeometry.object import PMatDiag, PMatKFAC
     from torch.utils.data import DataLoader, TensorDataset
 
-    with_shape = network(examples.inputs[:1])
-    return FIM(
-        model=network,
-        loader=DataLoader(TensorDataset(examples.inputs, examples.labels), batch_size=batch_size),
-        representation=representation,
-        n_output=with_shape.shape[1],
-        variant="classif_logits",
-        device=examples.inputs.device,
-    )
+    if Approximation.DENSE in approximations:
+        raise InputError("backend 'nngeometry' was asked for 'dense'; allowed: 'diagonal', 'kfac'")
+    # nngeometry leaves its hooks behind if it fails, so it works on a copy.
+    model = copy.deepcopy(model).requires_grad_(True)
+    layers = fisher_layers(model)
+    for name, layer in layers.items():
+        if isinstance(layer, nn.Conv2d) and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a Conv2d with padding={layer.padding!r} and padding_mode={layer.padding_mode!r}; "
+                f"backend 'nngeometry' allows: numbers and 'zeros'"
+            )
+    device = next(model.parameters()).device
+    outputs = trace(model, layers, inputs[:1].to(device)).outputs.shape[1]
+    loader = DataLoader(TensorDataset(inputs, torch.zeros(len(inputs))), batch_size=batch_size)
+    arguments = {"n_output": outputs, "variant": "classif_logits", "device": device}
+    diagonal, kfac = None, None
+    if Approximation.DIAGONAL in approximations:
+        flat = FIM(model, loader, PMatDiag, **arguments).get_diag()
+        diagonal = _unflatten(flat, model)
+    if Approximation.KFAC in approximations:
+        blocks = FIM(model, loader, PMatKFAC, **arguments).data
+        kfac = {name: Kronecker(*blocks[_layer_id(name, layer)]) for name, layer in layers.items()}
+    fisher = Fisher(diagonal=diagonal, kfac=kfac)
+    require_finite(fisher, dict(model.named_parameters()))
+    return fisher
+
+
+def _layer_id(name: str, layer: Layer) -> str:
+    """The key by which nngeometry knows a layer."""
+    return f"{name}.{layer}"
+
+
+def _unflatten(flat: Tensor, model: nn.Module) -> dict[str, Tensor]:
+    """Cut a vector in the order of the parameters; nngeometry's is the same, layer by layer, weight before bias."""
+    parameters = dict(model.named_parameters())
+    pieces = flat.split([parameter.numel() for parameter in parameters.values()])
+    return {
+        name: piece.view(parameter.shape) for (name, parameter), piece in zip(parameters.items(), pieces, strict=True)
+    }

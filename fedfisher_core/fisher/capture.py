@@ -1,0 +1,103 @@
+"""One forward pass that keeps what Fisher blocks are made of: each layer's inputs and the way back to its outputs."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from fedfisher_core.errors import InputError, UnsupportedLayerError
+from fedfisher_core.fisher.layers import Layer
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What one forward pass leaves behind.
+
+    Args:
+        outputs: the model's outputs, shape (examples, outputs), with their graph.
+        inputs: by layer, the inputs it saw.
+        edges: by layer, the place in the graph where its outputs enter. Unlike the output tensors, it survives an
+            operation that overwrites them, such as an in-place ReLU.
+        output_shapes: by layer, the shape of its outputs, examples first.
+    """
+
+    outputs: Tensor
+    inputs: dict[str, Tensor]
+    edges: dict[str, GradientEdge]
+    output_shapes: dict[str, torch.Size]
+
+
+@contextmanager
+def evaluation_mode(model: nn.Module) -> Iterator[None]:
+    """Put every module in evaluation mode for a while, and each back in the mode that it had."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def trace(model: nn.Module, layers: Mapping[str, Layer], inputs: Tensor) -> Trace:
+    """Run the model forward and record its layers.
+
+    Args:
+        model: the network.
+        layers: the layers to record, by name.
+        inputs: examples, shape (examples, ...), on the model's device.
+
+    Returns:
+        The recording; it keeps the graph alive.
+
+    Raises:
+        InputError: the outputs are not one row an example.
+        UnsupportedLayerError: a layer is used never or twice, or sees inputs of a shape without Fisher blocks.
+    """
+    kept: dict[str, Tensor] = {}
+    edges: dict[str, GradientEdge] = {}
+    shapes: dict[str, torch.Size] = {}
+
+    def record(name: str, layer: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+        if name in edges:
+            raise UnsupportedLayerError(f"layer {name!r} is used twice in one forward pass; allowed: once")
+        _check_input(name, layer, arguments[0], len(inputs))
+        kept[name] = arguments[0].detach()
+        edges[name] = get_gradient_edge(output)
+        shapes[name] = output.shape
+
+    # Inputs that need a gradient give every layer a place in the graph, even if its parameters are frozen.
+    inputs = inputs.detach().requires_grad_()
+    with ExitStack() as hooks, torch.enable_grad():
+        for name, layer in layers.items():
+            hooks.enter_context(layer.register_forward_hook(partial(record, name)))
+        outputs = model(inputs)
+    if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs):
+        raise InputError(
+            f"the model maps {len(inputs)} examples to {_describe(outputs)}; allowed: a tensor of shape "
+            f"(examples, outputs)"
+        )
+    for name in layers:
+        if name not in edges:
+            raise UnsupportedLayerError(f"layer {name!r} is not used in the forward pass")
+    return Trace(outputs, kept, edges, shapes)
+
+
+def _check_input(name: str, layer: nn.Module, inputs: Tensor, examples: int) -> None:
+    """Refuse inputs that are not one row, or one stack of feature maps, an example."""
+    allowed = 2 if isinstance(layer, nn.Linear) else 4
+    if inputs.ndim != allowed or len(inputs) != examples:
+        raise UnsupportedLayerError(
+            f"layer {name!r}, a {type(layer).__name__}, sees inputs of shape {tuple(inputs.shape)} for {examples} "
+            f"examples; allowed: {allowed} dimensions, examples first"
+        )
+
+
+def _describe(outputs: object) -> str:
+    """An output's shape, or its type where it has none."""
+    return f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"

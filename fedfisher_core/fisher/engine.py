@@ -1,0 +1,147 @@
+"""The Fisher information of a network on a data set."""
+
+from collections.abc import Set
+from enum import StrEnum
+
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.fisher import nngeometry_backend
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.capture import evaluation_mode
+from fedfisher_core.fisher.estimators import (
+    Empirical,
+    Estimator,
+    Exact,
+    Loss,
+    MonteCarlo,
+    nominal_directions,
+    sampling_noise,
+)
+from fedfisher_core.fisher.result import Fisher
+from fedfisher_core.fisher.single_pass import FisherPass
+
+MEMORY_LIMIT = 256 * 2**20
+"""Default bytes of working memory."""
+
+
+class Backend(StrEnum):
+    """Which code computes a Fisher."""
+
+    NATIVE = "native"
+    """This package: everything in one pass."""
+
+    NNGEOMETRY = "nngeometry"
+    """The library nngeometry 0.3, which the paper used: a pass an approximation, exact, classification only."""
+
+
+EXACT = Exact()
+DIAGONAL_AND_KFAC = frozenset({Approximation.DIAGONAL, Approximation.KFAC})
+
+
+def compute_fisher(
+    model: nn.Module,
+    inputs: Tensor,
+    labels: Tensor | None = None,
+    *,
+    approximations: Set[Approximation] = DIAGONAL_AND_KFAC,
+    loss: Loss = Loss.CLASSIFICATION,
+    estimator: Estimator = EXACT,
+    memory_limit: int = MEMORY_LIMIT,
+    generator: torch.Generator | None = None,
+    backend: Backend = Backend.NATIVE,
+) -> Fisher:
+    """Compute the Fisher information of a network, the mean over examples of J^T H J.
+
+    The model runs in evaluation mode and leaves as it came. Its biases are columns of ones behind the layers'
+    inputs. Sums over examples are kept in double precision.
+
+    Args:
+        model: a network of `nn.Linear` and ungrouped `nn.Conv2d` layers, each used once, and functions without
+            parameters between them.
+        inputs: examples, shape (examples, ...), of the model's type; on any device.
+        labels: for the empirical estimator, classes of shape (examples,) or, for the squared loss, targets of
+            shape (examples, outputs).
+        approximations: which forms to compute; they share one pass.
+        loss: the loss whose Hessian in the outputs is H.
+        estimator: how the expectation over targets is taken.
+        memory_limit: most bytes of working memory; it decides how many examples are in flight at a time.
+        generator: randomness of the Monte-Carlo estimator.
+        backend: which code computes it.
+
+    Returns:
+        The approximations that were asked for, on the model's device.
+
+    Raises:
+        InputError: an argument is not usable; the message names it.
+        UnsupportedLayerError: a layer has no Fisher block; the message names it.
+        DivergedClientError: the Fisher is not finite; the message names the layer.
+    """
+    parameter = next(model.parameters(), None)
+    if parameter is None:
+        raise InputError("model has no parameters; a Fisher needs at least one Linear or Conv2d layer")
+    if not approximations:
+        raise InputError(f"approximations is empty; allowed: {', '.join(Approximation)}")
+    if len(inputs) == 0 or inputs.dtype != parameter.dtype:
+        raise InputError(
+            f"inputs have shape {tuple(inputs.shape)} and type {inputs.dtype}; allowed: at least one example, of the "
+            f"model's type {parameter.dtype}"
+        )
+    if backend is Backend.NNGEOMETRY:
+        if not (isinstance(estimator, Exact) and loss is Loss.CLASSIFICATION):
+            raise InputError(
+                f"backend 'nngeometry' was given estimator={estimator} and loss={loss.value!r}; allowed: Exact() and "
+                f"'classification'"
+            )
+        with evaluation_mode(model):
+            return nngeometry_backend.compute(model, inputs, approximations=approximations)
+    with evaluation_mode(model):
+        one_pass = FisherPass(
+            model,
+            inputs[:1].to(parameter.device),
+            approximations=approximations,
+            loss=loss,
+            estimator=estimator,
+            memory_limit=memory_limit,
+        )
+        targets = _targets(labels, len(inputs), one_pass.outputs, loss=loss, estimator=estimator)
+        noise = _noise(len(inputs), one_pass.outputs, loss=loss, estimator=estimator, generator=generator)
+        for start in range(0, len(inputs), one_pass.examples_per_chunk):
+            chunk = slice(start, start + one_pass.examples_per_chunk)
+            one_pass.add(
+                inputs[chunk].to(parameter.device),
+                None if targets is None else targets[chunk].to(parameter.device),
+                None if noise is None else noise[chunk].to(parameter.device),
+            )
+        return one_pass.result(nominal_directions=nominal_directions(estimator, one_pass.outputs))
+
+
+def _targets(labels: Tensor | None, examples: int, outputs: int, *, loss: Loss, estimator: Estimator) -> Tensor | None:
+    """The labels that the estimator needs, checked."""
+    if not isinstance(estimator, Empirical):
+        return None
+    if labels is None:
+        raise InputError("labels are missing; the empirical estimator needs the true targets")
+    if loss is Loss.SQUARED:
+        if labels.shape != (examples, outputs):
+            raise InputError(f"labels have shape {tuple(labels.shape)}; allowed: {(examples, outputs)}")
+        return labels
+    if labels.shape != (examples,) or labels.is_floating_point():
+        raise InputError(
+            f"labels have shape {tuple(labels.shape)} and type {labels.dtype}; allowed: integers of shape {(examples,)}"
+        )
+    if labels.min() < 0 or labels.max() >= outputs:
+        raise InputError(f"labels reach from {labels.min()} to {labels.max()}; allowed: 0 to {outputs - 1}")
+    return labels.long()
+
+
+def _noise(
+    examples: int, outputs: int, *, loss: Loss, estimator: Estimator, generator: torch.Generator | None
+) -> Tensor | None:
+    """The randomness that the estimator needs."""
+    if not isinstance(estimator, MonteCarlo):
+        return None
+    if generator is None:
+        raise InputError("generator is missing; the Monte-Carlo estimator needs an explicit torch.Generator")
+    return sampling_noise(examples, outputs, loss=loss, samples=estimator.samples, generator=generator)

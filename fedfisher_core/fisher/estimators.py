@@ -1,0 +1,183 @@
+"""Which gradients a Fisher averages: the loss, the estimator, and the output directions that they give.
+
+The Fisher of a network z = f(x) is the mean over examples of J^T H J, with J the Jacobian of z and H the Hessian of
+the loss in z (Martens 2020, "New insights and perspectives on the natural gradient method"). An estimator is a
+matrix L with L L^T = H, exactly or in expectation; each of its columns is backpropagated once.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from fedfisher_core.errors import InputError
+
+
+class Loss(StrEnum):
+    """The loss whose Hessian in the outputs z weights the Fisher."""
+
+    CLASSIFICATION = "classification"
+    """Softmax cross-entropy, H = diag(p) - p p^T."""
+
+    SQUARED = "squared"
+    """Half the squared distance of z and the target, H = I."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """The expectation over the model's own outputs, in closed form."""
+
+
+@dataclass(frozen=True)
+class MonteCarlo:
+    """The mean over targets drawn from the model's own outputs.
+
+    Args:
+        samples: targets an example.
+    """
+
+    samples: int = 1
+
+    def __post_init__(self) -> None:
+        if self.samples < 1:
+            raise InputError(f"samples={self.samples}: a Monte-Carlo Fisher needs at least 1")
+
+
+@dataclass(frozen=True)
+class Empirical:
+    """The true targets in place of the model's outputs."""
+
+
+Estimator = Exact | MonteCarlo | Empirical
+
+
+def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> int:
+    """Number of columns that `output_directions` returns.
+
+    Args:
+        loss: the loss.
+        estimator: the estimator.
+        outputs: number of the model's outputs.
+
+    Returns:
+        The number of backward passes that an example needs.
+    """
+    match estimator:
+        case MonteCarlo(samples):
+            return samples
+        case Empirical():
+            return 1
+        case Exact():
+            return outputs - 1 if loss is Loss.CLASSIFICATION else outputs
+
+
+def nominal_directions(estimator: Estimator, outputs: int) -> int:
+    """C', the number of directions by which nngeometry scales the Kronecker factors (and not their product).
+
+    Args:
+        estimator: the estimator.
+        outputs: number of the model's outputs.
+
+    Returns:
+        The number of outputs, samples or targets of an example.
+    """
+    return outputs if isinstance(estimator, Exact) else directions_per_example(Loss.SQUARED, estimator, outputs)
+
+
+def sampling_noise(examples: int, outputs: int, *, loss: Loss, samples: int, generator: torch.Generator) -> Tensor:
+    """Draw all the randomness of a Monte-Carlo Fisher, so that no chunk size can change it.
+
+    Args:
+        examples: number of examples.
+        outputs: number of the model's outputs.
+        loss: the loss.
+        samples: targets an example.
+        generator: the source of randomness.
+
+    Returns:
+        Uniform numbers of shape (examples, samples) for classification, standard normal ones of shape
+        (examples, samples, outputs) for the squared loss.
+    """
+    device = generator.device
+    if loss is Loss.CLASSIFICATION:
+        return torch.rand(examples, samples, generator=generator, device=device, dtype=torch.float64)
+    return torch.randn(examples, samples, outputs, generator=generator, device=device)
+
+
+def output_directions(
+    outputs: Tensor, *, loss: Loss, estimator: Estimator, labels: Tensor | None, noise: Tensor | None
+) -> Tensor:
+    """The columns of L, for every example.
+
+    Args:
+        outputs: the model's outputs z, shape (examples, outputs).
+        loss: the loss.
+        estimator: the estimator.
+        labels: for `Empirical`, classes of shape (examples,) or targets shaped like the outputs.
+        noise: for `MonteCarlo`, what `sampling_noise` drew for these examples.
+
+    Returns:
+        Vectors at the outputs, shape (directions, examples, outputs).
+    """
+    classification = loss is Loss.CLASSIFICATION
+    match estimator:
+        case Exact():
+            if classification:
+                return categorical_root(outputs.softmax(dim=1))
+            identity = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
+            return identity[:, None, :].expand(-1, len(outputs), -1)
+        case MonteCarlo(samples):
+            assert noise is not None
+            if not classification:
+                return noise.to(outputs).transpose(0, 1) / samples**0.5
+            probabilities = outputs.softmax(dim=1)
+            residuals = _residuals(probabilities, _draw_classes(probabilities, noise))
+            return residuals.div_(samples**0.5).transpose(0, 1)
+        case Empirical():
+            assert labels is not None
+            if not classification:
+                return (outputs - labels.to(outputs))[None]
+            return _residuals(outputs.softmax(dim=1), labels[:, None]).transpose(0, 1)
+
+
+def categorical_root(probabilities: Tensor) -> Tensor:
+    """A root of diag(p) - p p^T that loses no digits when one probability is close to 1.
+
+    Its Cholesky factor in closed form (Tanabe and Sagae 1992), with the remaining mass 1 - p_1 - ... - p_c summed
+    from the end, so that it is never a difference of rounded numbers. The last column is zero and left out, which
+    saves one backward pass.
+
+    Args:
+        probabilities: p, shape (examples, classes).
+
+    Returns:
+        The columns, shape (classes - 1, examples, classes).
+    """
+    tail = probabilities.flip(1).cumsum(1).flip(1)
+    here, after = tail[:, :-1], tail[:, 1:]
+    length = (_ratio(probabilities[:, :-1], here) * after).sqrt()
+    below = _ratio(probabilities[:, None, :], after[:, :, None]).triu(1)
+    root = -below * length[:, :, None]
+    root.diagonal(dim1=1, dim2=2).copy_(length)
+    return root.transpose(0, 1)
+
+
+def _ratio(part: Tensor, whole: Tensor) -> Tensor:
+    """Divide, where 0 / 0 is 0: no mass is left to share."""
+    return torch.where(whole > 0, part / whole, 0)
+
+
+def _draw_classes(probabilities: Tensor, uniform: Tensor) -> Tensor:
+    """Draw classes of shape (examples, samples) by inverting the distribution function."""
+    cumulative = probabilities.double().cumsum(1)
+    # Scaled by the rounded total, so that a draw near 1 doesn't fall behind the last class.
+    drawn = torch.searchsorted(cumulative, uniform.to(cumulative) * cumulative[:, -1:], right=True)
+    return drawn.clamp_(max=probabilities.shape[1] - 1)
+
+
+def _residuals(probabilities: Tensor, classes: Tensor) -> Tensor:
+    """p - e_y for classes y of shape (examples, samples); 1 - p_y is summed from the others, without cancellation."""
+    residuals = probabilities[:, None, :].repeat(1, classes.shape[1], 1)
+    residuals.scatter_(2, classes[:, :, None], 0.0)
+    return residuals.scatter_(2, classes[:, :, None], -residuals.sum(2, keepdim=True))

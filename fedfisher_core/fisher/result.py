@@ -1,0 +1,52 @@
+"""The Fisher information of a model, as the approximations that were asked for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.fisher.kronecker import Kronecker
+
+
+@dataclass(frozen=True)
+class Fisher:
+    """The Fisher of a model, mean over examples; an approximation that wasn't asked for is None.
+
+    Args:
+        diagonal: by parameter, its diagonal in the parameter's shape.
+        kfac: by layer, its block.
+        dense: the whole matrix, shape (parameters, parameters), in the order of `model.parameters()`.
+    """
+
+    diagonal: dict[str, Tensor] | None = None
+    kfac: dict[str, Kronecker] | None = None
+    dense: Tensor | None = None
+
+
+def require_finite(fisher: Fisher, parameters: Mapping[str, Tensor]) -> None:
+    """Stop at values that no optimisation can use.
+
+    Args:
+        fisher: the Fisher to check.
+        parameters: the model's parameters, in its order.
+
+    Raises:
+        DivergedClientError: an element is infinite or not a number; the message names the first such layer.
+    """
+    for name, tensor in (fisher.diagonal or {}).items():
+        _require_finite(tensor, "diagonal Fisher", name)
+    for layer, block in (fisher.kfac or {}).items():
+        _require_finite(block.inputs, "second moment of the inputs", f"{layer}.weight")
+        _require_finite(block.outputs, "second moment of the output gradients", f"{layer}.weight")
+    if fisher.dense is not None:
+        sizes = [parameter.numel() for parameter in parameters.values()]
+        for name, rows in zip(parameters, fisher.dense.split(sizes), strict=True):
+            _require_finite(rows, "dense Fisher", name)
+
+
+def _require_finite(tensor: Tensor, quantity: str, parameter: str) -> None:
+    if not torch.isfinite(tensor).all():
+        layer, _, kind = parameter.rpartition(".")
+        raise DivergedClientError(f"layer {layer!r}: the {quantity} of its {kind} is not finite")

@@ -1,0 +1,198 @@
+"""One pass over the data: from chunks of examples to the sums of every approximation.
+
+Each chunk goes forward once and backward once a direction (see `estimators`). The gradients that arrive at the
+layers' outputs serve the diagonal, the Kronecker factors and the dense matrix alike.
+"""
+
+from collections.abc import Mapping, Set
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, symmetric
+from fedfisher_core.fisher.blocks import WORKSPACE, Approximation, block_of
+from fedfisher_core.fisher.capture import Trace, trace
+from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
+from fedfisher_core.fisher.layers import Layer, fisher_layers, from_matrix
+from fedfisher_core.fisher.result import Fisher, require_finite
+
+MAX_DENSE_PARAMETERS = 8192
+"""Largest network whose dense Fisher is computed; in double precision it takes 512 MiB."""
+
+
+class FisherPass:
+    """One pass over the data.
+
+    Args:
+        model: the network, in evaluation mode.
+        example: one example on the model's device, shape (1, ...).
+        approximations: what to sum.
+        loss: the loss.
+        estimator: the estimator.
+        memory_limit: most bytes of working memory.
+
+    Raises:
+        InputError: one example doesn't fit the memory, or the network is too large for a dense Fisher.
+        UnsupportedLayerError: a layer has no Fisher block.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Tensor,
+        *,
+        approximations: Set[Approximation],
+        loss: Loss,
+        estimator: Estimator,
+        memory_limit: int,
+    ) -> None:
+        self._model = model
+        self._approximations = approximations
+        self._layers = fisher_layers(model)
+        self._loss = loss
+        self._estimator = estimator
+        self._examples = 0
+        self._like = next(model.parameters()).detach()
+        probe, graph_bytes = _measure(model, self._layers, example)
+        self.outputs = probe.outputs.shape[1]
+        if loss is Loss.CLASSIFICATION and self.outputs < 2:
+            raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
+        self._directions = directions_per_example(loss, estimator, self.outputs)
+        self._blocks = {
+            name: block_of(
+                layer,
+                probe.inputs[name].shape,
+                probe.output_shapes[name],
+                approximations,
+                like=self._like,
+            )
+            for name, layer in self._layers.items()
+        }
+        self._dense = _dense_sum(model, self._like) if Approximation.DENSE in approximations else None
+        self.examples_per_chunk = self._fit(probe, graph_bytes, memory_limit)
+
+    def _fit(self, probe: Trace, graph_bytes: int, memory_limit: int) -> int:
+        """Number of examples whose working memory fits."""
+        sums = sum(block.size_in_bytes for block in self._blocks.values()) + WORKSPACE
+        outputs = [shape.numel() for shape in probe.output_shapes.values()]
+        inputs = [tensor.numel() for tensor in probe.inputs.values()]
+        # The gradients of all directions, of one in flight, what one step of a backward pass and of a block's
+        # sums hold beside them, and the output directions with their intermediate results.
+        numbers = (self._directions + 1) * (sum(outputs) + max(outputs)) + 2 * max(outputs) + 2 * max(inputs)
+        numbers += 4 * self._directions * self.outputs
+        if self._dense is not None:
+            sums += self._dense.size_in_bytes
+            numbers += 2 * self._directions * len(self._dense.total)
+        example = graph_bytes + numbers * self._like.element_size()
+        if sums + example > memory_limit:
+            raise InputError(
+                f"memory_limit={memory_limit} bytes is too small for one example of this model; "
+                f"allowed: at least {sums + example}"
+            )
+        return (memory_limit - sums) // example
+
+    def add(self, inputs: Tensor, labels: Tensor | None, noise: Tensor | None) -> None:
+        """Add one chunk of examples.
+
+        Args:
+            inputs: shape (examples, ...), on the model's device.
+            labels: for `Empirical`, their targets.
+            noise: for `MonteCarlo`, their part of `sampling_noise`.
+        """
+        seen = trace(self._model, self._layers, inputs)
+        vectors = output_directions(
+            seen.outputs.detach(), loss=self._loss, estimator=self._estimator, labels=labels, noise=noise
+        )
+        for name, block in self._blocks.items():
+            block.begin(seen.inputs[name], len(vectors))
+        edges = list(seen.edges.values())
+        for index, vector in enumerate(vectors):
+            more = index + 1 < len(vectors)
+            found = torch.autograd.grad(seen.outputs, edges, vector, retain_graph=more, allow_unused=True)
+            gradients = {
+                # A layer that the outputs don't depend on has no gradient.
+                name: inputs.new_zeros(seen.output_shapes[name]) if gradient is None else gradient
+                for name, gradient in zip(seen.edges, found, strict=True)
+            }
+            for name, block in self._blocks.items():
+                block.add_direction(index, gradients[name])
+            if self._dense is not None:
+                self._add_dense(self._dense, gradients)
+        for block in self._blocks.values():
+            block.finish()
+        if (self._examples + len(inputs)) // FLUSH_EVERY > self._examples // FLUSH_EVERY:
+            self._flush()
+        self._examples += len(inputs)
+
+    def _add_dense(self, dense: RunningSum, gradients: Mapping[str, Tensor]) -> None:
+        """Add the outer products of whole gradients for one direction."""
+        rows: dict[str, Tensor] = {}
+        for name, block in self._blocks.items():
+            matrices = block.per_example(gradients[name])
+            rows[f"{name}.weight"] = matrices[..., : self._layers[name].weight[0].numel()].flatten(1)
+            rows[f"{name}.bias"] = matrices[..., -1]
+        add_gram(dense.partial, torch.cat([rows[name] for name, _ in self._model.named_parameters()], dim=1))
+
+    def _flush(self) -> None:
+        for block in self._blocks.values():
+            block.flush()
+        if self._dense is not None:
+            self._dense.flush()
+
+    def result(self, *, nominal_directions: int) -> Fisher:
+        """Divide the sums by the number of examples.
+
+        Args:
+            nominal_directions: C' of `Block.kronecker`.
+
+        Returns:
+            The Fisher.
+
+        Raises:
+            DivergedClientError: it is not finite.
+        """
+        self._flush()
+        parameters = dict(self._model.named_parameters())
+        diagonal, kfac, dense = None, None, None
+        if Approximation.DIAGONAL in self._approximations:
+            found: dict[str, Tensor] = {}
+            for name, block in self._blocks.items():
+                found |= from_matrix(block.diagonal(self._examples), name, parameters)
+            diagonal = {name: found[name] for name in parameters}
+        if Approximation.KFAC in self._approximations:
+            kfac = {name: block.kronecker(self._examples, nominal_directions) for name, block in self._blocks.items()}
+        if self._dense is not None:
+            dense = (symmetric(self._dense.total) / self._examples).to(self._like)
+        fisher = Fisher(diagonal=diagonal, kfac=kfac, dense=dense)
+        require_finite(fisher, parameters)
+        return fisher
+
+
+def _dense_sum(model: nn.Module, like: Tensor) -> RunningSum:
+    """An empty dense Fisher."""
+    size = sum(parameter.numel() for parameter in model.parameters())
+    if size > MAX_DENSE_PARAMETERS:
+        raise InputError(
+            f"a dense Fisher of {size} parameters has {size**2} elements; allowed: at most {MAX_DENSE_PARAMETERS} "
+            f"parameters"
+        )
+    return RunningSum((size, size), like=like)
+
+
+def _measure(model: nn.Module, layers: Mapping[str, Layer], example: Tensor) -> tuple[Trace, int]:
+    """Trace one example, and count the bytes that its graph keeps."""
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def record(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(record, lambda tensor: tensor):
+        # A copy, so that the storage behind a slice of the data isn't counted.
+        seen = trace(model, layers, example.clone())
+    return seen, sum(kept.values())

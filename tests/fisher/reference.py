@@ -1,0 +1,122 @@
+"""Tiny networks, and their Fishers from the definition."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.fisher.layers import fisher_layers
+
+
+def linear(bias: bool) -> nn.Module:
+    return nn.Sequential(nn.Linear(4, 3, bias=bias), nn.Tanh(), nn.Linear(3, 3, bias=bias))
+
+
+def convolutional(bias: bool, **options: object) -> nn.Module:
+    """A convolution of 2 x 7 x 6 images between others, so that its inputs and its gradients are both general."""
+    return nn.Sequential(
+        nn.Conv2d(2, 2, 1, bias=bias),
+        nn.Tanh(),
+        nn.Conv2d(2, 3, (3, 2), bias=bias, **options),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12, 3, bias=bias),
+    )
+
+
+GEOMETRIES: dict[str, dict[str, object]] = {
+    "plain": {},
+    "padding": {"padding": (2, 1)},
+    "stride": {"stride": (2, 1)},
+    "dilation": {"dilation": (1, 2)},
+    "all three": {"padding": (1, 2), "stride": (2, 3), "dilation": (2, 1)},
+}
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    **{f"linear, {'bias' if bias else 'no bias'}": lambda bias=bias: linear(bias) for bias in (False, True)},
+    **{
+        f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, options=options: convolutional(bias, **options)
+        for name, options in GEOMETRIES.items()
+        for bias in (False, True)
+    },
+}
+
+
+def make(name: str, *, examples: int, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor]:
+    """A network with parameters of size one, and inputs for it."""
+    torch.manual_seed(3)
+    model = NETWORKS[name]().to(dtype)
+    shape = (4,) if name.startswith("linear") else (2, 7, 6)
+    return model, torch.randn(examples, *shape, dtype=dtype)
+
+
+def jacobians(model: nn.Module, inputs: Tensor) -> Tensor:
+    """Derivatives of the outputs in all parameters, shape (examples, outputs, parameters), one output at a time."""
+    parameters = list(model.parameters())
+    rows = []
+    for example in inputs:
+        for output in model(example[None])[0]:
+            rows.append(torch.cat([g.flatten() for g in torch.autograd.grad(output, parameters, retain_graph=True)]))
+    return torch.stack(rows).unflatten(0, (len(inputs), -1))
+
+
+def hessians(model: nn.Module, inputs: Tensor, *, squared: bool) -> Tensor:
+    """Hessians of the loss in the outputs, shape (examples, outputs, outputs)."""
+    outputs = model(inputs).detach()
+    if squared:
+        return torch.eye(outputs.shape[1], dtype=outputs.dtype).expand(len(inputs), -1, -1)
+    p = outputs.softmax(dim=1)
+    return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
+
+
+def dense_fisher(model: nn.Module, inputs: Tensor, *, squared: bool = False) -> Tensor:
+    """(1/N) sum J^T H J."""
+    j = jacobians(model, inputs)
+    return torch.einsum("nck,ncd,ndl->kl", j, hessians(model, inputs, squared=squared), j) / len(inputs)
+
+
+def kfac_by_definition(model: nn.Module, inputs: Tensor) -> dict[str, Kronecker]:
+    """The factors of every layer for a classifier, one class and one layer at a time."""
+    layers = fisher_layers(model)
+    seen: dict[str, tuple[Tensor, Tensor]] = {}
+    hooks = [
+        layer.register_forward_hook(lambda module, args, out, name=name: seen.update({name: (args[0], out)}))
+        for name, layer in layers.items()
+    ]
+    log_probabilities = model(inputs).log_softmax(dim=1)
+    for hook in hooks:
+        hook.remove()
+    examples, classes = log_probabilities.shape
+    blocks = {}
+    for name, layer in layers.items():
+        x, z = seen[name]
+        x = x.detach()
+        if isinstance(layer, nn.Conv2d):
+            x = nn.functional.unfold(
+                x, layer.kernel_size, padding=layer.padding, stride=layer.stride, dilation=layer.dilation
+            )
+            x = x.transpose(1, 2).flatten(0, 1)
+        if layer.bias is not None:
+            x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+        outputs = 0
+        for c in range(classes):
+            column = log_probabilities[:, c].sum()
+            (g,) = torch.autograd.grad(column, z, retain_graph=True)
+            g = g * log_probabilities[:, c].exp().detach().sqrt().view(-1, *[1] * (g.ndim - 1))
+            g = g.flatten(2).transpose(1, 2).flatten(0, 1) if g.ndim == 4 else g
+            outputs = outputs + g.T @ g
+        windows = len(x) // examples
+        blocks[name] = Kronecker(
+            inputs=x.T @ x * classes**0.5 / examples, outputs=outputs / (classes**0.5 * examples * windows)
+        )
+    return blocks
+
+
+def relative_error(found: Tensor, expected: Tensor) -> float:
+    return ((found - expected).norm() / expected.norm()).item()
+
+
+def flat(tensors: dict[str, Tensor]) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in tensors.values()])

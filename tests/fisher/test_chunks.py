@@ -1,0 +1,145 @@
+"""How examples are cut into chunks changes the memory and nothing else."""
+
+import weakref
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.capture import evaluation_mode
+from fedfisher_core.fisher.engine import DIAGONAL_AND_KFAC, EXACT, compute_fisher
+from fedfisher_core.fisher.estimators import Estimator, Exact, Loss, MonteCarlo
+from fedfisher_core.fisher.single_pass import FisherPass
+
+from .reference import flat, make, relative_error
+
+MEBIBYTE = 2**20
+
+
+def smallest_limit(model: nn.Module, inputs: Tensor) -> int:
+    with pytest.raises(InputError, match=r"memory_limit=1 bytes .* at least") as error:
+        compute_fisher(model, inputs, approximations=set(Approximation), memory_limit=1)
+    return int(str(error.value).split()[-1])
+
+
+def examples_per_chunk(model: nn.Module, inputs: Tensor, memory_limit: int) -> int:
+    with evaluation_mode(model):
+        return FisherPass(
+            model,
+            inputs[:1],
+            approximations=DIAGONAL_AND_KFAC,
+            loss=Loss.CLASSIFICATION,
+            estimator=EXACT,
+            memory_limit=memory_limit,
+        ).examples_per_chunk
+
+
+@pytest.mark.parametrize("estimator", [Exact(), MonteCarlo(2)])
+@pytest.mark.parametrize("network", ["linear, bias", "all three, bias", "plain, no bias"])
+def test_chunks_of_one_and_of_all_give_the_same(network: str, estimator: Estimator) -> None:
+    model, inputs = make(network, examples=23)
+    limit = smallest_limit(model, inputs)
+    fishers = [
+        compute_fisher(
+            model,
+            inputs,
+            approximations=set(Approximation),
+            estimator=estimator,
+            memory_limit=memory_limit,
+            generator=torch.Generator().manual_seed(0),
+        )
+        for memory_limit in (limit, limit + MEBIBYTE)
+    ]
+    one, all_ = fishers
+    assert relative_error(one.dense, all_.dense) < 1e-13
+    assert relative_error(flat(one.diagonal), flat(all_.diagonal)) < 1e-13
+    for name, block in one.kfac.items():
+        assert relative_error(block.inputs, all_.kfac[name].inputs) < 1e-13
+        assert relative_error(block.outputs, all_.kfac[name].outputs) < 1e-13
+
+
+def test_more_memory_takes_more_examples_at_a_time() -> None:
+    model, inputs = make("padding, bias", examples=1)
+    few, many = (examples_per_chunk(model, inputs, limit * MEBIBYTE) for limit in (16, 64))
+    assert 1 <= few < many
+
+
+def test_examples_cut_from_a_large_set_count_no_more_than_themselves() -> None:
+    model, inputs = make("padding, bias", examples=2000)
+    assert examples_per_chunk(model, inputs, 16 * MEBIBYTE) == examples_per_chunk(model, inputs[:1], 16 * MEBIBYTE)
+
+
+def test_sixty_thousand_examples_do_not_drift() -> None:
+    """The inputs' mean is far from zero, so that a single-precision sum would grow and lose its digits."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 3))
+    inputs = torch.randn(60_000, 5) + 10
+    # Many small chunks, which is where a running sum in single precision drifts.
+    limit = 8 * MEBIBYTE + 64 * 1024
+    assert examples_per_chunk(model, inputs, limit) < 600
+    found = compute_fisher(model, inputs, memory_limit=limit)
+    expected = compute_fisher(model.double(), inputs.double())
+    assert relative_error(flat(found.diagonal).double(), flat(expected.diagonal)) < 1e-6
+    assert relative_error(found.kfac["0"].inputs.double(), expected.kfac["0"].inputs) < 1e-6
+    assert relative_error(found.kfac["0"].outputs.double(), expected.kfac["0"].outputs) < 1e-6
+
+
+class PeakMemory(TorchDispatchMode):
+    """Counts the bytes of the tensors that live, and their peak; those that are given don't count."""
+
+    def __init__(self, *given: Tensor) -> None:
+        super().__init__()
+        self.live = self.peak = 0
+        self._known = {tensor.untyped_storage().data_ptr() for tensor in given}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor):
+                self._follow(tensor.untyped_storage())
+        return result
+
+    def _follow(self, storage: torch.UntypedStorage) -> None:
+        address, size = storage.data_ptr(), storage.nbytes()
+        if not size or address in self._known:
+            return
+        self._known.add(address)
+        self.live += size
+        self.peak = max(self.peak, self.live)
+        weakref.finalize(storage, self._forget, address, size)
+
+    def _forget(self, address: int, size: int) -> None:
+        self._known.discard(address)
+        self.live -= size
+
+
+class Convolutions(nn.Sequential):
+    def __init__(self, stride: int) -> None:
+        super().__init__(
+            *(nn.Conv2d(3, 8, 3, padding=1, stride=stride), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(40), nn.ReLU(), nn.Linear(40, 10)),
+        )
+        self(torch.zeros(1, 3, 16, 16))
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "stride", "approximations"),
+    [
+        (24, 1, DIAGONAL_AND_KFAC),
+        (48, 2, DIAGONAL_AND_KFAC),
+        (48, 1, {Approximation.DIAGONAL}),
+        (48, 2, {Approximation.KFAC}),
+    ],
+)
+def test_working_memory_stays_below_its_limit(mebibytes: int, stride: int, approximations: set[Approximation]) -> None:
+    torch.manual_seed(0)
+    model = Convolutions(stride)
+    inputs = torch.randn(600, 3, 16, 16)
+    with PeakMemory(inputs, *model.parameters()) as memory:
+        compute_fisher(model, inputs, approximations=approximations, memory_limit=mebibytes * MEBIBYTE)
+    assert 0.2 * mebibytes * MEBIBYTE < memory.peak < mebibytes * MEBIBYTE

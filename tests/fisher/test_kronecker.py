@@ -1,0 +1,56 @@
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
+
+
+def random_block(seed: int) -> Kronecker:
+    generator = torch.Generator().manual_seed(seed)
+    inputs, outputs = (torch.randn(size, 7, generator=generator, dtype=torch.float64) for size in (5, 3))
+    return Kronecker(inputs @ inputs.T, outputs @ outputs.T)
+
+
+def dense(block: Kronecker) -> Tensor:
+    """The block as a matrix that acts on the rows of W, one after the other."""
+    return torch.kron(block.outputs, block.inputs)
+
+
+MATRIX = torch.arange(15, dtype=torch.float64).view(3, 5).sin()
+
+
+def test_block_acts_as_its_dense_matrix() -> None:
+    block = random_block(0)
+    matrix = dense(block)
+    assert torch.allclose(block.product(MATRIX).flatten(), matrix @ MATRIX.flatten())
+    assert torch.allclose(block.diagonal().flatten(), matrix.diagonal())
+    assert torch.allclose(block.trace(), matrix.trace())
+
+
+def test_eigendecomposition_rebuilds_the_block() -> None:
+    block = random_block(1)
+    eigen = block.eigendecomposition()
+    assert torch.allclose(eigen.product(MATRIX), block.product(MATRIX))
+    assert torch.allclose(eigen.values.flatten().sort().values, torch.linalg.eigvalsh(dense(block)))
+    # A pair of factors' eigenvectors is an eigenvector of the block.
+    vector = torch.outer(eigen.output_vectors[:, 1], eigen.input_vectors[:, 2])
+    assert torch.allclose(block.product(vector), eigen.values[1, 2] * vector)
+
+
+@pytest.mark.parametrize("clients", [1, 4])
+def test_sum_acts_as_the_weighted_sum_of_dense_matrices(clients: int) -> None:
+    blocks = [random_block(seed) for seed in range(clients)]
+    weights = [0.1 * (seed + 1) for seed in range(clients)]
+    total = KroneckerSum.of(blocks, weights)
+    matrix = sum(weight * dense(block) for block, weight in zip(blocks, weights, strict=True))
+    assert torch.allclose(total.product(MATRIX).flatten(), matrix @ MATRIX.flatten())
+    assert torch.allclose(total.diagonal().flatten(), matrix.diagonal())
+    assert torch.allclose(total.trace(), matrix.trace())
+
+
+def test_sum_needs_a_weight_for_every_block() -> None:
+    with pytest.raises(InputError, match="2 weights for 1 blocks"):
+        KroneckerSum.of([random_block(0)], [0.5, 0.5])
+    with pytest.raises(InputError, match="0 weights for 0 blocks"):
+        KroneckerSum.of([], [])

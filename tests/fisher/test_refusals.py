@@ -1,0 +1,210 @@
+"""What is refused, by which name, and that nothing is left behind."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.engine import Backend, compute_fisher
+from fedfisher_core.fisher.estimators import Empirical, Loss, MonteCarlo
+from fedfisher_core.fisher.single_pass import MAX_DENSE_PARAMETERS
+
+from .reference import flat, make, relative_error
+
+IMAGES = torch.zeros(3, 2, 6, 6)
+
+
+class Twice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.first(self.first(inputs))
+
+
+class Never(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.spare = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.first(inputs)
+
+
+def shared() -> nn.Module:
+    first, second = nn.Linear(4, 4), nn.Linear(4, 4)
+    second.weight = first.weight
+    return nn.Sequential(first, second)
+
+
+LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
+    "groups": (nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten()), IMAGES, "layer '0' .*groups=2"),
+    "batch normalisation": (
+        nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten()),
+        IMAGES,
+        "layer '1' is a BatchNorm2d",
+    ),
+    "batch normalisation without parameters": (
+        nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, affine=False, track_running_stats=False)),
+        torch.zeros(3, 4),
+        "layer '1' is a BatchNorm1d",
+    ),
+    "another layer": (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), torch.zeros(3, 4), "layer '1' is a LayerNorm"),
+    "shared parameter": (shared(), torch.zeros(3, 4), "layers '0' and '1' share"),
+    "used twice": (Twice(), torch.zeros(3, 4), "layer 'first' is used twice"),
+    "used never": (Never(), torch.zeros(3, 4), "layer 'spare' is not used"),
+    "sequence": (
+        nn.Sequential(nn.Linear(4, 4), nn.Flatten()),
+        torch.zeros(3, 5, 4),
+        r"layer '0', a Linear, sees inputs of shape \(1, 5, 4\)",
+    ),
+    "bare layer": (nn.Linear(4, 2), torch.zeros(3, 4), "the model, a Linear"),
+}
+
+
+@pytest.mark.parametrize("backend", list(Backend))
+@pytest.mark.parametrize(("model", "inputs", "message"), LAYERS.values(), ids=LAYERS)
+def test_layer_is_refused_by_name(model: nn.Module, inputs: Tensor, message: str, backend: Backend) -> None:
+    with pytest.raises(UnsupportedLayerError, match=message):
+        compute_fisher(model, inputs, backend=backend)
+
+
+ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
+    "empirical without labels": ({"estimator": Empirical()}, "labels are missing"),
+    "empirical with too few labels": (
+        {"estimator": Empirical(), "labels": torch.zeros(2, dtype=torch.long)},
+        r"labels have shape \(2,\).*allowed: integers of shape \(5,\)",
+    ),
+    "empirical with an unknown class": (
+        {"estimator": Empirical(), "labels": torch.tensor([0, 1, 2, 3, 0])},
+        "labels reach from 0 to 3; allowed: 0 to 2",
+    ),
+    "empirical with classes as targets": (
+        {"estimator": Empirical(), "labels": torch.zeros(5, dtype=torch.long), "loss": Loss.SQUARED},
+        r"allowed: \(5, 3\)",
+    ),
+    "Monte-Carlo without a generator": ({"estimator": MonteCarlo(1)}, "generator is missing"),
+    "nothing to compute": ({"approximations": set()}, "approximations is empty"),
+    "nngeometry, Monte-Carlo": (
+        {"backend": Backend.NNGEOMETRY, "estimator": MonteCarlo(1)},
+        r"'nngeometry' .*MonteCarlo\(samples=1\)",
+    ),
+    "nngeometry, squared loss": ({"backend": Backend.NNGEOMETRY, "loss": Loss.SQUARED}, "'nngeometry' .*'squared'"),
+    "nngeometry, dense": (
+        {"backend": Backend.NNGEOMETRY, "approximations": {Approximation.DENSE}},
+        "'nngeometry' .*'dense'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), ARGUMENTS.values(), ids=ARGUMENTS)
+def test_argument_is_refused_by_name(arguments: dict[str, Any], message: str) -> None:
+    model, inputs = make("linear, bias", examples=5)
+    with pytest.raises(InputError, match=message):
+        compute_fisher(model, inputs, **arguments)
+
+
+def test_inputs_of_another_type_or_none_are_refused() -> None:
+    model, inputs = make("linear, bias", examples=5)
+    with pytest.raises(InputError, match=r"torch.float32; allowed: .*torch.float64"):
+        compute_fisher(model, inputs.float())
+    with pytest.raises(InputError, match=r"shape \(0, 4\)"):
+        compute_fisher(model, inputs[:0])
+
+
+def test_one_output_has_no_softmax() -> None:
+    with pytest.raises(InputError, match="1 output"):
+        compute_fisher(nn.Sequential(nn.Linear(4, 1)), torch.zeros(3, 4))
+
+
+def test_outputs_that_are_not_a_row_an_example_are_refused() -> None:
+    with pytest.raises(InputError, match=r"shape \(1, 4, 4, 4\)"):
+        compute_fisher(nn.Sequential(nn.Conv2d(2, 4, 3)), IMAGES)
+
+
+def test_too_large_a_dense_fisher_is_refused() -> None:
+    model = nn.Sequential(nn.Linear(100, 100))
+    with pytest.raises(InputError, match=f"10100 parameters .* at most {MAX_DENSE_PARAMETERS}"):
+        compute_fisher(model, torch.zeros(1, 100), approximations={Approximation.DENSE})
+
+
+@pytest.mark.parametrize("options", [{"padding": "same"}, {"padding": 1, "padding_mode": "reflect"}])
+def test_nngeometry_is_kept_from_paddings_that_it_does_not_know(options: dict[str, Any]) -> None:
+    model = nn.Sequential(nn.Conv2d(2, 3, 3, **options), nn.Flatten())
+    with pytest.raises(UnsupportedLayerError, match=r"layer '0' .*padding"):
+        compute_fisher(model, IMAGES, backend=Backend.NNGEOMETRY)
+
+
+@pytest.mark.parametrize("approximation", list(Approximation))
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_diverged_network_is_named(value: float, approximation: Approximation) -> None:
+    model, inputs = make("plain, bias", examples=4)
+    with torch.no_grad():
+        model[2].weight[0, 0, 0, 0] = value
+    with pytest.raises(DivergedClientError, match=r"layer '0': the .* is not finite"):
+        compute_fisher(model, inputs, approximations={approximation})
+
+
+@pytest.mark.parametrize("backend", list(Backend))
+@pytest.mark.parametrize("fails", [False, True])
+def test_model_leaves_as_it_came(backend: Backend, fails: bool) -> None:
+    model, inputs = make("padding, bias", examples=4)
+    model.train()
+    model[2].eval()
+    model[0].weight.requires_grad_(False)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    if fails:
+        with pytest.raises(RuntimeError):
+            compute_fisher(model, inputs[:, :1], backend=backend)
+    else:
+        compute_fisher(model, inputs, backend=backend)
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not model[0].weight.requires_grad
+    assert not inputs.requires_grad
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_frozen_parameters_and_in_place_functions_change_nothing() -> None:
+    model, inputs = make("plain, bias", examples=4)
+    expected = compute_fisher(model, inputs)
+    model[3] = nn.ReLU(inplace=True)
+    model.requires_grad_(False)
+    found = compute_fisher(model, inputs)
+    assert relative_error(flat(found.diagonal), flat(expected.diagonal)) < 1e-14
+    with torch.no_grad():
+        found = compute_fisher(model, inputs)
+    assert relative_error(flat(found.diagonal), flat(expected.diagonal)) < 1e-14
+
+
+def test_dropout_is_off() -> None:
+    model, inputs = make("linear, bias", examples=4)
+    expected = compute_fisher(model, inputs)
+    model[1] = nn.Sequential(nn.Tanh(), nn.Dropout(0.5))
+    found = compute_fisher(model.train(), inputs)
+    assert relative_error(flat(found.diagonal), flat(expected.diagonal)) < 1e-14
+
+
+class Detour(nn.Module):
+    """A layer that runs, but whose outputs nobody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.spare = nn.Linear(4, 3), nn.Linear(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.spare(inputs)
+        return self.first(inputs)
+
+
+def test_layer_without_influence_has_a_fisher_of_zero() -> None:
+    fisher = compute_fisher(Detour(), torch.randn(5, 4))
+    assert (fisher.diagonal["spare.weight"] == 0).all()
+    assert (fisher.diagonal["first.weight"] > 0).all()
+    assert (fisher.kfac["spare"].outputs == 0).all()
