@@ -89,7 +89,7 @@ def _foreign(payload: bytes) -> bytes:
 @pytest.mark.parametrize("damage", [_cut, _cut_to_a_header, _lengthened, _nothing, _foreign])
 def test_a_damaged_payload_is_refused(damage: Callable[[bytes], bytes]) -> None:
     payload = encode(computed(), num_examples=12)
-    with pytest.raises(CorruptArtifactError, match="upload"):
+    with pytest.raises(CorruptArtifactError, match="payload"):
         received(damage(payload))
 
 
@@ -98,7 +98,7 @@ def test_no_flipped_byte_is_accepted() -> None:
     for position in range(len(payload)):
         flipped = bytearray(payload)
         flipped[position] ^= 1 << position % 8
-        with pytest.raises(CorruptArtifactError, match="upload"):
+        with pytest.raises(CorruptArtifactError, match="payload"):
             received(bytes(flipped), (Weights,))
 
 
@@ -114,7 +114,7 @@ def test_no_flipped_byte_is_accepted() -> None:
 )
 def test_a_payload_of_other_statistics_is_refused(kinds: tuple[type[Statistic], ...], spec: ModelSpec) -> None:
     payload = encode(computed(), num_examples=12)
-    with pytest.raises(CorruptArtifactError, match="upload"):
+    with pytest.raises(CorruptArtifactError, match="payload"):
         received(payload, kinds, spec)
 
 
