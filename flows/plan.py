@@ -1,10 +1,11 @@
 """What a benchmark will do, checked before any work starts."""
 
+import http.client
 import os
 import sqlite3
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +99,7 @@ def _require_writable(folder: Path, setting: str) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".probe-{os.getpid()}"
         probe.write_bytes(b"")
-        probe.unlink()
+        probe.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{setting}={str(folder)!r} can't be written: {error.strerror}") from error
 
@@ -107,10 +108,12 @@ def _require_mlflow(uri: str) -> None:
     if uri.startswith("http"):
         _require_server(f"{uri.rstrip('/')}/health", f"tracking.mlflow={uri!r}")
         return
-    path = Path(uri.removeprefix("sqlite:///"))
+    # As SQLAlchemy reads it: a query may follow, and nothing is percent-encoded.
+    path = Path(uri.removeprefix("sqlite:///").partition("?")[0])
     try:
-        with sqlite3.connect(f"file:{path}?mode=rwc", uri=True) as database:
-            database.execute("PRAGMA schema_version").fetchone()
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            database.rollback()
     except sqlite3.Error as error:
         raise InputError(f"tracking.mlflow={uri!r} can't be opened: {error}") from error
 
@@ -126,5 +129,5 @@ def _require_server(address: str, name: str) -> None:
     try:
         with urllib.request.urlopen(address, timeout=_PATIENCE_SECONDS):
             pass
-    except (TimeoutError, urllib.error.URLError, ValueError) as error:
+    except (OSError, http.client.HTTPException, ValueError) as error:
         raise InputError(f"{name} can't be reached: {getattr(error, 'reason', error)}") from error

@@ -1,0 +1,69 @@
+import json
+
+from torch import nn
+
+from fedfisher_core.models.spec import ModelSpec, model
+from flows import listings
+from tests import tiny
+
+
+def by_name(entries: list[dict[str, object]]) -> dict[object, dict[str, object]]:
+    assert [entry["name"] for entry in entries] == sorted(str(entry["name"]) for entry in entries)
+    return {entry["name"]: entry for entry in entries}
+
+
+def test_methods_are_listed_with_what_they_upload_and_their_settings() -> None:
+    entries = by_name(listings.methods())
+    kfac = entries["fedfisher_kfac"]
+    assert kfac["reference"] == "https://arxiv.org/abs/2403.12329"
+    assert kfac["uploads"] == {"weights": "server sees sum", "kfac": "server sees each"}
+    assert kfac["settings"] == {"steps": "integer, default 2000", "check_every": "integer, default 100"}
+    assert entries["fedavg"]["settings"] == {}
+    assert (entries["fedavg"]["one_shot"], entries["ensemble"]["one_shot"]) == (True, False)
+
+
+def test_data_sets_are_listed_with_their_size_and_place() -> None:
+    entries = by_name(listings.datasets())
+    assert entries["mnist5k"] == {
+        "name": "mnist5k",
+        "summary": "10 classes, 1 x 28 x 28",
+        "hub": "embedded",
+        "augmentation": "none",
+    }
+    assert entries["cifar100"]["summary"] == "100 classes, 3 x 32 x 32"
+    assert entries["cifar100"]["augmentation"] == "crop and flip"
+    assert entries["tiny"]["hub"] == tiny.TINY_DATA.hub
+
+
+def test_networks_are_listed_with_their_size() -> None:
+    entries = by_name(listings.models())
+    assert entries["lenet"]["sizes"] == {
+        "1 x 28 x 28": "44,190 parameters",
+        "3 x 32 x 32": "61,770 parameters",
+    }
+    assert entries["mlp"]["summary"] == "Inputs - 400 - 200 - 100 - classes, with ReLU."
+
+
+def undocumented(spec: ModelSpec) -> nn.Module:
+    return tiny.SoftmaxRegression(spec)
+
+
+def test_a_network_without_docstring_is_listed() -> None:
+    model("undocumented")(undocumented)
+    assert by_name(listings.models())["undocumented"]["summary"] == ""
+
+
+def test_everything_listed_is_json() -> None:
+    for entries in (listings.methods(), listings.datasets(), listings.models()):
+        assert json.loads(json.dumps(entries)) == entries
+
+
+def test_a_listing_is_written_for_people() -> None:
+    entries = [
+        {"name": "one", "summary": "First.", "reference": "https://example.org", "settings": {"steps": "integer"}},
+        {"name": "two", "summary": "Second.", "settings": {}},
+    ]
+    assert listings.as_text(entries) == (
+        "one: First.\n  reference: https://example.org\n  settings:\n    steps: integer\n\n"
+        "two: Second.\n  settings: none"
+    )
