@@ -115,10 +115,10 @@ def _row_records(
     aggregates: Mapping[Cell, Mapping[str, Artifact]],
 ) -> Iterator[Record]:
     for row in rows:
-        cell = Cell(alpha=row.alpha, clients=row.num_clients, seed=row.seed)
+        cell = _cell(row)
         partition, result = partitions[cell], aggregates[cell][row.method]
         yield Record(
-            name=f"{row.method}{'' if row.alpha is None else f' a={row.alpha:g}'} s={row.seed}",
+            name=f"{row.method} {cell.label}",
             params=_setting_params(row) | {"method": row.method, "seed": str(row.seed)},
             metrics={name: float(getattr(row, name)) for name in _METRICS}
             | {f"{name}_seconds": seconds for name, seconds in row.client_statistics_seconds.items()},
@@ -132,6 +132,19 @@ def _row_records(
             drawn_from=(partition.digest, result.digest),
             draw=partial(_row_figures, f"{row.method}, {cell.label}", cell, partition, result),
         )
+
+
+def _cell(row: Row) -> Cell:
+    return Cell.model_validate(
+        {
+            "dataset": row.dataset,
+            "model": row.model,
+            "scheme": row.partition,
+            "alpha": row.alpha,
+            "clients": row.num_clients,
+            "seed": row.seed,
+        }
+    )
 
 
 def _row_figures(title: str, cell: Cell, partition: Artifact, result: Artifact) -> dict[str, bytes]:
