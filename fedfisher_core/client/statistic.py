@@ -10,7 +10,7 @@ import torch
 from torch import Size, Tensor, nn
 
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo
@@ -91,6 +91,12 @@ class Statistic(ABC):
     kind: ClassVar[Kind]
     approximation: ClassVar[Approximation | None] = None
     version: ClassVar[int] = 1
+
+    def __init_subclass__(cls) -> None:
+        """Make sure that the class says what it must."""
+        for required in ("name", "server_view", "kind"):
+            if not hasattr(cls, required):
+                raise InputError(f"statistic {cls.__name__!r} lacks the class variable {required!r}")
 
     @classmethod
     @abstractmethod

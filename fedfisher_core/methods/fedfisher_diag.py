@@ -6,12 +6,12 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions
-from fedfisher_core.methods.fedfisher import ConjugateGradients, DiagonalSolver, aggregate_by
+from fedfisher_core.methods.fedfisher import ClosedForm, DiagonalSolver, aggregate_by
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.solvers.quadratic import diagonal_quadratic
 
-DEFAULT_SOLVER = ConjugateGradients(steps=20, check_every=5)
+DEFAULT_SOLVER = ClosedForm()
 
 
 @method("fedfisher_diag", uploads=(Weights, DiagonalFisher), reference="https://arxiv.org/abs/2403.12329", version=2)

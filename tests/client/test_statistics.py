@@ -10,7 +10,7 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
@@ -234,3 +234,11 @@ def test_what_is_not_finite_does_not_leave_the_client(value: float) -> None:
     tensors["hidden.weight"][1, 2] = value
     with pytest.raises(DivergedClientError, match=r"statistic 'weights': tensor 'hidden\.weight' is not finite"):
         Weights(tensors).require_finite()
+
+
+def test_a_statistic_that_does_not_say_what_it_is_is_refused() -> None:
+    with pytest.raises(InputError, match="statistic 'Nameless' lacks the class variable 'kind'"):
+
+        class Nameless(Statistic):
+            name = "nameless"
+            server_view = ServerView.SUM

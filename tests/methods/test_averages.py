@@ -42,7 +42,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("fisher_merge", {}),
     ("regmean", {}),
     ("fedfisher_diag", {}),
-    ("fedfisher_diag", {"solver": "closed_form"}),
+    ("fedfisher_diag", {"solver": "conjugate_gradients"}),
     ("fedfisher_diag", {"solver": {"name": "paper", "steps": 200}}),
     ("fedfisher_kfac", {}),
     ("fedfisher_kfac", {"solver": {"name": "paper", "steps": 200}}),
