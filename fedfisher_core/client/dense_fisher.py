@@ -9,11 +9,9 @@ from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.fisher.single_pass import MAX_DENSE_PARAMETERS
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.wire import Kind
-
-MAX_PARAMETERS = 8192
-"""Beyond, one client's matrix takes more than 256 MiB, and its eigenvectors take minutes."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +47,6 @@ class DenseFisher(Statistic):
         network = spec.skeleton()
         fisher_layers(network)
         size = sum(parameter.numel() for parameter in network.parameters())
-        if size > MAX_PARAMETERS:
-            raise InputError(f"a full Fisher of {size:,} parameters; allowed: up to {MAX_PARAMETERS:,}")
+        if size > MAX_DENSE_PARAMETERS:
+            raise InputError(f"a full Fisher of {size:,} parameters; allowed: up to {MAX_DENSE_PARAMETERS:,}")
         return {"matrix": Size([size, size])}

@@ -32,19 +32,24 @@ class Iterative(Solver):
     """A solver whose iterates can be selected among."""
 
     steps: PositiveInt = Field(2000, description="most steps")
-    check_every: PositiveInt = Field(100, description="steps between two measurements of the iterate")
-    select: bool = Field(True, description="return the iterate that scores best on the validation set, else the last")
+    select: bool = Field(False, description="return the iterate that scores best on the validation set, else the last")
+    check_every: PositiveInt = Field(100, description="steps between two iterates that are scored")
 
     def _score(self, server: Server) -> Score | None:
         return server.scorer() if self.select else None
+
+    @property
+    def _interval(self) -> int:
+        """Steps between two measurements; where none is selected, only the end is measured."""
+        return self.check_every if self.select else self.steps
 
 
 class ConjugateGradients(Iterative):
     """Conjugate gradients from the mean of the clients."""
 
     name: Literal["conjugate_gradients"] = "conjugate_gradients"
-    steps: PositiveInt = Field(80, description="most steps")
-    check_every: PositiveInt = Field(10, description="steps between two measurements of the iterate")
+    steps: PositiveInt = Field(80, description="most steps; few of them regularise")
+    check_every: PositiveInt = Field(10, description="steps between two iterates that are scored")
     damping: NonNegativeFloat = Field(0.0, description="pull to the mean, as a multiple of a block's mean eigenvalue")
     tolerance: PositiveFloat = Field(1e-5, description="a block stops when its residual has fallen by this factor")
 
@@ -55,7 +60,7 @@ class ConjugateGradients(Iterative):
             steps=self.steps,
             tolerance=self.tolerance,
             damping=self.damping,
-            check_every=self.check_every,
+            check_every=self._interval,
             score=self._score(server),
         )
 
@@ -72,7 +77,7 @@ class GradientDescent(Iterative):
             quadratic,
             steps=self.steps,
             tolerance=self.tolerance,
-            check_every=self.check_every,
+            check_every=self._interval,
             score=self._score(server),
         )
 
@@ -91,24 +96,22 @@ class PaperDiagonal(Iterative):
     """The optimiser of FedFisher's authors, as they run it on diagonal Fishers."""
 
     name: Literal["paper"] = "paper"
+    select: bool = Field(True, description="return the iterate that scores best on the validation set, else the last")
 
     def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
         """See `Solver`."""
-        return paper.paper_diagonal(
-            quadratic, steps=self.steps, check_every=self.check_every, score=self._score(server)
-        )
+        return paper.paper_diagonal(quadratic, steps=self.steps, check_every=self._interval, score=self._score(server))
 
 
 class PaperKronecker(Iterative):
     """The optimiser of FedFisher's authors, as they run it on Kronecker factors."""
 
     name: Literal["paper"] = "paper"
+    select: bool = Field(True, description="return the iterate that scores best on the validation set, else the last")
 
     def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
         """See `Solver`."""
-        return paper.paper_kronecker(
-            quadratic, steps=self.steps, check_every=self.check_every, score=self._score(server)
-        )
+        return paper.paper_kronecker(quadratic, steps=self.steps, check_every=self._interval, score=self._score(server))
 
 
 def _by_name(value: Any) -> Any:

@@ -139,7 +139,7 @@ def test_rows_say_what_they_are(workplace: Path) -> None:
     assert [rows[label].reference for label in ("fedavg", "fedfisher_diag", "local_mean")] == [False, False, True]
     assert rows["fedfisher_diag"].method_settings == {
         "method": "fedfisher_diag",
-        "solver": {"name": "paper", "steps": 2000, "check_every": 100, "select": True},
+        "solver": {"name": "paper", "steps": 2000, "select": True, "check_every": 100},
         "wire": {"budget": "fedavg", "format": "fedfisher", "factor_bits": 9},
     }
     assert set(rows["fedfisher_diag"].client_statistics_seconds) == {"diagonal_fisher"}
