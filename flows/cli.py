@@ -196,7 +196,8 @@ def _prune(options: argparse.Namespace) -> None:
 
 
 def _ui(options: argparse.Namespace) -> None:
-    tracking = _settings(options).tracking
+    two_layer = experiment_of(options.config) == TWO_LAYER
+    tracking = (load_two_layer if two_layer else load_settings)(options.config, options.overrides).tracking
     if not tracking.mlflow.startswith("sqlite:"):
         print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
         return

@@ -64,6 +64,11 @@ def test_a_finished_report_is_printed(project: Path, capsys: pytest.CaptureFixtu
     assert "reports/theory/index.html" in out
 
 
+def test_the_runs_of_such_a_file_can_be_browsed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["ui", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"])
+    assert "http://127.0.0.1:9: open it in a browser" in capsys.readouterr().out
+
+
 def test_pruning_keeps_what_such_a_report_rests_on(project: Path) -> None:
     before = set((project / "artifacts/two_layer").iterdir())
     lines = prune(parse_settings({}), dry_run=False)
