@@ -15,6 +15,7 @@ class Stream(IntEnum):
     CLIENT = 3
     SERVER = 4
     ATTACK = 5
+    FISHER = 6
 
 
 def _sequence(seed: int, stream: Stream, index: int) -> np.random.SeedSequence:

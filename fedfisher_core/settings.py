@@ -44,23 +44,27 @@ class Strict(BaseModel):
 class DataSettings(Strict):
     """Which images the clients hold."""
 
-    dataset: str = Field("mnist5k", description="a name that `fedfisher datasets` lists")
+    dataset: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+        ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, one setting each"
+    )
     validation_size: NonNegativeInt = Field(
         500, description="training images that the server holds; methods that select on them say so"
     )
 
 
 PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "column"]
+_DIRICHLET = ("dirichlet_client", "dirichlet_class", "paper")
 
 
 class PartitionSettings(Strict):
     """How the training images are split over clients."""
 
-    scheme: PartitionScheme = Field(
-        "dirichlet_client",
-        description="dirichlet_client: class proportions drawn for each client (FedFisher); dirichlet_class: client "
-        "proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes a client; iid; column: "
-        "by a column of the data",
+    scheme: Annotated[tuple[PartitionScheme, ...], BeforeValidator(_as_tuple)] = Field(
+        ("dirichlet_client",),
+        min_length=1,
+        description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
+        "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
+        "a client; iid; column: by a column of the data",
     )
     alpha: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_as_tuple)] = Field(
         (0.1, 0.5),
@@ -77,20 +81,17 @@ class PartitionSettings(Strict):
 
     @model_validator(mode="after")
     def _column_is_named(self) -> "PartitionSettings":
-        if (self.scheme == "column") != (self.column is not None):
+        if ("column" in self.scheme) != (self.column is not None):
             raise ValueError("partition.column must be set with partition.scheme=column, and only then")
         return self
-
-    @property
-    def has_alpha(self) -> bool:
-        """Whether the scheme draws from a Dirichlet distribution."""
-        return self.scheme in ("dirichlet_client", "dirichlet_class", "paper")
 
 
 class ModelSettings(Strict):
     """The network that every client trains."""
 
-    name: str = Field("lenet", description="a name that `fedfisher models` lists")
+    name: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+        ("lenet",), min_length=1, description="names that `fedfisher models` lists, one setting each"
+    )
     bias: bool = Field(False, description="whether layers have a bias; the papers' models have none")
 
 
@@ -107,7 +108,41 @@ class TrainSettings(Strict):
 class FisherSettings(Strict):
     """How clients compute their Fisher information."""
 
-    batch_size: PositiveInt = Field(500, description="images a chunk; bounds the memory, not the result")
+    backend: Literal["native", "nngeometry"] = Field(
+        "native", description="nngeometry: the library that the paper used; exact only, a pass for each Fisher"
+    )
+    estimator: Literal["exact", "monte_carlo", "empirical"] = Field(
+        "exact", description="expectation over the model's outputs: exact, sampled, or at the true labels"
+    )
+    samples: PositiveInt = Field(1, description="outputs drawn for each image (estimator: monte_carlo)")
+    passes: Literal["shared", "separate"] = Field(
+        "shared",
+        description="shared: all Fishers of a client in one pass, whose seconds each of them reports; separate: a pass "
+        "each, so that the seconds are each Fisher's own",
+    )
+    memory_mib: PositiveInt = Field(256, description="most working memory of a pass, in MiB")
+
+    @model_validator(mode="after")
+    def _nngeometry_is_exact(self) -> "FisherSettings":
+        if self.backend == "nngeometry" and self.estimator != "exact":
+            raise ValueError(f"fisher.estimator={self.estimator!r} with fisher.backend='nngeometry'; allowed: 'exact'")
+        return self
+
+
+class WireSettings(Strict):
+    """What an upload may cost, and how it is encoded."""
+
+    budget: Literal["fedavg", "none"] | PositiveInt = Field(
+        "fedavg", description="bits of one client's upload: fedavg (what FedAvg sends), none, or a number"
+    )
+    format: Literal["fedfisher", "paper", "float32"] = Field(
+        "fedfisher",
+        description="how statistics are shortened to fit the budget: fedfisher (this project's), paper (FedFisher's "
+        "own), float32 (not at all)",
+    )
+    factor_bits: int = Field(
+        9, ge=2, le=24, description="bits of a number in the singular vectors of a matrix (format: paper)"
+    )
 
 
 class WorkSettings(Strict):
@@ -203,25 +238,37 @@ class Settings(Experiment):
             "local_mean": {},
         },
         min_length=1,
-        description="names that `fedfisher methods` lists, each with the settings that differ from its defaults",
+        description="names that `fedfisher methods` lists, each with the settings that differ from its defaults, and "
+        "`wire` where that differs. Under a label of its own, a method is named by the key `method`",
     )
+    wire: WireSettings = WireSettings()
     run: RunSettings = RunSettings()
     tracking: TrackingSettings = TrackingSettings()
     report: ReportSettings = ReportSettings()
 
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(value)) != len(value):
-            raise ValueError("seeds must differ from each other")
-        return value
+    @model_validator(mode="after")
+    def _distinct(self) -> "Settings":
+        points = {
+            "seeds": self.seeds,
+            "data.dataset": self.data.dataset,
+            "model.name": self.model.name,
+            "partition.scheme": self.partition.scheme,
+            "partition.alpha": self.partition.alpha,
+            "partition.clients": self.partition.clients,
+        }
+        for key, values in points.items():
+            if len(set(values)) != len(values):
+                raise ValueError(f"{key}={list(values)}: values must differ from each other")
+        return self
 
     def cells(self) -> "tuple[Cell, ...]":
-        """List every combination of alpha, number of clients and seed, in that order."""
-        alphas: tuple[float | None, ...] = self.partition.alpha if self.partition.has_alpha else (None,)
+        """List every combination of data set, model, scheme, alpha, number of clients and seed, in that order."""
         return tuple(
-            Cell(alpha=alpha, clients=clients, seed=seed)
-            for alpha in alphas
+            Cell(dataset=dataset, model=model, scheme=scheme, alpha=alpha, clients=clients, seed=seed)
+            for dataset in self.data.dataset
+            for model in self.model.name
+            for scheme in self.partition.scheme
+            for alpha in (self.partition.alpha if scheme in _DIRICHLET else (None,))
             for clients in self.partition.clients
             for seed in self.seeds
         )
@@ -230,15 +277,23 @@ class Settings(Experiment):
 class Cell(Strict):
     """One point of a benchmark: everything else is the same for all points."""
 
+    dataset: str
+    model: str
+    scheme: PartitionScheme
     alpha: float | None
     clients: PositiveInt
     seed: NonNegativeInt
 
     @property
+    def setting(self) -> str:
+        """Short name of all but the seed."""
+        skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
+        return f"{self.dataset} {self.model} {self.scheme} {skew}clients={self.clients}"
+
+    @property
     def label(self) -> str:
         """Short name for run names and figures."""
-        skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
-        return f"{skew}clients={self.clients} seed={self.seed}"
+        return f"{self.setting} seed={self.seed}"
 
 
 BENCHMARK = "benchmark"

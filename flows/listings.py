@@ -81,5 +81,11 @@ def _block(entry: dict[str, Any]) -> str:
 
 
 def _setting(schema: dict[str, Any]) -> str:
+    if "discriminator" in schema:
+        # A choice among things with settings of their own, such as solvers.
+        names = "/".join(schema["discriminator"]["mapping"])
+        chosen = dict(schema["default"])
+        name = chosen.pop("name")
+        return f"{names}, default {name} ({', '.join(f'{key}={value}' for key, value in chosen.items())})"
     kind = schema.get("type") or "/".join(str(option.get("type", option)) for option in schema.get("anyOf", []))
     return f"{kind}, default {schema.get('default')}"

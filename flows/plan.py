@@ -12,6 +12,7 @@ from pathlib import Path
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.errors import InputError
+from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.methods.method import BoundMethod, bind
 from fedfisher_core.models.spec import models
 from fedfisher_core.settings import Cell, Settings, TrackingSettings
@@ -60,9 +61,12 @@ def make_plan(settings: Settings) -> Plan:
         InputError: names the setting, its value and what is allowed.
     """
     context = Context(settings)
-    find_source(settings.data.dataset)
-    models.get(settings.model.name)
-    methods = {name: bind(name, chosen, context.model) for name, chosen in settings.methods.items()}
+    for dataset in settings.data.dataset:
+        find_source(dataset)
+    for model in settings.model.name:
+        models.get(model)
+    methods = {label: bind(label, chosen, context.specs(), settings.wire) for label, chosen in settings.methods.items()}
+    _require_backend(settings, methods)
     smallest = min(settings.partition.clients)
     if settings.run.min_clients is not None and settings.run.min_clients > smallest:
         raise InputError(f"run.min_clients={settings.run.min_clients} exceeds partition.clients={smallest}")
@@ -87,6 +91,15 @@ def require_places(context: WorkContext, tracking: TrackingSettings) -> None:
     _require_writable(context.run.reports, "run.reports")
     _require_mlflow(tracking.mlflow)
     _require_prefect(tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
+
+
+def _require_backend(settings: Settings, methods: Mapping[str, BoundMethod]) -> None:
+    for label, bound in methods.items():
+        dense = any(kind.approximation is Approximation.DENSE for kind in bound.method.uploads)
+        if dense and settings.fisher.backend == "nngeometry":
+            raise InputError(
+                f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
+            )
 
 
 def parse_published(text: str) -> tuple[str, str]:

@@ -28,7 +28,7 @@ class Work:
 
     def __init__(self, plan: Plan, pool: Pool) -> None:
         self.plan = plan
-        self.data = decode_data(plan.context)
+        self.data = {name: decode_data(plan.context, name) for name in plan.context.settings.data.dataset}
         self.partitions: dict[Cell, Artifact] = {}
         self.statistics: dict[Cell, dict[int, dict[str, Artifact]]] = {cell: {} for cell in plan.cells}
         self.failed: dict[Cell, list[int]] = {cell: [] for cell in plan.cells}
@@ -42,7 +42,7 @@ class Work:
             def keep(partition: Artifact, cell: Cell = cell) -> None:
                 self.partitions[cell] = partition
 
-            self._pool.submit(split_data, then=keep, cell=cell, data=self.data)
+            self._pool.submit(split_data, then=keep, cell=cell, data=self.data[cell.dataset])
         self._pool.run()
 
     def train(self) -> None:
@@ -103,7 +103,7 @@ class Work:
         return sum(map(sum, counts)) if client == POOLED else sum(counts[client])
 
     def _train_client(self, cell: Cell, client: int, when_complete: Callable[[Cell], None]) -> None:
-        place = {"cell": cell, "data": self.data, "partition": self.partitions[cell], "client": client}
+        place = {"cell": cell, "data": self.data[cell.dataset], "partition": self.partitions[cell], "client": client}
 
         def trained(artifact: Artifact) -> None:
             kinds = self.plan.kinds(client)
@@ -152,7 +152,7 @@ class Work:
                 then=keep,
                 cell=cell,
                 bound=bound,
-                data=self.data,
+                data=self.data[cell.dataset],
                 partition=self.partitions[cell],
                 clients=members,
             )

@@ -8,10 +8,10 @@ from fedfisher_core.store import Artifact
 from tasks.options import step
 
 
-@step(run_name="decode {context.settings.data.dataset}")
-def decode_data(context: Context) -> Artifact:
-    """Decode the data set."""
-    return data_steps.decode_data(context)
+@step(run_name="decode {name}")
+def decode_data(context: Context, name: str) -> Artifact:
+    """Decode a data set."""
+    return data_steps.decode_data(context, name)
 
 
 @step(run_name="split {cell.label}")

@@ -42,7 +42,7 @@ def report(
     first = settings.seeds[0]
     views = [
         PartitionView(
-            setting=cell.label.removesuffix(f" seed={cell.seed}"),
+            setting=cell.setting,
             seed=cell.seed,
             label_counts=np.array(label_counts(artifact)),
             class_names=class_names(artifact),

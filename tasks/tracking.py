@@ -40,6 +40,7 @@ _METRICS = (
     "download_bits",
     "peak_memory_bytes",
 )
+_SETTING_FIELDS = ("dataset", "model", "partition", "num_clients")
 _DPI = 80
 # Without this tag the UI takes the experiment for one about language models.
 _MODEL_TRAINING = {"mlflow.experimentKind": "custom_model_development"}
@@ -117,11 +118,12 @@ def _row_records(
     partitions: Mapping[Cell, Artifact],
     aggregates: Mapping[Cell, Mapping[str, Artifact]],
 ) -> Iterator[Record]:
+    varying = [name for name in _SETTING_FIELDS if len({getattr(row, name) for row in rows}) > 1]
     for row in rows:
-        cell = Cell(alpha=row.alpha, clients=row.num_clients, seed=row.seed)
+        cell = _cell(row)
         partition, result = partitions[cell], aggregates[cell][row.method]
         yield Record(
-            name=f"{row.method}{'' if row.alpha is None else f' a={row.alpha:g}'} s={row.seed}",
+            name=_run_name(row, varying),
             params=_setting_params(row) | {"method": row.method, "seed": str(row.seed)},
             metrics={name: float(getattr(row, name)) for name in _METRICS}
             | {f"{name}_seconds": seconds for name, seconds in row.client_statistics_seconds.items()},
@@ -135,6 +137,25 @@ def _row_records(
             drawn_from=(partition.digest, result.digest),
             draw=partial(_row_figures, f"{row.method}, {cell.label}", cell, partition, result),
         )
+
+
+def _run_name(row: Row, varying: Sequence[str]) -> str:
+    """The method, what differs between the settings of the benchmark, alpha and the seed: charts have little room."""
+    place = [str(getattr(row, name)) for name in varying]
+    return " ".join([row.method, *place, *([] if row.alpha is None else [f"a={row.alpha:g}"]), f"s={row.seed}"])
+
+
+def _cell(row: Row) -> Cell:
+    return Cell.model_validate(
+        {
+            "dataset": row.dataset,
+            "model": row.model,
+            "scheme": row.partition,
+            "alpha": row.alpha,
+            "clients": row.num_clients,
+            "seed": row.seed,
+        }
+    )
 
 
 def _row_figures(title: str, cell: Cell, partition: Artifact, result: Artifact) -> dict[str, bytes]:

@@ -69,15 +69,24 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(content: dict[str,
 
 
 def test_a_key_like_none_is_answered_with_what_is_allowed() -> None:
-    with pytest.raises(InputError, match=r"unknown setting 'fisher\.zzz'; allowed: batch_size"):
-        parse_settings({"fisher": {"zzz": 1}})
+    with pytest.raises(InputError, match=r"unknown setting 'train\.zzz'; allowed: batch_size, epochs"):
+        parse_settings({"train": {"zzz": 1}})
 
 
 @pytest.mark.parametrize(
     ("content", "named"),
     [
         ({"seeds": []}, "seeds=[]"),
-        ({"seeds": [1, 1]}, "seeds=[1, 1]: seeds must differ"),
+        ({"seeds": [1, 1]}, "seeds=[1, 1]: values must differ"),
+        ({"data": {"dataset": ["mnist", "mnist"]}}, "data.dataset=['mnist', 'mnist']: values must differ"),
+        ({"partition": {"alpha": [0.1, 0.1]}}, "partition.alpha=[0.1, 0.1]: values must differ"),
+        ({"fisher": {"backend": "curvlinops"}}, "fisher.backend='curvlinops'"),
+        (
+            {"fisher": {"backend": "nngeometry", "estimator": "empirical"}},
+            "fisher.estimator='empirical' with fisher.backend='nngeometry'; allowed: 'exact'",
+        ),
+        ({"wire": {"budget": 0}}, "wire.budget"),
+        ({"wire": {"factor_bits": 1}}, "wire.factor_bits=1"),
         ({"seeds": [-1]}, "seeds.0=-1"),
         ({"name": "a/b"}, "name='a/b'"),
         ({"name": ""}, "name=''"),
@@ -86,7 +95,7 @@ def test_a_key_like_none_is_answered_with_what_is_allowed() -> None:
         ({"train": {"learning_rate": float("nan")}}, "train.learning_rate=nan"),
         ({"train": {"learning_rate": "fast"}}, "train.learning_rate='fast'"),
         ({"partition": {"alpha": [0.1, 0]}}, "partition.alpha.1=0"),
-        ({"partition": {"scheme": "dirichlet"}}, "partition.scheme='dirichlet'"),
+        ({"partition": {"scheme": "dirichlet"}}, "partition.scheme.0='dirichlet'"),
         ({"partition": {"scheme": "column"}}, "partition.column must be set"),
         ({"partition": {"column": "writer"}}, "partition.column must be set"),
         ({"data": {"validation_size": -1}}, "data.validation_size=-1"),
@@ -124,9 +133,20 @@ def test_cells_are_all_combinations() -> None:
     settings = parse_settings({"seeds": [0, 1], "partition": {"alpha": [0.1, 0.5], "clients": [5, 10]}})
     cells = settings.cells()
     assert len(cells) == len(set(cells)) == 8
-    assert cells[0] == Cell(alpha=0.1, clients=5, seed=0)
-    assert cells[1] == Cell(alpha=0.1, clients=5, seed=1)
-    assert cells[-1] == Cell(alpha=0.5, clients=10, seed=1)
+    common = {"dataset": "mnist5k", "model": "lenet", "scheme": "dirichlet_client"}
+    assert cells[0] == Cell(**common, alpha=0.1, clients=5, seed=0)
+    assert cells[1] == Cell(**common, alpha=0.1, clients=5, seed=1)
+    assert cells[-1] == Cell(**common, alpha=0.5, clients=10, seed=1)
+
+
+def test_data_sets_and_schemes_are_combined_too() -> None:
+    content = {"seeds": 0, "data": {"dataset": ["mnist", "cifar10"]}, "partition": {"scheme": ["iid", "paper"]}}
+    cells = parse_settings(content).cells()
+    assert [(cell.dataset, cell.scheme, cell.alpha) for cell in cells] == [
+        (dataset, scheme, alpha)
+        for dataset in ("mnist", "cifar10")
+        for scheme, alpha in (("iid", None), ("paper", 0.1), ("paper", 0.5))
+    ]
 
 
 @pytest.mark.parametrize("scheme", ["iid", "classes"])
@@ -236,5 +256,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_cell_is_labelled_for_people() -> None:
-    assert Cell(alpha=0.1, clients=5, seed=2).label == "alpha=0.1 clients=5 seed=2"
-    assert Cell(alpha=None, clients=5, seed=2).label == "clients=5 seed=2"
+    common = {"dataset": "mnist", "model": "mlp", "clients": 5, "seed": 2}
+    assert Cell(**common, scheme="paper", alpha=0.1).label == "mnist mlp paper alpha=0.1 clients=5 seed=2"
+    assert Cell(**common, scheme="iid", alpha=None).label == "mnist mlp iid clients=5 seed=2"

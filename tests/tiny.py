@@ -13,10 +13,12 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfisher_core.client.statistic import Local
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.settings import Settings, parse_settings
+from fedfisher_core.settings import FisherSettings, Settings, parse_settings
 
 CLASSES = 3
 SIZE = 6
@@ -86,6 +88,18 @@ def examples(count: int, *, seed: int = 0, spec: ModelSpec = TINY) -> Examples:
 
 def initial(spec: ModelSpec = TINY, *, seed: int = 0) -> dict[str, Tensor]:
     return spec.initialise(torch.Generator().manual_seed(seed))
+
+
+def local(network: nn.Module, data: Examples, **settings: Any) -> Local:
+    """Take a network for a client's after training; all Fishers share one pass."""
+    return Local(
+        network=network.eval(),
+        examples=data,
+        classes=CLASSES,
+        settings=FisherSettings(**settings),
+        approximations=frozenset(Approximation) - ({Approximation.DENSE} if "backend" in settings else set()),
+        generator=torch.Generator().manual_seed(0),
+    )
 
 
 def images(count: int, *, seed: int) -> tuple[list[NDArray[np.uint8]], list[int]]:

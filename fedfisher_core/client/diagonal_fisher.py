@@ -6,10 +6,10 @@ from typing import ClassVar, Self
 from torch import Size
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
-from fedfisher_core.fisher import nngeometry_backend
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.wire import Kind
 
 
 @dataclass(frozen=True)
@@ -18,18 +18,16 @@ class DiagonalFisher(Statistic):
 
     name: ClassVar[str] = "diagonal_fisher"
     server_view: ClassVar[ServerView] = ServerView.SUM
+    kind: ClassVar[Kind] = Kind.NONNEGATIVE
+    approximation: ClassVar[Approximation] = Approximation.DIAGONAL
+    version: ClassVar[int] = 2
 
     @classmethod
     def compute(cls, local: Local) -> Self:
-        """Average the squared derivatives over examples, exact over the model's outputs."""
-        fisher = nngeometry_backend.compute(
-            local.network,
-            local.examples.inputs,
-            approximations={Approximation.DIAGONAL},
-            batch_size=local.fisher.batch_size,
-        )
-        assert fisher.diagonal is not None
-        return cls(fisher.diagonal)
+        """Average the squared derivatives over the examples."""
+        diagonal = local.fisher.diagonal
+        assert diagonal is not None
+        return cls(diagonal)
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:

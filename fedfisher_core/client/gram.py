@@ -8,6 +8,9 @@ from torch import Size, Tensor, nn
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.wire import Kind
+
+_BATCH_SIZE = 500
 
 
 @dataclass(frozen=True)
@@ -16,6 +19,7 @@ class Gram(Statistic):
 
     name: ClassVar[str] = "gram"
     server_view: ClassVar[ServerView] = ServerView.SUM
+    kind: ClassVar[Kind] = Kind.SYMMETRIC
 
     @classmethod
     def compute(cls, local: Local) -> Self:
@@ -33,7 +37,7 @@ class Gram(Statistic):
         ]
         try:
             with torch.no_grad():
-                for batch in local.examples.inputs.split(local.fisher.batch_size):
+                for batch in local.examples.inputs.split(_BATCH_SIZE):
                     local.network(batch)
         finally:
             for hook in hooks:

@@ -6,11 +6,11 @@ from typing import ClassVar, Self
 from torch import Size
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
-from fedfisher_core.fisher import nngeometry_backend
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.wire import Kind
 
 
 @dataclass(frozen=True)
@@ -19,19 +19,17 @@ class KFAC(Statistic):
 
     name: ClassVar[str] = "kfac"
     server_view: ClassVar[ServerView] = ServerView.EACH
+    kind: ClassVar[Kind] = Kind.SYMMETRIC
+    approximation: ClassVar[Approximation] = Approximation.KFAC
+    version: ClassVar[int] = 2
 
     @classmethod
     def compute(cls, local: Local) -> Self:
-        """Average the factors over examples, exact over the model's outputs."""
-        fisher = nngeometry_backend.compute(
-            local.network,
-            local.examples.inputs,
-            approximations={Approximation.KFAC},
-            batch_size=local.fisher.batch_size,
-        )
-        assert fisher.kfac is not None
+        """Average the factors over the examples."""
+        blocks = local.fisher.kfac
+        assert blocks is not None
         tensors = {}
-        for layer, block in fisher.kfac.items():
+        for layer, block in blocks.items():
             tensors[f"{layer}.inputs"] = block.inputs
             tensors[f"{layer}.outputs"] = block.outputs
         return cls(tensors)

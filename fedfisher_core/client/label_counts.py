@@ -8,6 +8,7 @@ from torch import Size
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.wire import Kind
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,7 @@ class LabelCounts(Statistic):
 
     name: ClassVar[str] = "label_counts"
     server_view: ClassVar[ServerView] = ServerView.EACH
+    kind: ClassVar[Kind] = Kind.EXACT
 
     @classmethod
     def compute(cls, local: Local) -> Self:

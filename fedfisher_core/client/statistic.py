@@ -1,17 +1,23 @@
-"""What a client may upload: the interface of all statistics, and the registry of their kinds."""
+"""What a client may upload: the interface of all statistics."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import ClassVar, Self
 
 import torch
 from torch import Size, Tensor, nn
 
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.engine import Backend, compute_fisher
+from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo
+from fedfisher_core.fisher.result import Fisher
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import FisherSettings
+from fedfisher_core.wire import Kind, StatisticSpec, TensorSpec
 
 
 class ServerView(StrEnum):
@@ -29,13 +35,41 @@ class Local:
         network: the trained network, in evaluation mode.
         examples: the client's data without augmentation, on the network's device.
         classes: number of labels.
-        fisher: how Fishers are computed.
+        settings: how Fishers are computed.
+        approximations: which of them the statistics of this client need; they share one pass over the data.
+        generator: draws what the Monte-Carlo estimator samples, on the CPU.
     """
 
     network: nn.Module
     examples: Examples
     classes: int
-    fisher: FisherSettings
+    settings: FisherSettings
+    approximations: frozenset[Approximation]
+    generator: torch.Generator
+
+    @cached_property
+    def fisher(self) -> Fisher:
+        """The Fisher information at the trained network, computed when it is first asked for."""
+        return compute_fisher(
+            self.network,
+            self.examples.inputs,
+            self.examples.labels,
+            approximations=self.approximations,
+            estimator=_estimator(self.settings),
+            memory_limit=self.settings.memory_mib * 2**20,
+            generator=self.generator,
+            backend=Backend(self.settings.backend),
+        )
+
+
+def _estimator(settings: FisherSettings) -> Estimator:
+    match settings.estimator:
+        case "exact":
+            return Exact()
+        case "monte_carlo":
+            return MonteCarlo(settings.samples)
+        case "empirical":
+            return Empirical()
 
 
 @dataclass(frozen=True)
@@ -43,7 +77,8 @@ class Statistic(ABC):
     """Named tensors that a client computes at its trained model and sends.
 
     A subclass says in class variables how it is called, whether the server needs each client's own or only the
-    (weighted) sum over clients, and the version of its computation, which is part of every artifact's key.
+    (weighted) sum over clients, what kind of numbers it holds, which decides how it can be shortened, which Fisher it
+    is made of, if any, and the version of its computation, which is part of every artifact's key.
 
     Args:
         tensors: float32 by name, in the order in which they are sent.
@@ -53,7 +88,15 @@ class Statistic(ABC):
 
     name: ClassVar[str]
     server_view: ClassVar[ServerView]
+    kind: ClassVar[Kind]
+    approximation: ClassVar[Approximation | None] = None
     version: ClassVar[int] = 1
+
+    def __init_subclass__(cls) -> None:
+        """Make sure that the class says what it must."""
+        for required in ("name", "server_view", "kind"):
+            if not hasattr(cls, required):
+                raise InputError(f"statistic {cls.__name__!r} lacks the class variable {required!r}")
 
     @classmethod
     @abstractmethod
@@ -86,16 +129,17 @@ class Statistic(ABC):
         """
 
     @classmethod
-    def formula_bits(cls, spec: ModelSpec) -> int:
-        """Count the bits as papers do: 32 a number, without any header.
+    def wire_spec(cls, spec: ModelSpec) -> StatisticSpec:
+        """Describe the statistic to the wire.
 
         Args:
             spec: the network that clients train.
 
         Returns:
-            Bits that one client sends.
+            Its name, kind and shapes.
         """
-        return sum(32 * shape.numel() for shape in cls.shapes(spec).values())
+        tensors = (TensorSpec(name, tuple(shape)) for name, shape in cls.shapes(spec).items())
+        return StatisticSpec(cls.name, cls.kind, tuple(tensors))
 
     def require_finite(self) -> None:
         """Make sure that nothing leaves the client that is not a number.

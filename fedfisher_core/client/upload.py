@@ -8,7 +8,8 @@ import torch
 
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire import Float32, Schema, Section, TensorSpec, payload
+from fedfisher_core.settings import WireSettings
+from fedfisher_core.wire import Family, Schema, fedavg_bits, fit, payload
 
 S = TypeVar("S", bound=Statistic)
 
@@ -29,47 +30,63 @@ class Upload:
         return cast(S, self.statistics[kind])
 
 
-def encode(statistics: Sequence[Statistic], *, num_examples: int) -> bytes:
+def upload_schema(kinds: Sequence[type[Statistic]], spec: ModelSpec, wire: WireSettings) -> Schema:
+    """Choose how statistics are encoded, which client and server do alike.
+
+    Args:
+        kinds: the statistics, in the order in which they are sent.
+        spec: the network that clients train.
+        wire: what an upload may cost.
+
+    Returns:
+        The schema of one client's payload.
+
+    Raises:
+        InputError: the statistics do not fit the budget in this format.
+        UnsupportedLayerError: a statistic does not exist for a layer of the network.
+    """
+    statistics = [kind.wire_spec(spec) for kind in kinds]
+    match wire.budget:
+        case "none":
+            budget = None
+        case "fedavg":
+            budget = fedavg_bits(statistics)
+        case int():
+            budget = wire.budget
+    return fit(statistics, family=Family(wire.format), budget_bits=budget, factor_bits=wire.factor_bits)
+
+
+def encode(schema: Schema, statistics: Sequence[Statistic], *, num_examples: int) -> bytes:
     """Write statistics as they cross the network.
 
     Args:
+        schema: how.
         statistics: of one client.
         num_examples: how many examples it holds.
 
     Returns:
         The payload; its length is the upload's cost.
     """
-    shapes = {one.name: {key: tensor.shape for key, tensor in one.tensors.items()} for one in statistics}
-    tensors = {one.name: one.tensors for one in statistics}
-    return payload.encode(_schema(shapes), tensors, num_examples=num_examples)
+    return payload.encode(schema, {one.name: one.tensors for one in statistics}, num_examples=num_examples)
 
 
-def decode(data: bytes, kinds: Sequence[type[Statistic]], spec: ModelSpec, device: torch.device) -> Upload:
+def decode(data: bytes, schema: Schema, kinds: Sequence[type[Statistic]], device: torch.device) -> Upload:
     """Read statistics as they arrive.
 
     Args:
         data: the payload.
+        schema: how it was encoded.
         kinds: the statistics that were sent, in their order.
-        spec: the network that clients train.
         device: where the tensors go.
 
     Returns:
         The upload.
 
     Raises:
-        CorruptArtifactError: the payload is cut, changed, or of other statistics.
+        CorruptArtifactError: the payload is cut, changed, or of another schema.
     """
-    message = payload.decode(data, _schema({kind.name: kind.shapes(spec) for kind in kinds}))
+    message = payload.decode(data, schema)
     statistics = {
         kind: kind({key: tensor.to(device) for key, tensor in message.statistics[kind.name].items()}) for kind in kinds
     }
     return Upload(num_examples=message.num_examples, statistics=statistics)
-
-
-def _schema(shapes: Mapping[str, Mapping[str, torch.Size]]) -> Schema:
-    return Schema(
-        tuple(
-            Section(statistic, tuple(TensorSpec(name, tuple(shape)) for name, shape in tensors.items()), Float32())
-            for statistic, tensors in shapes.items()
-        )
-    )

@@ -7,6 +7,7 @@ from torch import Size
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.models.spec import ModelSpec, parameters_of
+from fedfisher_core.wire import Kind
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Weights(Statistic):
 
     name: ClassVar[str] = "weights"
     server_view: ClassVar[ServerView] = ServerView.SUM
+    kind: ClassVar[Kind] = Kind.WEIGHTS
 
     @classmethod
     def compute(cls, local: Local) -> Self:

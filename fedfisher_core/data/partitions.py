@@ -81,7 +81,7 @@ def split(
             f"partition.clients={cell.clients} with partition.min_size={settings.min_size} needs "
             f"{cell.clients * settings.min_size} training images; there are {len(labels)}"
         )
-    if settings.scheme == "paper":
+    if cell.scheme == "paper":
         return _paper(settings, cell, labels, classes, validation_size)
     draw = _scheme(settings, cell, labels, classes, groups)
     rng = numpy_generator(cell.seed, Stream.PARTITION)
@@ -97,17 +97,17 @@ def _scheme(
     settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, groups: Indices | None
 ) -> Callable[[np.random.Generator], list[Indices]]:
     count = cell.clients
-    if settings.scheme == "dirichlet_client":
+    if cell.scheme == "dirichlet_client":
         return lambda rng: _dirichlet_client(rng, labels, classes, count, _alpha(cell))
-    if settings.scheme == "dirichlet_class":
+    if cell.scheme == "dirichlet_class":
         return lambda rng: _dirichlet_class(rng, labels, classes, count, _alpha(cell))
-    if settings.scheme == "classes":
+    if cell.scheme == "classes":
         if settings.classes_per_client > classes:
             raise InputError(
                 f"partition.classes_per_client={settings.classes_per_client} exceeds the {classes} classes of the data"
             )
         return lambda rng: _classes(rng, labels, classes, count, settings.classes_per_client)
-    if settings.scheme == "iid":
+    if cell.scheme == "iid":
         return lambda rng: list(np.array_split(rng.permutation(len(labels)), count))
     if groups is None:
         raise InputError(f"partition.column={settings.column!r}: the data has no such column")
@@ -211,7 +211,7 @@ def _paper(settings: PartitionSettings, cell: Cell, labels: Indices, classes: in
 def _too_small(settings: PartitionSettings, cell: Cell, smallest: int, how: str) -> InputError:
     alpha = "" if cell.alpha is None else f", partition.alpha={cell.alpha:g}"
     return InputError(
-        f"partition.scheme={settings.scheme}, partition.clients={cell.clients}{alpha}, seed {cell.seed}: a client is "
+        f"partition.scheme={cell.scheme}, partition.clients={cell.clients}{alpha}, seed {cell.seed}: a client is "
         f"left with {smallest} images {how}; partition.min_size={settings.min_size} asks for more. "
         f"Use fewer clients, a larger alpha or a smaller min_size"
     )

@@ -1,19 +1,146 @@
-"""What the variants of FedFisher share."""
+"""What the variants of FedFisher share: how their objective is minimised."""
 
-from fedfisher_core.methods.server import Aggregate
-from fedfisher_core.solvers.solution import Solution
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.settings import Strict
+from fedfisher_core.solvers import closed_form, conjugate_gradients, gradient_descent, paper
+from fedfisher_core.solvers.quadratic import Quadratic
+from fedfisher_core.solvers.solution import Score, Solution
 
 
-def aggregate_of(solution: Solution) -> Aggregate:
-    """Report a solution of the FedFisher objective.
+class Solver(Strict, ABC):
+    """A way to minimise sum_i p_i (w - w_i)^T F_i (w - w_i), with its settings."""
+
+    @abstractmethod
+    def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
+        """Minimise the objective.
+
+        Args:
+            quadratic: the objective.
+            server: scores iterates on its validation set, where the solver selects among them.
+
+        Returns:
+            The solution.
+        """
+
+
+class Iterative(Solver):
+    """A solver whose iterates can be selected among."""
+
+    steps: PositiveInt = Field(2000, description="most steps")
+    check_every: PositiveInt = Field(100, description="steps between two measurements of the iterate")
+    select: bool = Field(True, description="return the iterate that scores best on the validation set, else the last")
+
+    def _score(self, server: Server) -> Score | None:
+        return server.scorer() if self.select else None
+
+
+class ConjugateGradients(Iterative):
+    """Conjugate gradients from the mean of the clients."""
+
+    name: Literal["conjugate_gradients"] = "conjugate_gradients"
+    steps: PositiveInt = Field(80, description="most steps")
+    check_every: PositiveInt = Field(10, description="steps between two measurements of the iterate")
+    damping: NonNegativeFloat = Field(0.0, description="pull to the mean, as a multiple of a block's mean eigenvalue")
+    tolerance: PositiveFloat = Field(1e-5, description="a block stops when its residual has fallen by this factor")
+
+    def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
+        """See `Solver`."""
+        return conjugate_gradients.conjugate_gradients(
+            quadratic,
+            steps=self.steps,
+            tolerance=self.tolerance,
+            damping=self.damping,
+            check_every=self.check_every,
+            score=self._score(server),
+        )
+
+
+class GradientDescent(Iterative):
+    """Gradient descent with step 1 / lambda_max from the mean of the clients (FedFisher, Lemma 1)."""
+
+    name: Literal["gradient_descent"] = "gradient_descent"
+    tolerance: PositiveFloat = Field(1e-6, description="it stops when the residual has fallen by this factor")
+
+    def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
+        """See `Solver`."""
+        return gradient_descent.gradient_descent(
+            quadratic,
+            steps=self.steps,
+            tolerance=self.tolerance,
+            check_every=self.check_every,
+            score=self._score(server),
+        )
+
+
+class ClosedForm(Solver):
+    """The minimiser nearest to the mean of the clients, by the pseudo-inverse."""
+
+    name: Literal["closed_form"] = "closed_form"
+
+    def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
+        """See `Solver`."""
+        return closed_form.closed_form(quadratic)
+
+
+class PaperDiagonal(Iterative):
+    """The optimiser of FedFisher's authors, as they run it on diagonal Fishers."""
+
+    name: Literal["paper"] = "paper"
+
+    def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
+        """See `Solver`."""
+        return paper.paper_diagonal(
+            quadratic, steps=self.steps, check_every=self.check_every, score=self._score(server)
+        )
+
+
+class PaperKronecker(Iterative):
+    """The optimiser of FedFisher's authors, as they run it on Kronecker factors."""
+
+    name: Literal["paper"] = "paper"
+
+    def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
+        """See `Solver`."""
+        return paper.paper_kronecker(
+            quadratic, steps=self.steps, check_every=self.check_every, score=self._score(server)
+        )
+
+
+def _by_name(value: Any) -> Any:
+    """Let a solver with its default settings be written as its name."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+_Named = BeforeValidator(_by_name)
+_Choice = Field(discriminator="name")
+DiagonalSolver = Annotated[ClosedForm | ConjugateGradients | GradientDescent | PaperDiagonal, _Choice, _Named]
+KroneckerSolver = Annotated[ConjugateGradients | GradientDescent | PaperKronecker, _Choice, _Named]
+DenseSolver = Annotated[ClosedForm | ConjugateGradients | GradientDescent, _Choice, _Named]
+
+
+def aggregate_by(solver: Solver, quadratic: Quadratic, server: Server) -> Aggregate:
+    """Minimise the FedFisher objective.
 
     Args:
-        solution: what a solver returned.
+        solver: how.
+        quadratic: the objective.
+        server: scores iterates on its validation set.
 
     Returns:
-        The global model, with the step that was selected, the objective there and its score if there is one.
+        The global model, with the steps done, the step that was selected, the objective there and its score if there
+        is one.
     """
-    details = {"selected_step": float(solution.selected), "objective": solution.objective}
+    solution = solver.minimise(quadratic, server)
+    details = {
+        "steps": float(solution.iterations),
+        "selected_step": float(solution.selected),
+        "objective": solution.objective,
+    }
     scores = [one.score for one in solution.history if one.iteration == solution.selected and one.score is not None]
     if scores:
         details["validation_accuracy"] = scores[0]

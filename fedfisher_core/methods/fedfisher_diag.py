@@ -2,37 +2,33 @@
 
 from collections.abc import Sequence
 
-from pydantic import PositiveInt
-
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions
-from fedfisher_core.methods.fedfisher import aggregate_of
+from fedfisher_core.methods.fedfisher import ClosedForm, DiagonalSolver, aggregate_by
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.solvers.paper import paper_diagonal
 from fedfisher_core.solvers.quadratic import diagonal_quadratic
 
+DEFAULT_SOLVER = ClosedForm()
 
-@method("fedfisher_diag", uploads=(Weights, DiagonalFisher), reference="https://arxiv.org/abs/2403.12329")
-def fedfisher_diag(
-    server: Server, uploads: Sequence[Upload], *, steps: PositiveInt = 2000, check_every: PositiveInt = 100
-) -> Aggregate:
-    """Minimise sum_i p_i (w - w_i)^T diag(F_i) (w - w_i) by the paper's optimiser (FedFisher, equation 7).
+
+@method("fedfisher_diag", uploads=(Weights, DiagonalFisher), reference="https://arxiv.org/abs/2403.12329", version=2)
+def fedfisher_diag(server: Server, uploads: Sequence[Upload], *, solver: DiagonalSolver = DEFAULT_SOLVER) -> Aggregate:
+    """Minimise sum_i p_i (w - w_i)^T diag(F_i) (w - w_i) (FedFisher, equation 7).
 
     Args:
-        server: selects among the iterates on its validation set.
+        server: scores iterates on its validation set.
         uploads: the weights w_i and the diagonal Fishers F_i.
-        steps: of the optimiser.
-        check_every: steps between two evaluations on the validation set.
+        solver: how the objective is minimised.
 
     Returns:
-        The iterate that scored best.
+        The solution.
     """
     quadratic = diagonal_quadratic(
         [upload[Weights].tensors for upload in uploads],
         [upload[DiagonalFisher].tensors for upload in uploads],
         proportions(uploads),
     )
-    return aggregate_of(paper_diagonal(quadratic, steps=steps, check_every=check_every, score=server.scorer()))
+    return aggregate_by(solver, quadratic, server)

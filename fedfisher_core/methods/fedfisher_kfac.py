@@ -2,37 +2,33 @@
 
 from collections.abc import Sequence
 
-from pydantic import PositiveInt
-
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions
-from fedfisher_core.methods.fedfisher import aggregate_of
+from fedfisher_core.methods.fedfisher import ConjugateGradients, KroneckerSolver, aggregate_by
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.solvers.paper import paper_kronecker
 from fedfisher_core.solvers.quadratic import kronecker_quadratic
 
+DEFAULT_SOLVER = ConjugateGradients()
 
-@method("fedfisher_kfac", uploads=(Weights, KFAC), reference="https://arxiv.org/abs/2403.12329")
-def fedfisher_kfac(
-    server: Server, uploads: Sequence[Upload], *, steps: PositiveInt = 2000, check_every: PositiveInt = 100
-) -> Aggregate:
-    """Minimise sum_i p_i (w - w_i)^T (A_i (x) G_i) (w - w_i) by the paper's optimiser (FedFisher, equation 7).
+
+@method("fedfisher_kfac", uploads=(Weights, KFAC), reference="https://arxiv.org/abs/2403.12329", version=2)
+def fedfisher_kfac(server: Server, uploads: Sequence[Upload], *, solver: KroneckerSolver = DEFAULT_SOLVER) -> Aggregate:
+    """Minimise sum_i p_i (w - w_i)^T (A_i (x) G_i) (w - w_i) (FedFisher, equation 7).
 
     Args:
-        server: selects among the iterates on its validation set.
+        server: scores iterates on its validation set.
         uploads: the weights w_i and the factors A_i, G_i of every layer.
-        steps: of the optimiser.
-        check_every: steps between two evaluations on the validation set.
+        solver: how the objective is minimised.
 
     Returns:
-        The iterate that scored best.
+        The solution.
     """
     quadratic = kronecker_quadratic(
         [upload[Weights].tensors for upload in uploads],
         [upload[KFAC].blocks() for upload in uploads],
         proportions(uploads),
     )
-    return aggregate_of(paper_kronecker(quadratic, steps=steps, check_every=check_every, score=server.scorer()))
+    return aggregate_by(solver, quadratic, server)

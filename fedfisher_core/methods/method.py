@@ -1,7 +1,7 @@
 """What a method is: a decorated function, the uploads that it declares and the settings that its keywords are."""
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +9,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 import fedfisher_core.methods
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.upload import Upload, upload_schema
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.registry import Registry, import_submodules
-from fedfisher_core.settings import nearest
+from fedfisher_core.settings import WireSettings, nearest
 
 Aggregation = Callable[..., Aggregate]
+DEFAULT_WIRE = WireSettings()
+RESERVED = ("method", "wire")
+"""Keys beside a method's own settings, which a method must not use."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,12 @@ class BoundMethod:
     Args:
         method: the method.
         settings: all of its settings, defaults included.
+        wire: what its uploads may cost, and how they are encoded.
     """
 
     method: Method
-    settings: Mapping[str, Any]
+    settings: BaseModel
+    wire: WireSettings
 
     def __call__(self, server: Server, uploads: Sequence[Upload]) -> Aggregate:
         """Aggregate.
@@ -71,7 +76,16 @@ class BoundMethod:
         Returns:
             The global model.
         """
-        return self.method.function(server, uploads, **self.settings)
+        chosen = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
+        return self.method.function(server, uploads, **chosen)
+
+    def dumped_settings(self) -> dict[str, Any]:
+        """The settings as JSON has them."""
+        return self.settings.model_dump(mode="json")
+
+    def described(self) -> dict[str, Any]:
+        """Everything that sets this row apart from others of the same benchmark, as JSON has it."""
+        return {"method": self.method.name, **self.dumped_settings(), "wire": self.wire.model_dump(mode="json")}
 
 
 def method(
@@ -103,6 +117,8 @@ def method(
         for parameter in inspect.signature(function, eval_str=True).parameters.values():
             if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
                 continue
+            if parameter.name in RESERVED:
+                raise InputError(f"method {name!r}: argument {parameter.name!r}; allowed: any name but {RESERVED}")
             if inspect.Parameter.empty in (parameter.annotation, parameter.default):
                 raise InputError(f"method {name!r}: argument {parameter.name!r} needs a type and a default")
             fields[parameter.name] = (parameter.annotation, parameter.default)
@@ -125,39 +141,63 @@ def method(
     return register
 
 
-def bind(name: str, settings: Mapping[str, Any], spec: ModelSpec) -> BoundMethod:
-    """Choose a method's settings and check that it can serve a network.
+def bind(
+    label: str, settings: Mapping[str, Any], specs: Iterable[ModelSpec], wire: WireSettings = DEFAULT_WIRE
+) -> BoundMethod:
+    """Choose a method's settings and check that it can serve networks.
 
     Args:
-        name: the method's name.
-        settings: those that differ from its defaults.
-        spec: the network that clients train.
+        label: the method's name, or any name where the settings hold the key `method`.
+        settings: those that differ from its defaults; `wire` holds those that differ from the benchmark's wire.
+        specs: the networks that clients train.
+        wire: the benchmark's.
 
     Returns:
         The method with its settings.
 
     Raises:
-        InputError: the method or a setting is unknown, a value is not allowed, or one of the method's statistics
-            does not exist for the network.
+        InputError: the method or a setting is unknown, a value is not allowed, one of the method's statistics
+            does not exist for a network, or its uploads do not fit their budget.
     """
-    chosen = methods.get(name)
+    given = dict(settings)
+    chosen = methods.get(given.pop("method", label))
+    wire = _merge_wire(label, wire, given.pop("wire", {}))
+    if chosen.pooled:
+        wire = WireSettings(budget="none", format="float32")
     known = list(chosen.settings.model_fields)
-    for key in settings:
+    for key in given:
         if key not in known:
-            allowed = nearest(key, known) if known else "it has no settings"
-            raise InputError(f"unknown setting 'methods.{name}.{key}'; {allowed}")
+            raise InputError(f"unknown setting 'methods.{label}.{key}'; {nearest(key, [*known, *RESERVED])}")
     try:
-        values = chosen.settings.model_validate(dict(settings))
+        values = chosen.settings.model_validate(given)
     except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(map(str, problem["loc"]))
-        raise InputError(f"methods.{name}.{key}={problem['input']!r}: {problem['msg']}") from None
-    for statistic in chosen.uploads:
+        raise InputError(_explain(f"methods.{label}", error)) from None
+    for spec in specs:
         try:
-            statistic.shapes(spec)
+            upload_schema(chosen.uploads, spec, wire)
         except InputError as error:
-            raise InputError(f"method {name!r} can't serve model {spec.name!r}: {error}") from error
-    return BoundMethod(method=chosen, settings=values.model_dump(mode="json"))
+            raise InputError(f"method {label!r} can't serve model {spec.name!r}: {error}") from error
+    return BoundMethod(method=chosen, settings=values, wire=wire)
+
+
+def _merge_wire(label: str, wire: WireSettings, changes: Any) -> WireSettings:
+    if not isinstance(changes, Mapping):
+        raise InputError(f"methods.{label}.wire={changes!r}: must be a mapping of settings")
+    for key in changes:
+        if key not in WireSettings.model_fields:
+            raise InputError(
+                f"unknown setting 'methods.{label}.wire.{key}'; {nearest(key, list(WireSettings.model_fields))}"
+            )
+    try:
+        return WireSettings.model_validate(wire.model_dump() | dict(changes))
+    except ValidationError as error:
+        raise InputError(_explain(f"methods.{label}.wire", error)) from None
+
+
+def _explain(prefix: str, error: ValidationError) -> str:
+    problem = error.errors()[0]
+    key = ".".join(map(str, [prefix, *problem["loc"]]))
+    return f"{key}={problem['input']!r}: {problem['msg'].removeprefix('Value error, ')}"
 
 
 methods: Registry[Method] = Registry(

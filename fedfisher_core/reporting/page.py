@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.reporting import formats
+from fedfisher_core.reporting.costs import client_costs
 from fedfisher_core.reporting.drawing import to_svg
 from fedfisher_core.reporting.figures import (
     accuracy_by_alpha_figure,
@@ -124,6 +125,7 @@ def render_page(report: ReportData) -> str:
             accuracy_by_alpha=_inline(accuracy_by_alpha_figure(rows)),
             accuracy_by_bits=_inline(accuracy_by_bits_figure(rows)),
             time=_inline(time_figure(rows)),
+            costs=client_costs(rows),
             partitions=[(view, _inline(_partition(view))) for view in report.partitions],
         )
     )

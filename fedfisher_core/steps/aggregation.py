@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 
-from fedfisher_core.client.upload import Upload, decode, encode
+from fedfisher_core.client.upload import Upload, decode, encode, upload_schema
 from fedfisher_core.data.tensors import select
 from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean
 from fedfisher_core.methods.method import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server
+from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell
 from fedfisher_core.steps.clients import TENSORS, initial_parameters
@@ -21,6 +22,7 @@ from fedfisher_core.steps.context import Context
 from fedfisher_core.steps.data import load_data
 from fedfisher_core.steps.partitions import label_counts, load_partition
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
+from fedfisher_core.wire import Schema, formula_bits
 
 _RESULT = "result.json"
 
@@ -37,7 +39,7 @@ def aggregate(
 
     Args:
         context: the benchmark.
-        cell: alpha, number of clients and seed.
+        cell: which data set, how it is split, and the seed.
         bound: the method and its settings.
         data: the decoded data set.
         partition: who holds what.
@@ -47,6 +49,8 @@ def aggregate(
         The global model and its measures.
     """
     method = bound.method
+    spec = context.model(cell)
+    schema = upload_schema(method.uploads, spec, bound.wire)
     inputs = {"data": data.digest, "partition": partition.digest}
     for client, statistics in sorted(clients.items()):
         inputs |= {f"client_{client}.{kind.name}": statistics[kind.name].digest for kind in method.uploads}
@@ -56,8 +60,9 @@ def aggregate(
         settings={
             "method": method.name,
             "method_version": method.version,
-            "method_settings": bound.settings,
-            "model": context.settings.model.model_dump(mode="json"),
+            "method_settings": bound.dumped_settings(),
+            "wire": schema.digest().hex(),
+            "model": {"name": cell.model, "bias": context.settings.model.bias},
             "seed": cell.seed,
             **context.numerics,
         },
@@ -66,18 +71,17 @@ def aggregate(
     found = context.store.find(step)
     if found is not None:
         return found
-    payloads = [_payload(context, bound, partition, client, clients[client]) for client in sorted(clients)]
-    uploads = [decode(payload, method.uploads, context.model, context.device) for payload in payloads]
+    payloads = [_payload(bound, spec, schema, partition, client, clients[client]) for client in sorted(clients)]
+    uploads = [decode(payload, schema, method.uploads, context.device) for payload in payloads]
     server = _server(context, cell, data, partition)
     result, timings = _timed(bound, server, uploads, context.device)
-    measures = _measure(context, result, data, partition)
+    measures = _measure(context, cell, result, data, partition)
     parameters = sum(tensor.numel() for network in result.networks for tensor in network.values())
     document = {
         "measures": asdict(measures),
         "details": result.details,
         "uses_validation": server.used_validation,
-        "upload_bits": _upload_bits(context, bound, data, payloads),
-        "upload_bits_formula": _formula_bits(context, bound, data, len(payloads)),
+        **_upload_bits(bound, schema, data, payloads),
         "download_bits": 32 * parameters * cell.clients,
     }
     networks = {
@@ -100,7 +104,12 @@ def read_result(artifact: Artifact) -> dict[str, Any]:
 
 
 def _payload(
-    context: Context, bound: BoundMethod, partition: Artifact, client: int, statistics: Mapping[str, Artifact]
+    bound: BoundMethod,
+    spec: ModelSpec,
+    schema: Schema,
+    partition: Artifact,
+    client: int,
+    statistics: Mapping[str, Artifact],
 ) -> bytes:
     counts = label_counts(partition)
     num_examples = sum(map(sum, counts)) if bound.method.pooled else sum(counts[client])
@@ -108,8 +117,8 @@ def _payload(
     for kind in bound.method.uploads:
         tensors = read_tensors(statistics[kind.name], TENSORS)
         # Files order tensors by name; the wire orders them as the statistic does.
-        sent.append(kind({name: tensors[name] for name in kind.shapes(context.model)}))
-    return encode(sent, num_examples=num_examples)
+        sent.append(kind({name: tensors[name] for name in kind.shapes(spec)}))
+    return encode(schema, sent, num_examples=num_examples)
 
 
 def _server(context: Context, cell: Cell, data: Artifact, partition: Artifact) -> Server:
@@ -117,7 +126,7 @@ def _server(context: Context, cell: Cell, data: Artifact, partition: Artifact) -
     held = torch.from_numpy(load_partition(partition).validation)
     initial = {name: tensor.to(context.device) for name, tensor in initial_parameters(context, cell).items()}
     return Server(
-        spec=context.model,
+        spec=context.model(cell),
         initial=initial,
         generator=torch_generator(cell.seed, Stream.SERVER),
         device=context.device,
@@ -151,28 +160,23 @@ def _peak_memory(device: torch.device) -> float:
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
 
 
-def _measure(context: Context, result: Aggregate, data: Artifact, partition: Artifact) -> Measures:
+def _measure(context: Context, cell: Cell, result: Aggregate, data: Artifact, partition: Artifact) -> Measures:
     dataset = load_data(data)
     test = select(dataset.test, dataset.spec).to(context.device)
-    networks = [context.model.load(parameters).eval() for parameters in result.networks]
+    spec = context.model(cell)
+    networks = [spec.load(parameters).eval() for parameters in result.networks]
     counts = torch.tensor(label_counts(partition))
     measure = measure_each if result.combine is Combine.MEAN_MEASURE else measure_mean
     return measure(networks, test, counts)
 
 
-def _upload_bits(context: Context, bound: BoundMethod, data: Artifact, payloads: Sequence[bytes]) -> int:
+def _upload_bits(bound: BoundMethod, schema: Schema, data: Artifact, payloads: Sequence[bytes]) -> dict[str, int]:
+    """Bits that all clients send: those of the payloads, and those that papers count."""
     if bound.method.pooled:
-        return _pooled_bits(context, data)
-    return 8 * sum(map(len, payloads))
-
-
-def _formula_bits(context: Context, bound: BoundMethod, data: Artifact, clients: int) -> int:
-    if bound.method.pooled:
-        return _pooled_bits(context, data)
-    return clients * sum(kind.formula_bits(context.model) for kind in bound.method.uploads)
-
-
-def _pooled_bits(context: Context, data: Artifact) -> int:
-    """Bits of the images and labels themselves: to train on all data is to send all data."""
-    train = load_data(data).train
-    return 8 * train.images.numel() + len(train) * (context.dataset.classes - 1).bit_length()
+        # To train on all data is to send all data: the images and labels themselves.
+        dataset = load_data(data)
+        train = dataset.train
+        bits = 8 * train.images.numel() + len(train) * (dataset.spec.classes - 1).bit_length()
+        return {"upload_bits": bits, "upload_bits_formula": bits}
+    formula = len(payloads) * formula_bits(schema)
+    return {"upload_bits": 8 * sum(map(len, payloads)), "upload_bits_formula": formula}

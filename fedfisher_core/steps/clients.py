@@ -2,7 +2,8 @@
 
 import hashlib
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from fedfisher_core.client.statistic import Local, Statistic
 from fedfisher_core.client.training import train
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.partitions import Indices
+from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.models.spec import Parameters
@@ -31,7 +33,7 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
 
     Args:
         context: the benchmark.
-        cell: alpha, number of clients and seed.
+        cell: which data set, how it is split, and the seed.
         data: the decoded data set.
         partition: who holds what.
         client: its number, or POOLED.
@@ -43,14 +45,15 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
         DivergedClientError: names the client whose training is not finite.
     """
     settings = context.settings
+    augmented = datasets.get(cell.dataset).augment
     indices = _indices(partition, client)
     step = Step(
         kind="clients",
         version=1,
         settings={
-            "model": settings.model.model_dump(mode="json"),
+            "model": {"name": cell.model, "bias": settings.model.bias},
             "train": settings.train.model_dump(mode="json"),
-            "augment": context.dataset.augment,
+            "augment": augmented,
             "seed": cell.seed,
             "client": client,
             **context.numerics,
@@ -61,7 +64,7 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
     if found is not None:
         return found
     examples = _examples(context, data, indices)
-    network = context.model.load(initial_parameters(context, cell)).to(context.device)
+    network = context.model(cell).load(initial_parameters(context, cell)).to(context.device)
     begun = time.perf_counter()
     try:
         trained = train(
@@ -69,7 +72,7 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
             examples,
             settings.train,
             generator=torch_generator(cell.seed, Stream.CLIENT, _branch(client)),
-            augmented=context.dataset.augment,
+            augmented=augmented,
         )
     except DivergedClientError as error:
         raise DivergedClientError(f"{client_name(client)} of {cell.label}: {error}") from error
@@ -95,7 +98,7 @@ def compute_statistics(
 
     Args:
         context: the benchmark.
-        cell: alpha, number of clients and seed.
+        cell: which data set, how it is split, and the seed.
         data: the decoded data set.
         partition: who holds what.
         client: its number, or POOLED.
@@ -109,35 +112,56 @@ def compute_statistics(
         DivergedClientError: names the client and the statistic that is not finite.
     """
     artifacts = {Weights.name: trained}
-    local: Local | None = None
+    missing: dict[type[Statistic], Step] = {}
     for kind in kinds:
         if kind is Weights:
             continue
         step = Step(
             kind="statistics",
             version=kind.version,
-            settings={
-                "statistic": kind.name,
-                "fisher": context.settings.fisher.model_dump(mode="json"),
-                **context.numerics,
-            },
+            settings={"statistic": kind.name, **_fisher_settings(context, kind), **context.numerics},
             inputs={"client": trained.digest, "data": data.digest, "partition": partition.digest},
         )
         found = context.store.find(step)
         if found is None:
-            if local is None:
-                local = _local(context, data, partition, client, trained)
-            begun = time.perf_counter()
-            statistic = kind.compute(local)
-            seconds = time.perf_counter() - begun
+            missing[kind] = step
+        else:
+            artifacts[kind.name] = found
+    if not missing:
+        return artifacts
+    local = _local(context, cell, data, partition, client, trained)
+    shared = context.settings.fisher.passes == "shared"
+    for group in [tuple(missing)] if shared else [(kind,) for kind in missing]:
+        for kind, (statistic, seconds) in _compute(local, group).items():
             try:
                 statistic.require_finite()
             except DivergedClientError as error:
                 raise DivergedClientError(f"{client_name(client)} of {cell.label}: {error}") from error
-            tensors = {name: tensor.cpu().contiguous() for name, tensor in statistic.tensors.items()}
-            found = context.store.write(step, Content(tensors={TENSORS: tensors}, timings={"seconds": seconds}))
-        artifacts[kind.name] = found
+            content = Content(tensors={TENSORS: statistic.tensors}, timings={"seconds": seconds})
+            artifacts[kind.name] = context.store.write(missing[kind], content)
     return artifacts
+
+
+def _fisher_settings(context: Context, kind: type[Statistic]) -> dict[str, object]:
+    return {} if kind.approximation is None else {"fisher": context.settings.fisher.model_dump(mode="json")}
+
+
+def _compute(local: Local, kinds: Sequence[type[Statistic]]) -> dict[type[Statistic], tuple[Statistic, float]]:
+    """Compute statistics on the CPU, with their seconds; a pass over the data that several share counts for each."""
+    wanted = frozenset(kind.approximation for kind in kinds if kind.approximation is not None)
+    local = replace(local, approximations=wanted)
+    begun = time.perf_counter()
+    if wanted:
+        _ = local.fisher
+    pass_seconds = time.perf_counter() - begun
+    computed: dict[type[Statistic], tuple[Statistic, float]] = {}
+    for kind in kinds:
+        begun = time.perf_counter()
+        statistic = kind.compute(local)
+        statistic = kind({name: tensor.cpu().contiguous() for name, tensor in statistic.tensors.items()})
+        seconds = time.perf_counter() - begun + (0 if kind.approximation is None else pass_seconds)
+        computed[kind] = (statistic, seconds)
+    return computed
 
 
 def initial_parameters(context: Context, cell: Cell) -> Parameters:
@@ -145,12 +169,12 @@ def initial_parameters(context: Context, cell: Cell) -> Parameters:
 
     Args:
         context: the benchmark.
-        cell: its seed decides.
+        cell: its data set and its seed decide.
 
     Returns:
         Named parameters on the CPU.
     """
-    return context.model.initialise(torch_generator(cell.seed, Stream.INITIALISATION))
+    return context.model(cell).initialise(torch_generator(cell.seed, Stream.INITIALISATION))
 
 
 def client_name(client: int) -> str:
@@ -173,11 +197,13 @@ def _examples(context: Context, data: Artifact, indices: Indices) -> Examples:
     return select(dataset.train, dataset.spec, torch.from_numpy(indices)).to(context.device)
 
 
-def _local(context: Context, data: Artifact, partition: Artifact, client: int, trained: Artifact) -> Local:
+def _local(context: Context, cell: Cell, data: Artifact, partition: Artifact, client: int, trained: Artifact) -> Local:
     parameters = {name: tensor.to(context.device) for name, tensor in read_tensors(trained, TENSORS).items()}
     return Local(
-        network=context.model.load(parameters).eval(),
+        network=context.model(cell).load(parameters).eval(),
         examples=_examples(context, data, _indices(partition, client)),
-        classes=context.dataset.classes,
-        fisher=context.settings.fisher,
+        classes=datasets.get(cell.dataset).classes,
+        settings=context.settings.fisher,
+        approximations=frozenset(),
+        generator=torch_generator(cell.seed, Stream.FISHER, _branch(client)),
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from fedfisher_core.data.specs import DatasetSpec, datasets
+from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import RunSettings, Settings, WorkSettings
+from fedfisher_core.settings import Cell, RunSettings, Settings, WorkSettings
 from fedfisher_core.store import Store
 
 STAGES = Path("stages")
@@ -61,20 +61,26 @@ class Context(WorkContext):
         """How the work of the benchmark is carried out."""
         return self.settings.run
 
-    @cached_property
-    def dataset(self) -> DatasetSpec:
-        """The data set that the settings name."""
-        return datasets.get(self.settings.data.dataset)
+    def specs(self) -> tuple[ModelSpec, ...]:
+        """Describe every network that clients train, one for each data set and model."""
+        chosen = self.settings
+        return tuple(self._spec(dataset, model) for dataset in chosen.data.dataset for model in chosen.model.name)
 
-    @cached_property
-    def model(self) -> ModelSpec:
-        """The network that clients train."""
+    def model(self, cell: Cell) -> ModelSpec:
+        """Describe the network that the clients of a cell train.
+
+        Args:
+            cell: names the data set and the model.
+
+        Returns:
+            Its specification.
+        """
+        return self._spec(cell.dataset, cell.model)
+
+    def _spec(self, dataset: str, model: str) -> ModelSpec:
+        data = datasets.get(dataset)
         return ModelSpec(
-            name=self.settings.model.name,
-            channels=self.dataset.channels,
-            size=self.dataset.size,
-            classes=self.dataset.classes,
-            bias=self.settings.model.bias,
+            name=model, channels=data.channels, size=data.size, classes=data.classes, bias=self.settings.model.bias
         )
 
     @cached_property

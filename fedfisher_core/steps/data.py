@@ -15,11 +15,12 @@ from fedfisher_core.store import Artifact, Content, Step, read_document, read_te
 _loading = Lock()
 
 
-def decode_data(context: Context) -> Artifact:
-    """Decode the images of the benchmark's data set.
+def decode_data(context: Context, name: str) -> Artifact:
+    """Decode the images of a data set.
 
     Args:
         context: the benchmark.
+        name: the data set.
 
     Returns:
         Its training and test images as tensors.
@@ -27,11 +28,11 @@ def decode_data(context: Context) -> Artifact:
     Raises:
         InputError: the data can't be found or read.
     """
-    source = find_source(context.settings.data.dataset)
+    source = find_source(name)
     column = context.settings.partition.column
     step = Step(
         kind="data",
-        version=1,
+        version=2,
         settings={"spec": asdict(source.spec), "column": column, "source": source.identity},
     )
     found = context.store.find(step)
@@ -40,13 +41,21 @@ def decode_data(context: Context) -> Artifact:
     dataset = read_dataset(source, group_column=column)
     content = Content(
         tensors={"train.safetensors": _tensors(dataset.train), "test.safetensors": _tensors(dataset.test)},
-        documents={"info.json": {"name": source.spec.name, "class_names": dataset.class_names}},
+        # With what normalises the images, a change of it reaches every digest that rests on them.
+        documents={
+            "info.json": {
+                "name": source.spec.name,
+                "class_names": dataset.class_names,
+                "mean": source.spec.mean,
+                "std": source.spec.std,
+            }
+        },
     )
     return context.store.write(step, content)
 
 
 def load_data(artifact: Artifact) -> Dataset:
-    """Read a decoded data set; the last one stays in memory for all tasks.
+    """Read a decoded data set; the last two stay in memory for all tasks.
 
     Args:
         artifact: made by `decode_data`.
@@ -58,7 +67,7 @@ def load_data(artifact: Artifact) -> Dataset:
         return _load(artifact)
 
 
-@lru_cache(maxsize=1)
+@lru_cache(maxsize=2)
 def _load(artifact: Artifact) -> Dataset:
     info = read_document(artifact, "info.json")
     return Dataset(

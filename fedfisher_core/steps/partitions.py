@@ -17,7 +17,7 @@ def split_data(context: Context, cell: Cell, data: Artifact) -> Artifact:
 
     Args:
         context: the benchmark.
-        cell: alpha, number of clients and seed.
+        cell: which data set, how it is split, and the seed.
         data: the decoded data set.
 
     Returns:
@@ -31,8 +31,8 @@ def split_data(context: Context, cell: Cell, data: Artifact) -> Artifact:
         kind="partitions",
         version=1,
         settings={
-            "partition": settings.model_dump(mode="json", exclude={"alpha", "clients"}),
-            "cell": cell.model_dump(mode="json"),
+            "partition": settings.model_dump(mode="json", exclude={"scheme", "alpha", "clients"}),
+            "cell": cell.model_dump(mode="json", exclude={"model"}),
             "validation_size": context.settings.data.validation_size,
         },
         inputs={"data": data.digest},

@@ -24,7 +24,7 @@ def make_row(
 
     Args:
         context: the benchmark.
-        cell: alpha, number of clients and seed.
+        cell: which data set, how it is split, and the seed.
         label: what the settings call the method.
         bound: the method and its settings.
         clients: artifacts of the statistics by client and name.
@@ -41,15 +41,15 @@ def make_row(
     names = [kind.name for kind in bound.method.uploads if kind.name != "weights"]
     return Row(
         benchmark=context.settings.name,
-        dataset=context.settings.data.dataset,
-        model=context.settings.model.name,
-        partition=context.settings.partition.scheme,
+        dataset=cell.dataset,
+        model=cell.model,
+        partition=cell.scheme,
         alpha=cell.alpha,
         num_clients=cell.clients,
         num_rounds=1,
         seed=cell.seed,
         method=label,
-        method_settings=dict(bound.settings),
+        method_settings=bound.described(),
         accuracy=measures["accuracy"],
         loss=measures["loss"],
         worst_client_accuracy=measures["worst_client_accuracy"],

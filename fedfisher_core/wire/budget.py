@@ -12,7 +12,7 @@ from fedfisher_core.wire.payload import HEADER_BITS, Schema, Section
 from fedfisher_core.wire.spectral import Spectral, minimum_bits
 
 _PAPER_WIDTH = 16
-_PAPER_FACTOR_LEVELS_LOG2 = 8
+PAPER_FACTOR_BITS = 9
 
 
 class Kind(StrEnum):
@@ -71,16 +71,22 @@ def fedavg_bits(statistics: Sequence[StatisticSpec]) -> int:
     return HEADER_BITS + 32 * _size(statistics, Kind.WEIGHTS)
 
 
-def fit(statistics: Sequence[StatisticSpec], *, family: Family, budget_bits: int | None) -> Schema:
+def fit(
+    statistics: Sequence[StatisticSpec],
+    *,
+    family: Family,
+    budget_bits: int | None,
+    factor_bits: int = PAPER_FACTOR_BITS,
+) -> Schema:
     """Choose codecs for an upload.
 
     `FLOAT32`, and any family without a budget, sends everything as it is. So do the others when that fits.
 
     `PAPER` gives the weights half of the budget, 16 bits an entry if that is FedAvg's, and the rest to one
     further statistic: at most 16 bits an entry of a diagonal, or all matrices at the rank
-    floor(rest / 8 / sum(2 n + 1)), n each matrix's size, which is then floor(2 d / sum(2 n + 1)). As in the
-    paper, that rank counts 8 bits an entry where 9 are sent, and no scales, so that the payload exceeds the
-    budget: by 3.4% for K-FAC on LeNet.
+    floor(rest / (b - 1) / sum(2 n + 1)), n each matrix's size and b the bits of an entry, which for b = 9 is
+    floor(2 d / sum(2 n + 1)). As in the paper, that rank counts no signs and no scales, so that the payload
+    exceeds the budget: by 3.4% for K-FAC on LeNet.
 
     `FEDFISHER` never exceeds the budget. Weights get half of it, at most 16 bits an entry; the rest is
     divided by the statistics' degrees of freedom; diagonals are sent as `Root`, matrices as `Spectral`.
@@ -89,6 +95,7 @@ def fit(statistics: Sequence[StatisticSpec], *, family: Family, budget_bits: int
         statistics: what the upload consists of.
         family: whose formats.
         budget_bits: of the whole payload, header included; `fedavg_bits` gives the usual one. None: no limit.
+        factor_bits: bits of an entry of the singular vectors (`PAPER`), at least 2.
 
     Returns:
         The schema, which depends on the shapes alone, so that both ends can derive it.
@@ -107,7 +114,7 @@ def fit(statistics: Sequence[StatisticSpec], *, family: Family, budget_bits: int
             "allowed: a larger budget, none, or the family 'paper' or 'fedfisher'"
         )
     if family is Family.PAPER:
-        return _schema(statistics, _paper(statistics, budget_bits))
+        return _schema(statistics, _paper(statistics, budget_bits, factor_bits))
     schema = _schema(statistics, _ours(statistics, budget_bits))
     if schema.bits > budget_bits:
         raise InputError(f"budget_bits is {budget_bits}; allowed: at least {schema.bits}")
@@ -160,7 +167,7 @@ def _widths(statistic: StatisticSpec, share: int, budget: int) -> tuple[int, ...
     return tuple(widths)
 
 
-def _paper(statistics: Sequence[StatisticSpec], budget: int) -> dict[str, Codec]:
+def _paper(statistics: Sequence[StatisticSpec], budget: int, factor_bits: int) -> dict[str, Codec]:
     extras = [s for s in statistics if s.kind in (Kind.NONNEGATIVE, Kind.SYMMETRIC)]
     if len(extras) > 1:
         names = ", ".join(repr(s.name) for s in extras)
@@ -176,10 +183,10 @@ def _paper(statistics: Sequence[StatisticSpec], budget: int) -> dict[str, Codec]
         if statistic.kind is Kind.NONNEGATIVE:
             codecs[statistic.name] = _uniform(min(left // statistic.size, _PAPER_WIDTH), budget)
             continue
-        rank = left // (8 * sum(2 * tensor.shape[0] + 1 for tensor in statistic.tensors))
+        rank = left // ((factor_bits - 1) * sum(2 * tensor.shape[0] + 1 for tensor in statistic.tensors))
         if rank < 1:
             raise _too_small(statistic, budget)
-        codecs[statistic.name] = LowRank(rank, _PAPER_FACTOR_LEVELS_LOG2)
+        codecs[statistic.name] = LowRank(rank, factor_bits - 1)
     return codecs
 
 

@@ -1,35 +1,32 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
+from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import FisherSettings
 from tests import tiny
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
-KINDS: list[type[Statistic]] = [Weights, LabelCounts, Gram, DiagonalFisher, KFAC]
+KINDS: list[type[Statistic]] = [Weights, LabelCounts, Gram, DiagonalFisher, KFAC, DenseFisher]
 EXAMPLES = tiny.examples(23)
 by_spec = pytest.mark.parametrize("spec", SPECS, ids=["tiny", "tiny with bias", "linear"])
 
 
-def local(spec: ModelSpec, *, batch_size: int = 10, examples: Examples = EXAMPLES) -> Local:
+def local(spec: ModelSpec, *, examples: Examples = EXAMPLES, **settings: Any) -> Local:
     # Larger weights make probabilities that are neither uniform nor certain.
     parameters = {name: 2 * tensor for name, tensor in tiny.initial(spec).items()}
-    return Local(
-        network=spec.load(parameters).eval(),
-        examples=examples,
-        classes=spec.classes,
-        fisher=FisherSettings(batch_size=batch_size),
-    )
+    return tiny.local(spec.load(parameters), examples, **settings)
 
 
 def covariance(logits: Tensor) -> Tensor:
@@ -63,7 +60,7 @@ def test_the_announced_shapes_are_those_of_the_tensors(kind: type[Statistic], sp
     tensors = kind.compute(local(spec)).tensors
     assert list(kind.shapes(spec).items()) == [(name, tensor.shape) for name, tensor in tensors.items()]
     assert all(tensor.dtype == torch.float32 and not tensor.requires_grad for tensor in tensors.values())
-    assert kind.formula_bits(spec) == 32 * sum(tensor.numel() for tensor in tensors.values())
+    assert kind.wire_spec(spec).size == sum(tensor.numel() for tensor in tensors.values())
 
 
 @by_spec
@@ -81,9 +78,8 @@ def test_labels_are_counted() -> None:
 
 
 @by_spec
-@pytest.mark.parametrize("batch_size", [1, 10, 100])
-def test_gram_matrices_are_second_moments_of_layer_inputs(spec: ModelSpec, batch_size: int) -> None:
-    client = local(spec, batch_size=batch_size)
+def test_gram_matrices_are_second_moments_of_layer_inputs(spec: ModelSpec) -> None:
+    client = local(spec)
     layers: dict[str, nn.Linear] = {
         name: layer for name, layer in client.network.named_modules() if isinstance(layer, nn.Linear)
     }
@@ -109,9 +105,9 @@ def test_computing_gram_matrices_leaves_no_trace_in_the_network() -> None:
 
 
 @by_spec
-@pytest.mark.parametrize("batch_size", [1, 10, 100])
-def test_the_diagonal_is_that_of_the_dense_fisher(spec: ModelSpec, batch_size: int) -> None:
-    client = local(spec, batch_size=batch_size)
+@pytest.mark.parametrize("backend", ["native", "nngeometry"])
+def test_the_diagonal_is_that_of_the_dense_fisher(spec: ModelSpec, backend: str) -> None:
+    client = local(spec, backend=backend)
     expected = dense_fisher(client.network, EXAMPLES).diagonal()
     diagonal = torch.cat([tensor.flatten() for tensor in DiagonalFisher.compute(client).tensors.values()])
     assert expected.max() > 1e-3
@@ -151,9 +147,9 @@ def layer_inputs_and_jacobian(network: nn.Module, layer: nn.Module, inputs: Tens
 
 
 @by_spec
-@pytest.mark.parametrize("batch_size", [10, 100])
-def test_kronecker_factors_are_second_moments(spec: ModelSpec, batch_size: int) -> None:
-    client = local(spec, batch_size=batch_size)
+@pytest.mark.parametrize("backend", ["native", "nngeometry"])
+def test_kronecker_factors_are_second_moments(spec: ModelSpec, backend: str) -> None:
+    client = local(spec, backend=backend)
     blocks = KFAC.compute(client).blocks()
     layers = {name: layer for name, layer in client.network.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
     assert list(blocks) == list(layers)
@@ -186,15 +182,45 @@ def test_kronecker_factors_of_one_example_are_the_fisher_itself(bias: bool) -> N
     assert torch.allclose(torch.kron(block.outputs, block.inputs), dense, rtol=1e-4, atol=1e-5)
 
 
+@by_spec
+def test_the_dense_fisher_is_the_mean_of_outer_products(spec: ModelSpec) -> None:
+    client = local(spec)
+    expected = dense_fisher(client.network, EXAMPLES)
+    matrix = DenseFisher.compute(client).tensors["matrix"]
+    assert torch.allclose(matrix, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
+
+
+def test_the_empirical_fisher_is_that_of_the_true_labels() -> None:
+    client = local(tiny.TINY, estimator="empirical")
+    parameters = list(client.network.parameters())
+    total = torch.zeros(())
+    for inputs, label in zip(EXAMPLES.inputs, EXAMPLES.labels, strict=True):
+        loss = nn.functional.cross_entropy(client.network(inputs[None]), label[None])
+        total = total + torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)]) ** 2
+    diagonal = torch.cat([tensor.flatten() for tensor in DiagonalFisher.compute(client).tensors.values()])
+    assert torch.allclose(diagonal, total / len(EXAMPLES), rtol=1e-4, atol=1e-6)
+
+
+def test_monte_carlo_comes_near_the_exact_fisher() -> None:
+    exact = DiagonalFisher.compute(local(tiny.LINEAR)).tensors["head.weight"]
+    sampled = DiagonalFisher.compute(local(tiny.LINEAR, estimator="monte_carlo", samples=2000)).tensors["head.weight"]
+    assert 0 < float((sampled - exact).norm() / exact.norm()) < 0.05
+
+
+def test_a_full_fisher_of_a_large_network_is_refused_with_its_size() -> None:
+    with pytest.raises(InputError, match=r"a full Fisher of 44,190 parameters; allowed: up to 8,192"):
+        DenseFisher.shapes(ModelSpec("lenet", channels=1, size=28, classes=10))
+
+
 @pytest.mark.parametrize("kind", [DiagonalFisher, KFAC], ids=lambda kind: kind.name)
 def test_fishers_of_a_certain_network_are_finite(kind: type[Statistic]) -> None:
     parameters = {name: 3000 * tensor for name, tensor in tiny.initial(tiny.LINEAR).items()}
-    client = Local(tiny.LINEAR.load(parameters).eval(), EXAMPLES, tiny.CLASSES, FisherSettings())
+    client = tiny.local(tiny.LINEAR.load(parameters), EXAMPLES)
     assert client.network(EXAMPLES.inputs).softmax(1).max(1).values.min() == 1
     kind.compute(client).require_finite()
 
 
-@pytest.mark.parametrize("kind", [DiagonalFisher, KFAC], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [DiagonalFisher, KFAC, DenseFisher], ids=lambda kind: kind.name)
 def test_fishers_refuse_a_layer_by_its_name(kind: type[Statistic]) -> None:
     spec = ModelSpec("normalised", channels=1, size=tiny.SIZE, classes=tiny.CLASSES)
     with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):
@@ -208,3 +234,11 @@ def test_what_is_not_finite_does_not_leave_the_client(value: float) -> None:
     tensors["hidden.weight"][1, 2] = value
     with pytest.raises(DivergedClientError, match=r"statistic 'weights': tensor 'hidden\.weight' is not finite"):
         Weights(tensors).require_finite()
+
+
+def test_a_statistic_that_does_not_say_what_it_is_is_refused() -> None:
+    with pytest.raises(InputError, match="statistic 'Nameless' lacks the class variable 'kind'"):
+
+        class Nameless(Statistic):
+            name = "nameless"
+            server_view = ServerView.SUM

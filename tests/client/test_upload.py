@@ -1,37 +1,58 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.statistic import Local, Statistic
-from fedfisher_core.client.upload import Upload, decode, encode
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.upload import Upload, decode, encode, upload_schema
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import CorruptArtifactError
+from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import FisherSettings
+from fedfisher_core.settings import WireSettings
 from tests import tiny
 
 CPU = torch.device("cpu")
+LENET = ModelSpec("lenet", channels=1, size=28, classes=10)
+UNLIMITED = WireSettings(budget="none")
 KINDS: tuple[type[Statistic], ...] = (Weights, KFAC, LabelCounts)
 
 
 def computed(kinds: tuple[type[Statistic], ...] = KINDS, spec: ModelSpec = tiny.TINY_WITH_BIAS) -> list[Statistic]:
-    local = Local(spec.load(tiny.initial(spec)).eval(), tiny.examples(12), spec.classes, FisherSettings())
+    local = tiny.local(spec.load(tiny.initial(spec)), tiny.examples(12, spec=spec))
+    local = replace(local, approximations=frozenset({Approximation.DIAGONAL, Approximation.KFAC}))
     return [kind.compute(local) for kind in kinds]
 
 
+def sent_as(
+    statistics: list[Statistic],
+    *,
+    spec: ModelSpec = tiny.TINY_WITH_BIAS,
+    wire: WireSettings = UNLIMITED,
+    num_examples: int = 12,
+) -> bytes:
+    schema = upload_schema([type(statistic) for statistic in statistics], spec, wire)
+    return encode(schema, statistics, num_examples=num_examples)
+
+
 def received(
-    payload: bytes, kinds: tuple[type[Statistic], ...] = KINDS, spec: ModelSpec = tiny.TINY_WITH_BIAS
+    payload: bytes,
+    kinds: tuple[type[Statistic], ...] = KINDS,
+    spec: ModelSpec = tiny.TINY_WITH_BIAS,
+    wire: WireSettings = UNLIMITED,
 ) -> Upload:
-    return decode(payload, kinds, spec, CPU)
+    return decode(payload, upload_schema(kinds, spec, wire), kinds, CPU)
 
 
 @pytest.mark.parametrize("kinds", [(Weights,), (KFAC, Weights), KINDS])
 def test_what_arrives_is_what_was_sent(kinds: tuple[type[Statistic], ...]) -> None:
     sent = computed(kinds)
-    upload = received(encode(sent, num_examples=12), kinds)
+    upload = received(sent_as(sent), kinds)
     assert upload.num_examples == 12
     assert list(upload.statistics) == list(kinds)
     for kind, statistic in zip(kinds, sent, strict=True):
@@ -46,7 +67,7 @@ def test_numbers_of_any_size_arrive() -> None:
     spec = tiny.LINEAR
     values = torch.tensor([0.0, -0.0, 1e-45, 3.4e38, -1e-38, 1 / 3])
     sent = Weights({"head.weight": values.repeat(18).reshape(3, 36)})
-    upload = received(encode([sent], num_examples=2**40), (Weights,), spec)
+    upload = received(sent_as([sent], spec=spec, num_examples=2**40), (Weights,), spec)
     assert upload.num_examples == 2**40
     assert torch.equal(upload[Weights].tensors["head.weight"].signbit(), sent.tensors["head.weight"].signbit())
     assert torch.equal(upload[Weights].tensors["head.weight"], sent.tensors["head.weight"])
@@ -54,16 +75,36 @@ def test_numbers_of_any_size_arrive() -> None:
 
 def test_what_arrives_is_not_tied_to_what_was_sent() -> None:
     sent = computed((Weights,))
-    payload = encode(sent, num_examples=12)
+    payload = sent_as(sent)
     first = received(payload, (Weights,))
     first[Weights].tensors["conv.weight"].zero_()
     assert torch.equal(received(payload, (Weights,))[Weights].tensors["conv.weight"], sent[0].tensors["conv.weight"])
 
 
 def test_the_payload_costs_its_numbers_and_a_small_header() -> None:
-    bits = 8 * len(encode(computed(), num_examples=12))
-    formula = sum(kind.formula_bits(tiny.TINY_WITH_BIAS) for kind in KINDS)
+    bits = 8 * len(sent_as(computed()))
+    formula = 32 * sum(kind.wire_spec(tiny.TINY_WITH_BIAS).size for kind in KINDS)
     assert formula < bits <= formula + 8 * 64
+
+
+@pytest.mark.parametrize("kinds", [(Weights,), (Weights, DiagonalFisher), (Weights, KFAC), (Weights, Gram)])
+def test_what_is_sent_costs_no_more_than_fedavg(kinds: tuple[type[Statistic], ...]) -> None:
+    fedavg = len(sent_as(computed((Weights,), LENET), spec=LENET, wire=WireSettings(budget="fedavg")))
+    sent = computed(kinds, LENET)
+    payload = sent_as(sent, spec=LENET, wire=WireSettings(budget="fedavg"))
+    assert len(payload) <= fedavg
+    arrived = received(payload, kinds, LENET, WireSettings(budget="fedavg"))
+    for kind, statistic in zip(kinds, sent, strict=True):
+        for name, tensor in statistic.tensors.items():
+            error = (arrived[kind].tensors[name] - tensor).norm() / tensor.norm()
+            assert error < 0.02, (kind, name)
+
+
+def test_a_budget_that_nothing_fits_is_refused_with_what_is_needed() -> None:
+    with pytest.raises(InputError, match=r"budget_bits is 1000"):
+        upload_schema((Weights, KFAC), LENET, WireSettings(budget=1000))
+    with pytest.raises(InputError, match=r"family 'float32' takes \d+ bits"):
+        upload_schema((Weights, KFAC), LENET, WireSettings(budget="fedavg", format="float32"))
 
 
 def _cut(payload: bytes) -> bytes:
@@ -88,13 +129,13 @@ def _foreign(payload: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [_cut, _cut_to_a_header, _lengthened, _nothing, _foreign])
 def test_a_damaged_payload_is_refused(damage: Callable[[bytes], bytes]) -> None:
-    payload = encode(computed(), num_examples=12)
+    payload = sent_as(computed())
     with pytest.raises(CorruptArtifactError, match="payload"):
         received(damage(payload))
 
 
 def test_no_flipped_byte_is_accepted() -> None:
-    payload = encode(computed((Weights,)), num_examples=12)
+    payload = sent_as(computed((Weights,)))
     for position in range(len(payload)):
         flipped = bytearray(payload)
         flipped[position] ^= 1 << position % 8
@@ -113,12 +154,12 @@ def test_no_flipped_byte_is_accepted() -> None:
     ids=["other order", "fewer statistics", "no bias", "other network"],
 )
 def test_a_payload_of_other_statistics_is_refused(kinds: tuple[type[Statistic], ...], spec: ModelSpec) -> None:
-    payload = encode(computed(), num_examples=12)
+    payload = sent_as(computed())
     with pytest.raises(CorruptArtifactError, match="payload"):
         received(payload, kinds, spec)
 
 
 def test_only_what_was_declared_can_be_seen() -> None:
-    upload = received(encode(computed((Weights,)), num_examples=12), (Weights,))
+    upload = received(sent_as(computed((Weights,))), (Weights,))
     with pytest.raises(KeyError):
         upload[KFAC]

@@ -28,7 +28,15 @@ def settings(scheme: PartitionScheme, **changes: Any) -> PartitionSettings:
 
 
 def cell(scheme: PartitionScheme, *, alpha: float = 0.5, clients: int = 5, seed: int = 0) -> Cell:
-    return Cell(alpha=alpha if settings(scheme).has_alpha else None, clients=clients, seed=seed)
+    has_alpha = scheme in ("dirichlet_client", "dirichlet_class", "paper")
+    return Cell(
+        dataset="tiny",
+        model="tiny",
+        scheme=scheme,
+        alpha=alpha if has_alpha else None,
+        clients=clients,
+        seed=seed,
+    )
 
 
 def draw(

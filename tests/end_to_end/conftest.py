@@ -27,7 +27,7 @@ SMALL = {
     "seeds": [0],
     "partition": {"alpha": [0.5], "clients": [3]},
     "train": {"epochs": 2},
-    "methods": {"fedavg": {}, "fedfisher_diag": {"steps": 50}, "ensemble": {}},
+    "methods": {"fedavg": {}, "fedfisher_diag": {}, "ensemble": {}},
 }
 
 

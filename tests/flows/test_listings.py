@@ -17,7 +17,9 @@ def test_methods_are_listed_with_what_they_upload_and_their_settings() -> None:
     kfac = entries["fedfisher_kfac"]
     assert kfac["reference"] == "https://arxiv.org/abs/2403.12329"
     assert kfac["uploads"] == {"weights": "server sees sum", "kfac": "server sees each"}
-    assert kfac["settings"] == {"steps": "integer, default 2000", "check_every": "integer, default 100"}
+    solver = kfac["settings"]["solver"]
+    assert solver.startswith("conjugate_gradients/gradient_descent/paper, default conjugate_gradients (steps=")
+    assert entries["fisher_merge"]["settings"] == {"fisher_floor": "number, default 1e-06"}
     assert entries["fedavg"]["settings"] == {}
     assert (entries["fedavg"]["one_shot"], entries["ensemble"]["one_shot"]) == (True, False)
 

@@ -84,8 +84,19 @@ def test_only_the_clients_that_are_needed_are_trained(
     [
         ({"methods": ["fedavg", "regmeen"]}, "unknown method 'regmeen'; did you mean 'regmean'"),
         ({"methods": {"regmean": {"of_diagonal": 1}}}, "unknown setting 'methods.regmean.of_diagonal'; did you mean"),
-        ({"methods": {"fedavg": {"steps": 1}}}, "unknown setting 'methods.fedavg.steps'; it has no settings"),
-        ({"methods": {"fedfisher_diag": {"steps": 0}}}, "methods.fedfisher_diag.steps=0: "),
+        ({"methods": {"fedavg": {"steps": 1}}}, "unknown setting 'methods.fedavg.steps'; allowed: method, wire"),
+        (
+            {"methods": {"fedfisher_diag": {"solver": {"name": "paper", "steps": 0}}}},
+            "methods.fedfisher_diag.solver.paper.steps=0: ",
+        ),
+        (
+            {"methods": ["fedfisher_kfac"], "wire": {"budget": 1000}},
+            "method 'fedfisher_kfac' can't serve model 'tiny': budget_bits is 1000",
+        ),
+        (
+            {"methods": ["fedfisher_full"], "fisher": {"backend": "nngeometry"}},
+            "fisher.backend='nngeometry' has no full Fisher, which method 'fedfisher_full' needs",
+        ),
         ({"methods": {"fisher_merge": {"fisher_floor": -1}}}, "methods.fisher_merge.fisher_floor=-1: "),
         ({"data": {"dataset": "tinny"}}, "unknown dataset 'tinny'; did you mean 'tiny'"),
         ({"model": {"name": "lennet"}}, "unknown model 'lennet'; did you mean 'lenet'"),

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.training import train
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
@@ -17,11 +18,11 @@ from fedfisher_core.data.tensors import Examples
 from fedfisher_core.methods.method import bind
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import FisherSettings, TrainSettings
+from fedfisher_core.settings import TrainSettings
 from tests import tiny
 
 SIZES = (40, 25, 10)
-KINDS: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC, Gram)
+KINDS: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC, DenseFisher, Gram)
 
 
 def server(spec: ModelSpec = tiny.TINY, *, validation: Examples | None = None) -> Server:
@@ -48,7 +49,7 @@ def trained_uploads(spec: ModelSpec = tiny.TINY) -> list[Upload]:
         network = spec.load(tiny.initial(spec))
         settings = TrainSettings(epochs=5, learning_rate=0.05, batch_size=8)
         train(network, examples, settings, generator=torch.Generator().manual_seed(client))
-        local = Local(network.eval(), examples, tiny.CLASSES, FisherSettings())
+        local = tiny.local(network, examples)
         uploads.append(Upload(num_examples=size, statistics={kind: kind.compute(local) for kind in KINDS}))
     return uploads
 
@@ -65,7 +66,7 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
         generator = torch.Generator().manual_seed(client)
         square = {
             kind: kind({key: positive_definite(shape[0], generator) for key, shape in kind.shapes(spec).items()})
-            for kind in (KFAC, Gram)
+            for kind in (KFAC, DenseFisher, Gram)
         }
         diagonal = {name: 0.1 + torch.rand(tensor.shape, generator=generator) for name, tensor in weights.items()}
         statistics: dict[type[Statistic], Statistic] = {Weights: Weights(weights)}
@@ -82,4 +83,4 @@ def aggregate(
     validation: Examples | None = None,
     **settings: Any,
 ) -> Aggregate:
-    return bind(name, settings, spec)(server(spec, validation=validation), uploads)
+    return bind(name, settings, [spec])(server(spec, validation=validation), uploads)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
@@ -19,6 +20,7 @@ from tests.methods.clients import SIZES, aggregate, empty, made_up_uploads, serv
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS]
 by_bias = pytest.mark.parametrize("spec", SPECS, ids=["no bias", "bias"])
+VARIANTS = ["fedfisher_diag", "fedfisher_kfac", "fedfisher_full"]
 P = np.array(SIZES) / sum(SIZES)
 
 
@@ -39,8 +41,14 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("fedavg", {}),
     ("fisher_merge", {}),
     ("regmean", {}),
-    ("fedfisher_diag", {"steps": 200}),
-    ("fedfisher_kfac", {"steps": 200}),
+    ("fedfisher_diag", {}),
+    ("fedfisher_diag", {"solver": "conjugate_gradients"}),
+    ("fedfisher_diag", {"solver": {"name": "paper", "steps": 200}}),
+    ("fedfisher_kfac", {}),
+    ("fedfisher_kfac", {"solver": {"name": "paper", "steps": 200}}),
+    ("fedfisher_kfac", {"solver": {"name": "gradient_descent", "steps": 50}}),
+    ("fedfisher_full", {}),
+    ("fedfisher_full", {"solver": "closed_form"}),
 ]
 
 
@@ -186,6 +194,10 @@ def objective(name: str, uploads: list[Upload], parameters: dict[str, Tensor]) -
         if name == "fedfisher_diag":
             for key, fisher in upload[DiagonalFisher].tensors.items():
                 total += p * float((fisher.double() * (parameters[key].double() - own[key].double()) ** 2).sum())
+        elif name == "fedfisher_full":
+            keys = list(own)
+            difference = torch.cat([(parameters[key].double() - own[key].double()).flatten() for key in keys])
+            total += p * float(difference @ upload[DenseFisher].tensors["matrix"].double() @ difference)
         else:
             for layer in ("conv", "hidden", "head"):
                 factors = upload[KFAC].tensors
@@ -195,27 +207,59 @@ def objective(name: str, uploads: list[Upload], parameters: dict[str, Tensor]) -
     return total
 
 
-@pytest.mark.parametrize("name", ["fedfisher_diag", "fedfisher_kfac"])
-def test_fedfisher_lowers_its_objective_below_that_of_the_mean(name: str, clients: list[Upload]) -> None:
-    result = aggregate(name, clients)
+SOLVERS = [
+    *((name, solver) for name in ("fedfisher_diag", "fedfisher_full") for solver in ("closed_form",)),
+    *((name, solver) for name in ("fedfisher_diag", "fedfisher_kfac") for solver in ("paper",)),
+    *((name, solver) for name in VARIANTS for solver in ("conjugate_gradients", "gradient_descent")),
+]
+
+
+@pytest.mark.parametrize(("name", "solver"), SOLVERS)
+def test_fedfisher_lowers_its_objective_below_that_of_the_mean(name: str, solver: str, clients: list[Upload]) -> None:
+    result = aggregate(name, clients, solver=solver)
     mean = aggregate("fedavg", clients).networks[0]
     reached = objective(name, clients, result.networks[0])
     assert reached < objective(name, clients, mean)
     assert result.details["objective"] == pytest.approx(reached, rel=1e-3)
-    validation = tiny.examples(30, seed=99)
-    score = accuracy(tiny.TINY.load(result.networks[0]), validation)
-    assert result.details["validation_accuracy"] == score
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("fedfisher_diag", "closed_form"),
+        ("fedfisher_full", "closed_form"),
+        ("fedfisher_kfac", {"name": "gradient_descent", "steps": 10000, "tolerance": 1e-7, "select": False}),
+    ],
+)
+def test_solvers_that_run_to_their_end_meet_at_the_minimum(name: str, other: Any, clients: list[Upload]) -> None:
+    gradients = {"name": "conjugate_gradients", "steps": 1000, "tolerance": 1e-7, "select": False}
+    first, second = (
+        objective(name, clients, aggregate(name, clients, solver=solver).networks[0]) for solver in (gradients, other)
+    )
+    start = objective(name, clients, aggregate("fedavg", clients).networks[0])
+    assert first == pytest.approx(second, rel=0.01, abs=0.01 * start)
+    assert first < 0.9 * start
 
 
 @pytest.mark.parametrize("name", ["fedfisher_diag", "fedfisher_kfac"])
 def test_fedfisher_selects_on_the_validation_set(name: str, clients: list[Upload]) -> None:
-    checked = [
-        aggregate(name, clients, steps=1 + 50 * count, check_every=50).details["validation_accuracy"]
-        for count in range(4)
-    ]
+    def chosen(steps: int, check_every: int) -> dict[str, float]:
+        solver = {"name": "paper", "steps": steps, "check_every": check_every}
+        return aggregate(name, clients, solver=solver).details
+
+    checked = [chosen(1 + 50 * count, 50)["validation_accuracy"] for count in range(4)]
     assert checked == sorted(checked)
-    only_first = aggregate(name, clients, steps=40, check_every=100)
-    assert only_first.details["selected_step"] == 1
+    assert chosen(40, 100)["selected_step"] == 1
+    result = aggregate(name, clients, solver="paper")
+    score = accuracy(tiny.TINY.load(result.networks[0]), tiny.examples(30, seed=99))
+    assert result.details["validation_accuracy"] == score
+
+
+def test_an_unknown_solver_or_a_setting_of_another_is_refused() -> None:
+    with pytest.raises(InputError, match=r"methods\.fedfisher_kfac\.solver=.*'closed_form'.*'conjugate_gradients'"):
+        bind("fedfisher_kfac", {"solver": "closed_form"}, [tiny.TINY])
+    with pytest.raises(InputError, match=r"methods\.fedfisher_diag\.solver\.closed_form\.steps=3: "):
+        bind("fedfisher_diag", {"solver": {"name": "closed_form", "steps": 3}}, [tiny.TINY])
 
 
 @pytest.mark.parametrize(
@@ -225,8 +269,10 @@ def test_fedfisher_selects_on_the_validation_set(name: str, clients: list[Upload
         ("fisher_merge", {}, False),
         ("regmean", {"off_diagonal": [0.9]}, False),
         ("regmean", {}, True),
-        ("fedfisher_diag", {"steps": 2}, True),
-        ("fedfisher_kfac", {"steps": 2}, True),
+        ("fedfisher_diag", {"solver": "paper"}, True),
+        ("fedfisher_diag", {"solver": "closed_form"}, False),
+        ("fedfisher_kfac", {"solver": {"name": "conjugate_gradients", "select": True}}, True),
+        ("fedfisher_kfac", {"solver": {"name": "conjugate_gradients", "select": False}}, False),
         ("ensemble", {}, False),
         ("local_mean", {}, False),
     ],
@@ -236,7 +282,7 @@ def test_the_use_of_the_validation_set_is_noted(
 ) -> None:
     held = server()
     assert not held.used_validation
-    bind(name, settings, tiny.TINY)(held, clients)
+    bind(name, settings, [tiny.TINY])(held, clients)
     assert held.used_validation is uses
 
 
@@ -249,10 +295,15 @@ def test_to_ask_for_a_validation_set_is_not_to_use_it() -> None:
     assert held.used_validation
 
 
-@pytest.mark.parametrize("name", ["regmean", "fedfisher_diag", "fedfisher_kfac"])
-def test_selection_without_a_validation_set_is_refused(name: str, clients: list[Upload]) -> None:
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("regmean", {}), ("fedfisher_diag", {"solver": "paper"}), ("fedfisher_kfac", {"solver": "paper"})],
+)
+def test_selection_without_a_validation_set_is_refused(
+    name: str, settings: dict[str, Any], clients: list[Upload]
+) -> None:
     with pytest.raises(InputError, match=r"data\.validation_size=0, but the method selects on the validation set"):
-        aggregate(name, clients, validation=empty())
+        aggregate(name, clients, validation=empty(), **settings)
 
 
 def test_methods_that_select_nothing_need_no_validation_set(clients: list[Upload]) -> None:

@@ -15,6 +15,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.methods.method import bind, method, methods
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import WireSettings
 from tests import tiny
 from tests.methods.clients import made_up_uploads, server
 
@@ -40,9 +41,9 @@ def first_client(
 
 
 def test_keyword_arguments_are_the_settings() -> None:
-    assert bind("first_client", {}, tiny.TINY).settings == {"client": 1, "share": 0.5, "order": "up"}
-    chosen = bind("first_client", {"client": 2, "order": "down"}, tiny.TINY)
-    assert chosen.settings == {"client": 2, "share": 0.5, "order": "down"}
+    assert bind("first_client", {}, [tiny.TINY]).dumped_settings() == {"client": 1, "share": 0.5, "order": "up"}
+    chosen = bind("first_client", {"client": 2, "order": "down"}, [tiny.TINY])
+    assert chosen.dumped_settings() == {"client": 2, "share": 0.5, "order": "down"}
     uploads = made_up_uploads([tiny.initial(seed=0), tiny.initial(seed=1)])
     result = chosen(server(), uploads)
     assert result.networks[0] is uploads[1][Weights].tensors
@@ -59,7 +60,11 @@ def test_a_registered_method_tells_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"clinet": 2}, "unknown setting 'methods.first_client.clinet'; did you mean 'client'? allowed: client, order"),
+        (
+            {"clinet": 2},
+            "unknown setting 'methods.first_client.clinet'; did you mean 'client'? "
+            "allowed: client, method, order, share, wire",
+        ),
         ({"client": 0}, "methods.first_client.client=0: "),
         ({"client": "two"}, "methods.first_client.client='two': "),
         ({"client": 1.5}, "methods.first_client.client=1.5: "),
@@ -69,18 +74,18 @@ def test_a_registered_method_tells_what_it_is() -> None:
 )
 def test_a_wrong_setting_is_refused_by_its_name(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        bind("first_client", settings, tiny.TINY)
+        bind("first_client", settings, [tiny.TINY])
     assert message in str(caught.value)
 
 
 def test_a_method_without_settings_says_so() -> None:
-    with pytest.raises(InputError, match=r"unknown setting 'methods\.fedavg\.steps'; it has no settings"):
-        bind("fedavg", {"steps": 3}, tiny.TINY)
+    with pytest.raises(InputError, match=r"unknown setting 'methods\.fedavg\.steps'; allowed: method, wire"):
+        bind("fedavg", {"steps": 3}, [tiny.TINY])
 
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(InputError, match="unknown method 'fedavgg'; did you mean 'fedavg'"):
-        bind("fedavgg", {}, tiny.TINY)
+        bind("fedavgg", {}, [tiny.TINY])
 
 
 def test_a_name_can_be_registered_once_only() -> None:
@@ -116,11 +121,47 @@ def test_a_method_without_docstring_has_no_summary() -> None:
     assert methods.get("undocumented").summary == ""
 
 
+def reserved(server: Server, uploads: Sequence[Upload], *, wire: int = 3) -> Aggregate:
+    """Take a name that every method has."""
+    return Aggregate.of(uploads[0][Weights].tensors)
+
+
+def test_a_setting_cannot_have_a_name_that_every_method_has() -> None:
+    with pytest.raises(InputError, match="method 'reserved': argument 'wire'"):
+        method("reserved", uploads=(Weights,), reference="https://example.org")(reserved)
+
+
+def test_a_method_can_stand_under_several_labels() -> None:
+    bound = bind("second", {"method": "first_client", "client": 2, "wire": {"format": "paper"}}, [tiny.TINY])
+    assert bound.method.name == "first_client"
+    assert bound.wire == WireSettings(format="paper")
+    described = bound.described()
+    assert described["method"] == "first_client"
+    assert described["client"] == 2
+    assert described["wire"] == {"budget": "fedavg", "format": "paper", "factor_bits": 9}
+
+
+@pytest.mark.parametrize(
+    ("wire", "message"),
+    [
+        ({"budgt": 3}, "unknown setting 'methods.second.wire.budgt'; did you mean 'budget'?"),
+        ({"budget": -1}, "methods.second.wire.budget"),
+        ({"format": "zip"}, "methods.second.wire.format='zip': Input should be 'fedfisher', 'paper' or 'float32'"),
+        (7, "methods.second.wire=7: must be a mapping"),
+        ({"budget": 500}, "method 'second' can't serve model 'tiny': budget_bits is 500"),
+    ],
+)
+def test_a_wrong_wire_is_refused_by_its_name(wire: Any, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        bind("second", {"method": "first_client", "wire": wire}, [tiny.TINY])
+    assert message in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["fisher_merge", "fedfisher_diag", "fedfisher_kfac"])
 def test_a_network_that_a_method_cannot_serve_is_refused(name: str) -> None:
     spec = ModelSpec("normalised", channels=1, size=tiny.SIZE, classes=tiny.CLASSES)
     with pytest.raises(InputError) as caught:
-        bind(name, {}, spec)
+        bind(name, {}, [spec])
     for named in (f"method '{name}'", "model 'normalised'", "layer 'norm' is a BatchNorm2d"):
         assert named in str(caught.value)
 

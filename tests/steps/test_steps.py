@@ -28,11 +28,11 @@ KINDS = (Weights, DiagonalFisher)
 def run(folder: Path, methods: Mapping[str, Mapping[str, Any]], **changes: Any) -> dict[str, Row]:
     context = Context(tiny.tiny_settings(folder, methods=dict(methods), **changes))
     (cell,) = context.settings.cells()
-    data = decode_data(context)
+    data = decode_data(context, cell.dataset)
     partition = split_data(context, cell, data)
     rows = {}
     for label, chosen in methods.items():
-        bound = bind(label, chosen, context.model)
+        bound = bind(label, chosen, [context.model(cell)], context.settings.wire)
         members = [POOLED] if bound.method.pooled else range(cell.clients)
         clients: dict[int, dict[str, Artifact]] = {}
         for client in members:
@@ -98,9 +98,11 @@ def test_settings_that_can_not_change_a_result_share_it(workplace: Path) -> None
 def test_a_diverged_client_is_named_and_nothing_of_it_is_stored(workplace: Path) -> None:
     context = Context(tiny.tiny_settings(workplace, train={"learning_rate": 1e30}))
     (cell,) = context.settings.cells()
-    data = decode_data(context)
+    data = decode_data(context, cell.dataset)
     partition = split_data(context, cell, data)
-    with pytest.raises(DivergedClientError, match=r"client 1 of alpha=0\.5 clients=3 seed=0"):
+    with pytest.raises(
+        DivergedClientError, match=r"client 1 of tiny tiny dirichlet_client alpha=0\.5 clients=3 seed=0"
+    ):
         train_client(context, cell, data, partition, 1)
     assert not [key for key in written(workplace) if key.startswith("clients/")]
 
@@ -108,7 +110,7 @@ def test_a_diverged_client_is_named_and_nothing_of_it_is_stored(workplace: Path)
 def test_a_partition_is_read_as_it_was_split(workplace: Path) -> None:
     context = Context(tiny.tiny_settings(workplace))
     (cell,) = context.settings.cells()
-    data = decode_data(context)
+    data = decode_data(context, cell.dataset)
     artifact = split_data(context, cell, data)
     partition: Partition = load_partition(artifact)
     labels = load_data(data).train.labels.numpy()
@@ -119,7 +121,8 @@ def test_a_partition_is_read_as_it_was_split(workplace: Path) -> None:
 
 
 def test_bits_are_those_of_the_payloads(workplace: Path) -> None:
-    rows = run(workplace, {"fedavg": {}, "fisher_merge": {}, "centralised": {}, "ensemble": {}})
+    methods = {"fedavg": {}, "fisher_merge": {}, "centralised": {}, "ensemble": {}}
+    rows = run(workplace, methods, wire={"budget": "none"})
     size = sum(parameter.numel() for parameter in tiny.TINY.skeleton().parameters())
     assert rows["fedavg"].upload_bits_formula == 3 * 32 * size
     assert rows["fisher_merge"].upload_bits_formula == 3 * 64 * size
@@ -131,10 +134,14 @@ def test_bits_are_those_of_the_payloads(workplace: Path) -> None:
 
 
 def test_rows_say_what_they_are(workplace: Path) -> None:
-    rows = run(workplace, {"fedavg": {}, "fedfisher_diag": {"steps": 5}, "local_mean": {}})
+    rows = run(workplace, {"fedavg": {}, "fedfisher_diag": {"solver": "paper"}, "local_mean": {}})
     assert [rows[label].uses_validation for label in ("fedavg", "fedfisher_diag", "local_mean")] == [False, True, False]
     assert [rows[label].reference for label in ("fedavg", "fedfisher_diag", "local_mean")] == [False, False, True]
-    assert rows["fedfisher_diag"].method_settings == {"steps": 5, "check_every": 100}
+    assert rows["fedfisher_diag"].method_settings == {
+        "method": "fedfisher_diag",
+        "solver": {"name": "paper", "steps": 2000, "check_every": 100, "select": True},
+        "wire": {"budget": "fedavg", "format": "fedfisher", "factor_bits": 9},
+    }
     assert set(rows["fedfisher_diag"].client_statistics_seconds) == {"diagonal_fisher"}
     assert rows["fedavg"].client_train_seconds > 0
     assert rows["fedavg"].peak_memory_bytes > 2**20
@@ -143,13 +150,14 @@ def test_rows_say_what_they_are(workplace: Path) -> None:
 def test_the_stored_network_is_the_one_that_was_measured(workplace: Path) -> None:
     run(workplace, {"fedavg": {}})
     context = Context(tiny.tiny_settings(workplace))
+    (cell,) = context.settings.cells()
     (path,) = (workplace / "artifacts/aggregates").iterdir()
     artifact = Artifact(kind="aggregates", key=path.name, digest="", path=path)
     parameters = read_tensors(artifact, "network_0.safetensors")
     test = tiny.TINY_DATA
-    dataset = load_data(decode_data(context))
+    dataset = load_data(decode_data(context, "tiny"))
     inputs = (dataset.test.images.float() / 255 - test.mean[0]) / test.std[0]
     with torch.no_grad():
-        predicted = context.model.load(parameters)(inputs).argmax(1)
+        predicted = context.model(cell).load(parameters)(inputs).argmax(1)
     right = float((predicted == dataset.test.labels).double().mean())
     assert read_result(artifact)["measures"]["accuracy"] == pytest.approx(right)

@@ -1,0 +1,54 @@
+"""The whole Fisher information at the client's model, for small networks."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+from torch import Size
+
+from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.errors import InputError
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.wire import Kind
+
+MAX_PARAMETERS = 8192
+"""Beyond, one client's matrix takes more than 256 MiB, and its eigenvectors take minutes."""
+
+
+@dataclass(frozen=True)
+class DenseFisher(Statistic):
+    """F_i itself, shape (d, d), in the order of the network's d parameters (FedFisher, section 3)."""
+
+    name: ClassVar[str] = "dense_fisher"
+    server_view: ClassVar[ServerView] = ServerView.SUM
+    kind: ClassVar[Kind] = Kind.SYMMETRIC
+    approximation: ClassVar[Approximation] = Approximation.DENSE
+
+    @classmethod
+    def compute(cls, local: Local) -> Self:
+        """Average J^T H J over the examples."""
+        matrix = local.fisher.dense
+        assert matrix is not None
+        return cls({"matrix": matrix})
+
+    @classmethod
+    def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
+        """Name the one matrix.
+
+        Args:
+            spec: the network that clients train.
+
+        Returns:
+            Its shape.
+
+        Raises:
+            InputError: the network has too many parameters.
+            UnsupportedLayerError: a layer has no Fisher.
+        """
+        network = spec.skeleton()
+        fisher_layers(network)
+        size = sum(parameter.numel() for parameter in network.parameters())
+        if size > MAX_PARAMETERS:
+            raise InputError(f"a full Fisher of {size:,} parameters; allowed: up to {MAX_PARAMETERS:,}")
+        return {"matrix": Size([size, size])}
