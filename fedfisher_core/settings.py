@@ -7,7 +7,7 @@ import json
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import (
@@ -145,21 +145,26 @@ class WireSettings(Strict):
     )
 
 
-class RunSettings(Strict):
-    """How the work is carried out."""
+class WorkSettings(Strict):
+    """How the work of any experiment is carried out."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
     runner: Literal["threads", "processes"] = "threads"
     workers: PositiveInt | None = Field(None, description="tasks at a time; default: one a core")
     torch_threads: PositiveInt = Field(1, description="threads inside one task's tensor operations")
     retries: NonNegativeInt = Field(1, description="how often a failed task is tried again")
     timeout_seconds: PositiveFloat = Field(7200, description="how long one task may take")
+    store: Path = Field(Path("artifacts"), description="folder of the artifacts")
+    reports: Path = Field(Path("reports"), description="folder that gets one folder a benchmark")
+
+
+class RunSettings(WorkSettings):
+    """How the work of a benchmark is carried out."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
     min_clients: PositiveInt | None = Field(
         None,
         description="go on when clients diverge as long as this many are left; default: all must succeed",
     )
-    store: Path = Field(Path("artifacts"), description="folder of the artifacts")
-    reports: Path = Field(Path("reports"), description="folder that gets one folder a benchmark")
 
 
 class TrackingSettings(Strict):
@@ -179,20 +184,43 @@ class TrackingSettings(Strict):
         return value
 
 
-class ReportSettings(Strict):
-    """What the report says beside the numbers."""
+class PageSettings(Strict):
+    """What any report says beside the numbers."""
 
     title: str | None = None
     notes: str = Field("", description="paragraphs for the reader")
+
+
+class ReportSettings(PageSettings):
+    """What the report of a benchmark says beside the numbers."""
+
     published: str | None = Field(
         None, description="'SOURCE, TABLE' of reports/published_results.csv to stand beside ours"
     )
 
 
-class Settings(Strict):
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="folder name of the report")]
+
+
+class Experiment(Strict):
+    """What one configuration file describes."""
+
+    name: Name
+
+    def digest(self) -> str:
+        """Digest of all settings but the name, 8 hexadecimal digits."""
+        content = json.dumps(self.model_dump(mode="json", exclude={"name"}), sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:8]
+
+    def to_yaml(self) -> str:
+        """Write the settings as a configuration file."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+class Settings(Experiment):
     """One benchmark: what is compared, on what, and how it is carried out."""
 
-    name: str = Field("demo", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="folder name of the report")
+    name: Name = "demo"
     seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(_as_tuple)] = Field((0, 1, 2), min_length=1)
     data: DataSettings = DataSettings()
     partition: PartitionSettings = PartitionSettings()
@@ -245,15 +273,6 @@ class Settings(Strict):
             for seed in self.seeds
         )
 
-    def digest(self) -> str:
-        """Digest of all settings but the name, 8 hexadecimal digits."""
-        content = json.dumps(self.model_dump(mode="json", exclude={"name"}), sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:8]
-
-    def to_yaml(self) -> str:
-        """Write the settings as a configuration file."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
 
 class Cell(Strict):
     """One point of a benchmark: everything else is the same for all points."""
@@ -277,8 +296,16 @@ class Cell(Strict):
         return f"{self.setting} seed={self.seed}"
 
 
+BENCHMARK = "benchmark"
+TWO_LAYER = "two_layer"
+EXPERIMENTS = (BENCHMARK, TWO_LAYER)
+
+M = TypeVar("M", bound=BaseModel)
+E = TypeVar("E", bound=Experiment)
+
+
 def load_settings(config: Path, overrides: Sequence[str] = ()) -> Settings:
-    """Read a configuration file and apply overrides.
+    """Read the configuration file of a benchmark and apply overrides.
 
     Args:
         config: a YAML file; keys that it leaves out have their defaults.
@@ -292,6 +319,85 @@ def load_settings(config: Path, overrides: Sequence[str] = ()) -> Settings:
         InputError: the file can't be read, or a key or value is not allowed; it names the key, the value and
             what is allowed.
     """
+    content = read_config(config, experiment=BENCHMARK)
+    original = parse_settings(content)
+    # The file may list the methods or leave them out; an override of one method's settings keeps the others.
+    content["methods"] = copy.deepcopy(original.methods)
+    for text in overrides:
+        override(content, text)
+    return name_apart(parse_settings(content), original)
+
+
+def parse_settings(content: Mapping[str, Any]) -> Settings:
+    """Validate the settings of a benchmark.
+
+    Args:
+        content: nested settings as YAML or JSON gives them.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InputError: as `validate`.
+    """
+    return validate(Settings, content)
+
+
+def experiment_of(config: Path) -> str:
+    """Say which of the experiments a configuration file describes.
+
+    Args:
+        config: a YAML file; without the key `experiment` it describes a benchmark.
+
+    Returns:
+        One of EXPERIMENTS.
+
+    Raises:
+        InputError: the file can't be read, or there is no such experiment.
+    """
+    name = _read(config).get("experiment", BENCHMARK)
+    if name not in EXPERIMENTS:
+        raise InputError(f"experiment={name!r}; {nearest(str(name), EXPERIMENTS)}")
+    return name
+
+
+def read_config(config: Path, *, experiment: str) -> dict[str, Any]:
+    """Read a configuration file of one kind of experiment.
+
+    Args:
+        config: a YAML file.
+        experiment: one of EXPERIMENTS.
+
+    Returns:
+        Its settings as they stand there, without the key `experiment`.
+
+    Raises:
+        InputError: the file can't be read, or describes another kind of experiment.
+    """
+    found = experiment_of(config)
+    if found != experiment:
+        raise InputError(f"config {str(config)!r} has experiment={found!r}; allowed here: {experiment}")
+    content = _read(config)
+    content.pop("experiment", None)
+    return content
+
+
+def name_apart(changed: E, original: E) -> E:
+    """Give overridden settings a name of their own, so that their results never replace the file's.
+
+    Args:
+        changed: settings with overrides.
+        original: the same without.
+
+    Returns:
+        The changed settings; where they differ but bear the same name, with a digest added to it.
+    """
+    if changed.name == original.name and changed != original:
+        return changed.model_copy(update={"name": f"{changed.name}-{changed.digest()}"})
+    return changed
+
+
+def _read(config: Path) -> dict[str, Any]:
     try:
         content = yaml.safe_load(config.read_text())
     except FileNotFoundError:
@@ -300,21 +406,14 @@ def load_settings(config: Path, overrides: Sequence[str] = ()) -> Settings:
         raise InputError(f"config {str(config)!r} can't be read: {error}") from None
     if not isinstance(content, dict):
         raise InputError(f"config {str(config)!r} must hold a mapping of settings, not {type(content).__name__}")
-    original = parse_settings(content)
-    # The file may list the methods or leave them out; an override of one method's settings keeps the others.
-    content["methods"] = copy.deepcopy(original.methods)
-    for override in overrides:
-        _override(content, override)
-    changed = parse_settings(content)
-    if changed.name == original.name and changed != original:
-        return changed.model_copy(update={"name": f"{changed.name}-{changed.digest()}"})
-    return changed
+    return content
 
 
-def parse_settings(content: Mapping[str, Any]) -> Settings:
+def validate(model: type[M], content: Mapping[str, Any]) -> M:
     """Validate settings.
 
     Args:
+        model: what they are to be.
         content: nested settings as YAML or JSON gives them.
 
     Returns:
@@ -324,9 +423,9 @@ def parse_settings(content: Mapping[str, Any]) -> Settings:
         InputError: names every key that is unknown (with the nearest known one) or whose value is not allowed.
     """
     try:
-        return Settings.model_validate(content)
+        return model.model_validate(content)
     except ValidationError as error:
-        raise InputError("\n".join(_explain(Settings, dict(problem)) for problem in error.errors())) from None
+        raise InputError("\n".join(_explain(model, dict(problem)) for problem in error.errors())) from None
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -344,14 +443,23 @@ def nearest(name: str, known: Sequence[str]) -> str:
     return f"{hint}allowed: {', '.join(sorted(known))}"
 
 
-def _override(content: dict[str, Any], override: str) -> None:
-    key, separator, text = override.partition("=")
+def override(content: dict[str, Any], text: str) -> None:
+    """Change one of the settings of a configuration file.
+
+    Args:
+        content: the nested settings, changed in place.
+        text: `key=value` with a dotted key and a YAML value.
+
+    Raises:
+        InputError: the text has another form, or the key leads through a value.
+    """
+    key, separator, written = text.partition("=")
     if not separator or not key:
-        raise InputError(f"--set {override!r} must have the form key=value")
+        raise InputError(f"--set {text!r} must have the form key=value")
     try:
-        value = yaml.safe_load(text)
+        value = yaml.safe_load(written)
     except yaml.YAMLError as error:
-        raise InputError(f"--set {override!r}: the value is not YAML: {error}") from None
+        raise InputError(f"--set {text!r}: the value is not YAML: {error}") from None
     *parents, last = key.split(".")
     node = content
     for parent in parents:
@@ -359,7 +467,7 @@ def _override(content: dict[str, Any], override: str) -> None:
         if child is None:
             child = node[parent] = {}
         if not isinstance(child, dict):
-            raise InputError(f"--set {override!r}: {parent!r} is a value, not a group of settings")
+            raise InputError(f"--set {text!r}: {parent!r} is a value, not a group of settings")
         node = child
     node[last] = value
 

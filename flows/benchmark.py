@@ -1,22 +1,20 @@
 """The benchmark: train every client once, aggregate with every method, report and record."""
 
 import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
 from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.client.orchestration import get_client
-from prefect.runtime import deployment, flow_run
+from prefect.runtime import flow_run
 
 from fedfisher_core.reporting.published import PublishedResult, read_published
 from fedfisher_core.reporting.rows import Row
 from fedfisher_core.reporting.summary import summarise
 from fedfisher_core.settings import Settings
 from flows.plan import make_plan, parse_published
+from flows.provenance import command, git_commit
 from flows.sharing import export, is_default, own_name, share
 from flows.work import Work, working
 from tasks.options import GPU_LIMIT
@@ -93,7 +91,7 @@ def _publish(work: Work) -> Path:
     rows = work.rows()
     folder = report(
         settings=settings,
-        command=_command(),
+        command=command("benchmark"),
         rows=rows,
         partitions=work.partitions,
         published=_published(settings),
@@ -104,7 +102,7 @@ def _publish(work: Work) -> Path:
         rows=rows,
         partitions=work.partitions,
         aggregates=work.aggregates,
-        tags={"flow_run": str(flow_run.id), "git_commit": _git_commit()},
+        tags={"flow_run": str(flow_run.id), "git_commit": git_commit()},
     )
     key = re.sub(r"[^a-z0-9]+", "-", settings.name.lower()).strip("-")
     create_table_artifact(_table(rows), key=f"{key}-results", description=f"Accuracy in per cent, {settings.name}")
@@ -138,17 +136,3 @@ def _allow_gpus() -> None:
     if torch.cuda.is_available():
         with get_client(sync_client=True) as client:
             client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=torch.cuda.device_count())
-
-
-def _command() -> str:
-    if deployment.name:
-        return f"prefect deployment run 'benchmark/{deployment.name}'"
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-
-
-def _git_commit() -> str:
-    try:
-        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return found.stdout.strip()

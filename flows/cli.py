@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.settings import Settings, load_settings
+from fedfisher_core.settings import TWO_LAYER, Experiment, Settings, TrackingSettings, experiment_of, load_settings
+from fedfisher_core.theory.settings import TwoLayerBenchmark, load_two_layer
 
 _PARAMS = "params.yaml"
 # Nothing here phones home, and Prefect reports what goes wrong rather than every task that does not.
@@ -100,10 +101,17 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _run(options: argparse.Namespace) -> None:
-    settings = _prepared(options)
-    from flows.benchmark import benchmark
+    settings: Settings | TwoLayerBenchmark
+    if experiment_of(options.config) == TWO_LAYER:
+        settings = _prepared_two_layer(options)
+        from flows.theory import two_layer
 
-    folder = Path(_finish(benchmark, settings))
+        folder = Path(_finish(two_layer, settings))
+    else:
+        settings = _prepared(options)
+        from flows.benchmark import benchmark
+
+        folder = Path(_finish(benchmark, settings))
     _print_report(folder)
     print(f"MLflow: {settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
@@ -122,12 +130,26 @@ def _prepared(options: argparse.Namespace) -> Settings:
 
     settings = _settings(options)
     make_plan(settings)
-    if settings.tracking.prefect_api is not None:
-        os.environ["PREFECT_API_URL"] = settings.tracking.prefect_api
+    _use_prefect(settings.tracking)
     return settings
 
 
-def _finish(flow: Any, settings: Settings) -> Any:
+def _prepared_two_layer(options: argparse.Namespace) -> TwoLayerBenchmark:
+    from fedfisher_core.steps.theory import TwoLayerContext
+    from flows.plan import require_places
+
+    settings = load_two_layer(options.config, options.overrides)
+    require_places(TwoLayerContext(settings), settings.tracking)
+    _use_prefect(settings.tracking)
+    return settings
+
+
+def _use_prefect(tracking: TrackingSettings) -> None:
+    if tracking.prefect_api is not None:
+        os.environ["PREFECT_API_URL"] = tracking.prefect_api
+
+
+def _finish(flow: Any, settings: Experiment) -> Any:
     from flows.console import configure_logging
 
     configure_logging()
@@ -145,8 +167,11 @@ def _report(options: argparse.Namespace) -> None:
 def _print_report(folder: Path) -> None:
     from fedfisher_core.reporting.rows import read_results
     from fedfisher_core.reporting.terminal import summary_table
+    from fedfisher_core.theory.rows import holds_two_layer, read_rows
+    from fedfisher_core.theory.terminal import two_layer_table
 
-    print(summary_table(read_results(folder / "results.json")))
+    path = folder / "results.json"
+    print(two_layer_table(read_rows(path)) if holds_two_layer(path) else summary_table(read_results(path)))
     print(f"\nreport: {folder / 'index.html'}")
 
 
@@ -171,7 +196,8 @@ def _prune(options: argparse.Namespace) -> None:
 
 
 def _ui(options: argparse.Namespace) -> None:
-    tracking = _settings(options).tracking
+    two_layer = experiment_of(options.config) == TWO_LAYER
+    tracking = (load_two_layer if two_layer else load_settings)(options.config, options.overrides).tracking
     if not tracking.mlflow.startswith("sqlite:"):
         print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
         return

@@ -15,9 +15,9 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.methods.method import BoundMethod, bind
 from fedfisher_core.models.spec import models
-from fedfisher_core.settings import Cell, Settings
+from fedfisher_core.settings import Cell, Settings, TrackingSettings
 from fedfisher_core.steps.clients import POOLED
-from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.context import Context, WorkContext
 
 _PATIENCE_SECONDS = 5
 
@@ -73,11 +73,24 @@ def make_plan(settings: Settings) -> Plan:
     if settings.report.published is not None:
         parse_published(settings.report.published)
     _ = context.device
-    context.store.prepare()
-    _require_writable(settings.run.reports, "run.reports")
-    _require_mlflow(settings.tracking.mlflow)
-    _require_prefect(settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
+    require_places(context, settings.tracking)
     return Plan(context=context, cells=settings.cells(), methods=methods)
+
+
+def require_places(context: WorkContext, tracking: TrackingSettings) -> None:
+    """Check that what a run writes to is there.
+
+    Args:
+        context: the experiment.
+        tracking: where runs are recorded.
+
+    Raises:
+        InputError: names the setting, its value and what is wrong.
+    """
+    context.store.prepare()
+    _require_writable(context.run.reports, "run.reports")
+    _require_mlflow(tracking.mlflow)
+    _require_prefect(tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
 
 
 def _require_backend(settings: Settings, methods: Mapping[str, BoundMethod]) -> None:

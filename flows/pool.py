@@ -8,23 +8,23 @@ from prefect import Task
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
-from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.context import WorkContext
 from flows.progress import Progress
 from tasks.options import limited
 
 R = TypeVar("R")
 
 
-def task_runner(context: Context) -> TaskRunner[Any]:
+def task_runner(context: WorkContext) -> TaskRunner[Any]:
     """Choose how tasks run next to each other.
 
     Args:
-        context: the benchmark.
+        context: the experiment.
 
     Returns:
         Threads or processes, as many as the settings say.
     """
-    if context.settings.run.runner == "processes":
+    if context.run.runner == "processes":
         return ProcessPoolTaskRunner(max_workers=context.workers)
     return ThreadPoolTaskRunner(max_workers=context.workers)
 
@@ -35,12 +35,12 @@ class Pool:
     Tasks get artifacts, never futures: a task that waited for another would hold a worker that the other may need.
 
     Args:
-        context: the benchmark, whose limits apply to all tasks.
+        context: the experiment, whose limits apply to all tasks.
         runner: started.
         progress: is told of every finished task.
     """
 
-    def __init__(self, context: Context, runner: TaskRunner[Any], progress: Progress) -> None:
+    def __init__(self, context: WorkContext, runner: TaskRunner[Any], progress: Progress) -> None:
         self._context = context
         self._runner = runner
         self._progress = progress
@@ -61,7 +61,7 @@ class Pool:
             task: the task.
             then: called with its result.
             otherwise: called with its error after all retries; without it the error ends the flow.
-            **parameters: of the task; the benchmark's context is added.
+            **parameters: of the task; the experiment's context is added.
         """
         future = self._runner.submit(limited(task, self._context), parameters={"context": self._context, **parameters})
         self._callbacks[future.task_run_id] = (then, otherwise or _raise)

@@ -1,6 +1,6 @@
 """Remove artifacts that nothing rests on."""
 
-from fedfisher_core.reporting.rows import read_results
+from fedfisher_core.reporting.rows import read_artifact_keys
 from fedfisher_core.settings import Settings
 from fedfisher_core.steps.context import Context
 
@@ -16,7 +16,7 @@ def prune(settings: Settings, *, dry_run: bool) -> list[str]:
         Lines to print.
     """
     store = Context(settings).store
-    keys = [row.artifact for path in settings.run.reports.glob("*/results.json") for row in read_results(path)]
+    keys = [key for path in settings.run.reports.glob("*/results.json") for key in read_artifact_keys(path)]
     keep = store.reachable(keys)
     removed = [path for path in store.folders() if path not in keep]
     size = sum(file.stat().st_size for path in removed for file in path.iterdir())

@@ -13,7 +13,7 @@ from prefect.concurrency.sync import concurrency
 from prefect.states import State
 
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.context import WorkContext
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,28 +57,28 @@ def step(*, run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     return decorate
 
 
-def limited(chosen: Task[P, R], context: Context) -> Task[P, R]:
-    """Give a task the retries and the time-out of a benchmark.
+def limited(chosen: Task[P, R], context: WorkContext) -> Task[P, R]:
+    """Give a task the retries and the time-out of an experiment.
 
     Args:
         chosen: the task.
-        context: the benchmark.
+        context: the experiment.
 
     Returns:
         The task with these limits.
     """
-    run = context.settings.run
+    run = context.run
     return chosen.with_options(retries=run.retries, timeout_seconds=run.timeout_seconds)
 
 
 @contextmanager
-def computing(context: Context) -> Iterator[None]:
+def computing(context: WorkContext) -> Iterator[None]:
     """Set the threads of a task's tensor operations and, on a GPU, wait for its slot.
 
     Args:
-        context: the benchmark.
+        context: the experiment.
     """
-    torch.set_num_threads(context.settings.run.torch_threads)
+    torch.set_num_threads(context.run.torch_threads)
     if context.device.type == "cpu":
         yield
     else:

@@ -5,8 +5,8 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,6 +57,7 @@ class Record:
         tags: what else is worth reading.
         drawn_from: digests of what the figures show.
         draw: makes the figures, PNG files by name; called only if the run is written.
+        series: metrics that are drawn over a quantity: by name, values by MLflow's step.
     """
 
     name: str
@@ -65,16 +66,18 @@ class Record:
     tags: Mapping[str, str]
     drawn_from: tuple[str, ...]
     draw: Callable[[], Mapping[str, bytes]]
+    series: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     @property
     def identity(self) -> str:
         """Digest of what identifies the run."""
-        return _digest(self.params)
+        return digest(self.params)
 
     @property
     def content(self) -> str:
         """Digest of everything that the run holds."""
-        return _digest([self.name, self.params, self.metrics, self.tags, self.drawn_from])
+        held = [self.name, self.params, self.metrics, self.tags, self.drawn_from]
+        return digest([*held, self.series] if self.series else held)
 
 
 @step(run_name="record in MLflow")
@@ -106,8 +109,8 @@ def record(
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=settings.mlflow)
-    written = _write(client, settings, experiment, _row_records(rows, partitions, aggregates), tags)
-    return written + _write(client, settings, f"{experiment}-summary", _summary_records(rows), tags)
+    written = write_records(client, settings, experiment, _row_records(rows, partitions, aggregates), tags)
+    return written + write_records(client, settings, f"{experiment}-summary", _summary_records(rows), tags)
 
 
 def _row_records(
@@ -170,7 +173,7 @@ def _partition_picture(cell: Cell, partition: Artifact) -> bytes:
 
 
 def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
-    content = _digest([asdict(row) for row in rows])
+    content = digest([asdict(row) for row in rows])
     charts = cache(partial(_charts, rows))
     for summary in summarise(rows):
         for method in summary.methods:
@@ -215,13 +218,25 @@ def _setting_params(setting: Row | Setting) -> dict[str, str]:
     }
 
 
-def _write(
+def write_records(
     client: "MlflowClient",
     settings: TrackingSettings,
     experiment: str,
-    records: Iterator[Record],
+    records: Iterable[Record],
     tags: Mapping[str, str],
 ) -> int:
+    """Write the runs of one experiment; a run that was recorded before is updated, or left if nothing has changed.
+
+    Args:
+        client: of the tracking server.
+        settings: where MLflow keeps figures.
+        experiment: the experiment's name.
+        records: the runs.
+        tags: on every run.
+
+    Returns:
+        How many runs were written.
+    """
     experiment_id = _experiment(client, settings, experiment)
     known = {run.data.tags.get("identity"): run for run in _runs(client, experiment_id)}
     written = 0
@@ -229,6 +244,10 @@ def _write(
         run = known.get(one.identity)
         if run is not None and run.data.tags.get("content") == one.content:
             continue
+        if run is not None and one.series:
+            # Points can only be added to a series, and old ones would be drawn among the new.
+            client.delete_run(run.info.run_id)
+            run = None
         if run is None:
             run = client.create_run(experiment_id, run_name=one.name, tags={"identity": one.identity})
         else:
@@ -249,7 +268,8 @@ def _fill(client: "MlflowClient", run_id: str, one: Record, tags: Mapping[str, s
     # The content's digest comes last: a run that was cut off before is written again.
     client.log_batch(
         run_id,
-        metrics=[Metric(name, value, now, 0) for name, value in one.metrics.items()],
+        metrics=[Metric(name, value, now, 0) for name, value in one.metrics.items()]
+        + [Metric(name, value, now, at) for name, values in one.series.items() for at, value in values.items()],
         params=[Param(name, value) for name, value in one.params.items()],
         tags=[RunTag(name, value) for name, value in ({**one.tags, **tags, "content": one.content}).items()],
     )
@@ -277,5 +297,6 @@ def _runs(client: "MlflowClient", experiment_id: str) -> "Iterator[Run]":
             return
 
 
-def _digest(value: object) -> str:
+def digest(value: object) -> str:
+    """Digest of anything that JSON can write, 24 hexadecimal digits."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=dict).encode()).hexdigest()[:24]

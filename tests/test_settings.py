@@ -5,7 +5,8 @@ import pytest
 import yaml
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import Cell, Settings, load_settings, nearest, parse_settings
+from fedfisher_core.settings import Cell, Settings, experiment_of, load_settings, nearest, parse_settings
+from fedfisher_core.theory.settings import load_two_layer
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,7 +24,31 @@ def test_the_default_benchmark_is_the_default_settings() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_configuration_loads_under_its_own_name(path: Path) -> None:
-    assert load_settings(path).name == path.stem
+    load = load_two_layer if experiment_of(path) == "two_layer" else load_settings
+    assert load(path).name == path.stem
+
+
+@pytest.mark.parametrize("line", ["", "experiment: benchmark\n"])
+def test_a_file_describes_a_benchmark_unless_it_says_otherwise(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "plain.yaml"
+    path.write_text(f"{line}name: plain\n")
+    assert experiment_of(path) == "benchmark"
+    assert load_settings(path) == parse_settings({"name": "plain"})
+
+
+@pytest.mark.parametrize("value", ["tow_layer", "[two_layer]", "3"])
+def test_an_unknown_experiment_is_refused_with_those_that_exist(tmp_path: Path, value: str) -> None:
+    path = tmp_path / "odd.yaml"
+    path.write_text(f"experiment: {value}\n")
+    with pytest.raises(InputError, match=r"experiment=.*allowed: benchmark, two_layer"):
+        experiment_of(path)
+
+
+def test_a_file_of_another_experiment_is_no_benchmark(tmp_path: Path) -> None:
+    path = tmp_path / "theory.yaml"
+    path.write_text("experiment: two_layer\n")
+    with pytest.raises(InputError, match=r"theory\.yaml' has experiment='two_layer'; allowed here: benchmark"):
+        load_settings(path)
 
 
 @pytest.mark.parametrize(

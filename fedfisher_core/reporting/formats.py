@@ -41,6 +41,11 @@ def grouped(number: int) -> str:
     return f"{number:,}".replace(",", _THIN_SPACE)
 
 
+def significant(number: float) -> str:
+    """Write a number to three significant digits, zeros included."""
+    return f"{number:#.3g}".removesuffix(".")
+
+
 def plural(count: int, noun: str) -> str:
     """Write a count with its noun."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

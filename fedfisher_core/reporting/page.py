@@ -106,11 +106,11 @@ def render_page(report: ReportData) -> str:
     rows = sorted_rows(report.rows)
     comparisons = None if report.published is None else compare(rows, report.published)
     return (
-        _environment()
+        template_environment()
         .get_template("page.html.j2")
         .render(
             report=report,
-            style=Markup(_template("style.css")),
+            style=Markup(template_text("style.css")),
             notes=notes_html(report.notes),
             settings=formats.settings_groups(report.settings),
             rows=rows,
@@ -186,13 +186,15 @@ def _inline(figure: Figure) -> Markup:
     return Markup(to_svg(figure))
 
 
-def _template(name: str) -> str:
+def template_text(name: str) -> str:
+    """Read one of the files of reports/templates."""
     return files("reports.templates").joinpath(name).read_text(encoding="utf-8")
 
 
-def _environment() -> Environment:
+def template_environment() -> Environment:
+    """Make what renders the templates, with the filters that all of them use."""
     environment = Environment(
-        loader=FunctionLoader(_template),
+        loader=FunctionLoader(template_text),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -104,6 +104,16 @@ FIELDS = tuple(field.name for field in fields(Row))
 _ROWS = TypeAdapter(list[Row])
 
 
+@dataclass(frozen=True)
+class _Trace:
+    """What the rows of all experiments have in common."""
+
+    artifact: str
+
+
+_TRACES = TypeAdapter(list[_Trace])
+
+
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     """Sort rows by setting, method and seed; settings without alpha come after those with one."""
     return sorted(
@@ -190,6 +200,26 @@ def read_results(path: Path) -> list[Row]:
         return _ROWS.validate_json(path.read_bytes())
     except FileNotFoundError:
         raise InputError(f"no results at {path}; expected a results.json") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = " ".join(str(part) for part in first["loc"])
+        raise InputError(f"{path} is no list of result rows: {place}: {first['msg']}") from error
+
+
+def read_artifact_keys(path: Path) -> list[str]:
+    """Read which artifacts a results.json rests on, whatever experiment its rows are of.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The key in each row.
+
+    Raises:
+        InputError: the file is no list of rows that name their artifact.
+    """
+    try:
+        return [row.artifact for row in _TRACES.validate_json(path.read_bytes())]
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = " ".join(str(part) for part in first["loc"])

@@ -1,6 +1,7 @@
 """What every step of a run shares."""
 
 import os
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,14 +11,43 @@ import torch
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import Cell, Settings
+from fedfisher_core.settings import Cell, RunSettings, Settings, WorkSettings
 from fedfisher_core.store import Store
 
 STAGES = Path("stages")
 
 
+class WorkContext(ABC):
+    """Where and how the work of any experiment is carried out."""
+
+    @property
+    @abstractmethod
+    def run(self) -> WorkSettings:
+        """The settings that say so."""
+
+    @property
+    @abstractmethod
+    def device(self) -> torch.device:
+        """The device that computes."""
+
+    @cached_property
+    def store(self) -> Store:
+        """The artifact store; outputs of DVC's stages, which `dvc pull` may have brought, are read as well."""
+        return Store(self.run.store, others=sorted(STAGES.glob("*/*/")))
+
+    @cached_property
+    def workers(self) -> int:
+        """Tasks at a time."""
+        return self.run.workers or len(os.sched_getaffinity(0))
+
+    @property
+    def numerics(self) -> dict[str, str | int]:
+        """What decides how sums round, and hence belongs to every key."""
+        return {"device": self.device.type, "threads": self.run.torch_threads}
+
+
 @dataclass(frozen=True)
-class Context:
+class Context(WorkContext):
     """A benchmark's settings, and what follows from them.
 
     Args:
@@ -25,6 +55,11 @@ class Context:
     """
 
     settings: Settings
+
+    @property
+    def run(self) -> RunSettings:
+        """How the work of the benchmark is carried out."""
+        return self.settings.run
 
     def specs(self) -> tuple[ModelSpec, ...]:
         """Describe every network that clients train, one for each data set and model."""
@@ -49,11 +84,6 @@ class Context:
         )
 
     @cached_property
-    def store(self) -> Store:
-        """The artifact store; outputs of DVC's stages, which `dvc pull` may have brought, are read as well."""
-        return Store(self.settings.run.store, others=sorted(STAGES.glob("*/*/")))
-
-    @cached_property
     def device(self) -> torch.device:
         """The device that the settings choose.
 
@@ -66,13 +96,3 @@ class Context:
         if chosen == "auto":
             chosen = "cuda" if torch.cuda.is_available() else "cpu"
         return torch.device(chosen)
-
-    @cached_property
-    def workers(self) -> int:
-        """Tasks at a time."""
-        return self.settings.run.workers or len(os.sched_getaffinity(0))
-
-    @property
-    def numerics(self) -> dict[str, str | int]:
-        """What decides how sums round, and hence belongs to every key."""
-        return {"device": self.device.type, "threads": self.settings.run.torch_threads}

@@ -1,26 +1,26 @@
 """Training error of the one-shot global model against width and against local steps (Figure 1)."""
 
 import itertools
-import statistics
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor
-from tqdm import tqdm
 
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.settings import Strict
 from fedfisher_core.theory.fisher import nearest_minimiser
 from fedfisher_core.theory.network import local_models, training_error
 from fedfisher_core.theory.synthetic import synthetic_clients
 
 Grid = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
-NotNegative = Annotated[float, Field(ge=0)]
 
 
-class TwoLayerSettings(BaseModel):
+class TwoLayerSettings(Strict):
     """Settings of the two-layer experiment; the numbers of the paper's own are not known.
 
     Attributes:
@@ -39,20 +39,18 @@ class TwoLayerSettings(BaseModel):
         cutoff: eigenvalues of the Gram matrix up to this fraction of the largest count as 0.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     clients: PositiveInt = 5
     samples: PositiveInt = 20
     dimensions: PositiveInt = 10
-    model_heterogeneity: NotNegative = 1.0
-    data_heterogeneity: NotNegative = 1.0
-    noise: NotNegative = 0.0
+    model_heterogeneity: NonNegativeFloat = 1.0
+    data_heterogeneity: NonNegativeFloat = 1.0
+    noise: NonNegativeFloat = 0.0
     learning_rate: PositiveFloat = 0.5
     widths: Grid = (16, 32, 64, 128, 256, 512, 1024, 2048)
     steps_of_widths: PositiveInt = 256
     steps: Grid = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
     width_of_steps: PositiveInt = 256
-    seeds: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] = tuple(range(10))
+    seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = tuple(range(10))
     cutoff: Annotated[float, Field(ge=0, lt=1)] = 1e-10
 
     @field_validator("widths", "steps", "seeds")
@@ -79,75 +77,35 @@ class Errors:
 
 
 @dataclass(frozen=True)
-class Point:
-    """One point of a curve.
+class SeedErrors:
+    """The errors of one seed.
 
     Args:
-        value: the width or the number of local steps.
-        seeds: the errors, one for each seed.
+        widths: along the first curve, one for each of the settings' widths.
+        steps: along the second curve, one for each of the settings' steps.
     """
 
-    value: int
-    seeds: tuple[Errors, ...]
-
-    @property
-    def mean(self) -> Errors:
-        """Mean over seeds."""
-        return self._summary(statistics.fmean)
-
-    @property
-    def deviation(self) -> Errors:
-        """Standard deviation of the population over seeds."""
-        return self._summary(statistics.pstdev)
-
-    def _summary(self, summarise: Callable[[Sequence[float]], float]) -> Errors:
-        return Errors(
-            fedfisher=summarise([errors.fedfisher for errors in self.seeds]),
-            fedavg=summarise([errors.fedavg for errors in self.seeds]),
-            local=summarise([errors.local for errors in self.seeds]),
-        )
+    widths: tuple[Errors, ...]
+    steps: tuple[Errors, ...]
 
 
-@dataclass(frozen=True)
-class TwoLayerResults:
-    """The two curves.
+def measure_seed(settings: TwoLayerSettings, seed: int) -> SeedErrors:
+    """Measure both curves on one federation.
 
     Args:
-        settings: what they were measured with.
-        widths: error against width (Figure 1a).
-        steps: error against local steps (Figure 1b).
-    """
-
-    settings: TwoLayerSettings
-    widths: tuple[Point, ...]
-    steps: tuple[Point, ...]
-
-
-def run(settings: TwoLayerSettings) -> TwoLayerResults:
-    """Measure both curves.
-
-    Args:
-        settings: of the experiment.
+        settings: of the experiment; its seeds don't matter.
+        seed: draws the data and the initial weights.
 
     Returns:
-        The curves, the same for the same settings.
+        The errors, the same for the same settings and seed.
+
+    Raises:
+        DivergedClientError: names the client whose training error is not finite, and where.
     """
-    by_width: dict[int, list[Errors]] = {width: [] for width in settings.widths}
-    by_steps: dict[int, list[Errors]] = {steps: [] for steps in settings.steps}
-    jobs = len(settings.seeds) * (len(settings.widths) + 1)
-    with tqdm(total=jobs, desc="two-layer networks", disable=None) as progress:
-        for seed in settings.seeds:
-            for width in settings.widths:
-                by_width[width] += _measure(settings, seed, width, [settings.steps_of_widths])
-                progress.update()
-            measured = _measure(settings, seed, settings.width_of_steps, settings.steps)
-            for steps, errors in zip(settings.steps, measured, strict=True):
-                by_steps[steps].append(errors)
-            progress.update()
-    return TwoLayerResults(
-        settings=settings,
-        widths=tuple(Point(width, tuple(errors)) for width, errors in by_width.items()),
-        steps=tuple(Point(steps, tuple(errors)) for steps, errors in by_steps.items()),
+    by_width = [_measure(settings, seed, width, [settings.steps_of_widths]) for width in settings.widths]
+    return SeedErrors(
+        widths=tuple(errors for (errors,) in by_width),
+        steps=tuple(_measure(settings, seed, settings.width_of_steps, settings.steps)),
     )
 
 
@@ -163,16 +121,23 @@ def _measure(settings: TwoLayerSettings, seed: int, width: int, steps: Sequence[
     )
     signs, start = _initial_network(np.random.default_rng([seed, 1, width]), width, settings.dimensions)
     trained = local_models(start, signs, inputs, targets, learning_rate=settings.learning_rate, steps=steps)
-    return [
-        Errors(
-            fedfisher=training_error(
-                nearest_minimiser(weights, signs, inputs, cutoff=settings.cutoff), signs, inputs, targets
-            ),
-            fedavg=training_error(weights.mean(dim=0), signs, inputs, targets),
-            local=training_error(weights, signs, inputs, targets),
+    measured = []
+    for number, weights in zip(steps, trained, strict=True):
+        for client, own in enumerate(weights):
+            if not math.isfinite(training_error(own, signs, inputs[client], targets[client])):
+                raise DivergedClientError(
+                    f"client {client} of seed={seed}: the training error is not finite at width {width} after "
+                    f"{number} steps of two_layer.learning_rate={settings.learning_rate:g}"
+                )
+        solution = nearest_minimiser(weights, signs, inputs, cutoff=settings.cutoff)
+        measured.append(
+            Errors(
+                fedfisher=training_error(solution, signs, inputs, targets),
+                fedavg=training_error(weights.mean(dim=0), signs, inputs, targets),
+                local=training_error(weights, signs, inputs, targets),
+            )
         )
-        for weights in trained
-    ]
+    return measured
 
 
 def _initial_network(generator: np.random.Generator, width: int, dimensions: int) -> tuple[Tensor, Tensor]:

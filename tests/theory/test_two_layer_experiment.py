@@ -1,10 +1,10 @@
 import itertools
-import statistics
 
 import pytest
 from pydantic import ValidationError
 
-from fedfisher_core.theory.experiment import TwoLayerSettings, run
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.theory.experiment import TwoLayerSettings, measure_seed
 
 SMALL = TwoLayerSettings(
     clients=3,
@@ -19,45 +19,42 @@ SMALL = TwoLayerSettings(
 
 
 @pytest.fixture(scope="module")
-def results():
-    return run(SMALL)
+def seeds():
+    return [measure_seed(SMALL, seed) for seed in SMALL.seeds]
 
 
-def test_the_error_falls_with_the_width(results):
-    means = [point.mean.fedfisher for point in results.widths]
+def test_the_error_falls_with_the_width(seeds):
+    points = zip(*(seed.widths for seed in seeds), strict=True)
+    means = [sum(errors.fedfisher for errors in point) / len(point) for point in points]
+    assert len(means) == len(SMALL.widths)
     assert all(after < 0.6 * before for before, after in itertools.pairwise(means))
 
 
-def test_fedfisher_beats_fedavg_once_the_network_is_wide(results):
-    wide = results.widths[-1]
-    assert all(errors.fedfisher < 0.5 * errors.fedavg for errors in wide.seeds)
+def test_fedfisher_beats_fedavg_once_the_network_is_wide(seeds):
+    assert all(seed.widths[-1].fedfisher < 0.5 * seed.widths[-1].fedavg for seed in seeds)
 
 
-def test_more_local_steps_fit_the_clients_own_data_better(results):
-    for few, many in itertools.pairwise(results.steps):
-        assert all(after.local < before.local for before, after in zip(few.seeds, many.seeds, strict=True))
+def test_more_local_steps_fit_the_clients_own_data_better(seeds):
+    for seed in seeds:
+        assert all(many.local < few.local for few, many in itertools.pairwise(seed.steps))
 
 
-def test_both_curves_agree_where_they_meet(results):
-    assert results.widths[1].value == SMALL.width_of_steps
-    assert results.steps[2].value == SMALL.steps_of_widths
-    assert results.widths[1].seeds == results.steps[2].seeds
+def test_both_curves_agree_where_they_meet(seeds):
+    assert SMALL.widths[1] == SMALL.width_of_steps
+    assert SMALL.steps[2] == SMALL.steps_of_widths
+    assert all(seed.widths[1] == seed.steps[2] for seed in seeds)
 
 
-def test_points_summarise_their_seeds(results):
-    point = results.steps[0]
-    assert [point.value for point in results.steps] == [1, 16, 60]
-    values = [errors.fedavg for errors in point.seeds]
-    assert len(values) == 8
-    assert point.mean.fedavg == pytest.approx(statistics.mean(values))
-    assert point.deviation.fedavg == pytest.approx(statistics.pstdev(values))
+def test_a_seed_decides_its_results_alone(seeds):
+    again = measure_seed(SMALL.model_copy(update={"seeds": (3,), "widths": (64,)}), 3)
+    assert again.widths == (seeds[3].widths[1],)
+    assert again.steps == seeds[3].steps
+    assert seeds[3].steps != seeds[4].steps
 
 
-def test_a_seed_decides_its_results_alone(results):
-    again = run(SMALL.model_copy(update={"seeds": (3,), "widths": (64,)}))
-    assert again.widths[0].seeds == (results.widths[1].seeds[3],)
-    assert again.steps[1].seeds == (results.steps[1].seeds[3],)
-    assert results.steps[1].seeds[3] != results.steps[1].seeds[4]
+def test_a_diverged_client_is_named():
+    with pytest.raises(DivergedClientError, match=r"client \d of seed=5.*width 8 after 60 steps.*rate=1e\+200"):
+        measure_seed(SMALL.model_copy(update={"learning_rate": 1e200}), 5)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +65,7 @@ def test_a_seed_decides_its_results_alone(results):
         ("widths", (8, 8)),
         ("steps", (0,)),
         ("learning_rate", 0.0),
+        ("learning_rate", float("inf")),
         ("noise", -1.0),
     ],
 )

@@ -1,0 +1,110 @@
+"""The report of the two-layer experiment: one HTML page beside the result files and the two figures."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from fedfisher_core.reporting import formats
+from fedfisher_core.reporting.drawing import to_png, to_svg
+from fedfisher_core.reporting.notes import notes_html
+from fedfisher_core.reporting.page import template_environment, template_text
+from fedfisher_core.reporting.rows import write_text
+from fedfisher_core.theory.curves import curve_of
+from fedfisher_core.theory.figures import AXES, FIXED, LABELS, error_figure
+from fedfisher_core.theory.findings import steps_finding, width_finding
+from fedfisher_core.theory.rows import METHODS, TwoLayerRow, write_rows
+
+
+@dataclass(frozen=True)
+class TwoLayerReport:
+    """All that a report shows.
+
+    Args:
+        title: its title.
+        benchmark: name of the benchmark.
+        command: the command that makes it again.
+        created: when it was made.
+        versions: version by package.
+        settings: the settings; nested mappings become groups.
+        settings_yaml: the same as YAML.
+        notes: paragraphs in the little markup of `notes_html`.
+        rows: the results, every seed with the same points.
+    """
+
+    title: str
+    benchmark: str
+    command: str
+    created: str
+    versions: Mapping[str, str]
+    settings: Mapping[str, Any]
+    settings_yaml: str
+    notes: str
+    rows: Sequence[TwoLayerRow]
+
+
+def render_two_layer(report: TwoLayerReport) -> str:
+    """Render a report as one self-contained HTML page.
+
+    Args:
+        report: what to show.
+
+    Returns:
+        The page; equal reports give equal text. It makes no request and runs no script.
+    """
+    width, steps = curve_of(report.rows, "width"), curve_of(report.rows, "local_steps")
+    environment = template_environment()
+    environment.filters["significant"] = formats.significant
+    return environment.get_template("two_layer.html.j2").render(
+        report=report,
+        style=Markup(template_text("style.css")),
+        notes=notes_html(report.notes),
+        settings=formats.settings_groups(report.settings),
+        findings=[width_finding(width), steps_finding(steps)],
+        curves=[
+            ("1a", width, Markup(to_svg(error_figure(width)))),
+            ("1b", steps, Markup(to_svg(error_figure(steps)))),
+        ],
+        methods=METHODS,
+        labels=LABELS,
+        axes=AXES,
+        fixed=FIXED,
+        seeds=width.seeds,
+        artifacts={row.seed: row.artifact for row in report.rows},
+    )
+
+
+def write_two_layer(report: TwoLayerReport, folder: Path) -> Path:
+    """Write results.json, results.csv, index.html, error_by_width.png and error_by_local_steps.png.
+
+    Args:
+        report: what to show.
+        folder: where to; made if missing.
+
+    Returns:
+        The folder.
+    """
+    page = render_two_layer(report)
+    write_rows(report.rows, folder)
+    write_text(folder / "index.html", page)
+    for name, data in draw_curves(report.rows).items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def draw_curves(rows: Sequence[TwoLayerRow], *, dpi: int = 150) -> dict[str, bytes]:
+    """Draw both curves.
+
+    Args:
+        rows: the results.
+        dpi: pixels an inch.
+
+    Returns:
+        PNG files by name.
+    """
+    return {
+        "error_by_width.png": to_png(error_figure(curve_of(rows, "width")), dpi=dpi),
+        "error_by_local_steps.png": to_png(error_figure(curve_of(rows, "local_steps")), dpi=dpi),
+    }

@@ -1,0 +1,31 @@
+"""What made a report."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from prefect.runtime import deployment
+
+
+def command(flow: str) -> str:
+    """Say how to make a report again.
+
+    Args:
+        flow: name of the flow that runs.
+
+    Returns:
+        The command line of this process, or the one that runs the flow's deployment.
+    """
+    if deployment.name:
+        return f"prefect deployment run '{flow}/{deployment.name}'"
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def git_commit() -> str:
+    """Look up the commit of the working directory, "unknown" where there is none."""
+    try:
+        found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
