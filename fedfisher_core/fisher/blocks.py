@@ -4,6 +4,7 @@ A layer's gradients are vectors at its outputs, one a direction and example. Tog
 block in every approximation. Sums over directions are taken before the large products wherever the algebra allows.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Set
 from enum import StrEnum
@@ -52,6 +53,7 @@ class Block(ABC):
         self._like = like
         self._squares = RunningSum((rows, columns), like=like) if Approximation.DIAGONAL in approximations else None
         self._outputs = RunningSum((rows, rows), like=like) if Approximation.KFAC in approximations else None
+        self._memory = like.new_empty(0)
 
     @property
     def size_in_bytes(self) -> int:
@@ -95,6 +97,13 @@ class Block(ABC):
     def _input_moment(self) -> Tensor:
         """Sum of x x^T over examples and windows."""
 
+    def _hold(self, *shape: int) -> Tensor:
+        """Memory for a chunk's gradients. It is kept, as new pages cost as much as filling them."""
+        size = math.prod(shape)
+        if self._memory.numel() < size:
+            self._memory = self._like.new_empty(size)
+        return self._memory[:size].view(shape)
+
     def flush(self) -> None:
         """Move the partial sums into the double-precision totals."""
         for running in (self._squares, self._outputs):
@@ -131,7 +140,7 @@ class LinearBlock(Block):
         columns = layer.in_features + self._bias
         super().__init__(layer.out_features, columns, 1, approximations, like=like)
         self._inputs = RunningSum((columns, columns), like=like) if self._outputs else None
-        self._chunk = self._squared = like.new_empty(0, 0)
+        self._chunk = self._gradients = like.new_empty(0, 0)
 
     @property
     def size_in_bytes(self) -> int:
@@ -141,23 +150,20 @@ class LinearBlock(Block):
     def begin(self, inputs: Tensor, directions: int) -> None:
         """See `Block.begin`."""
         self._chunk = torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1) if self._bias else inputs
-        if self._squares is not None:
-            self._squared = inputs.new_zeros(len(inputs), len(self._squares.total))
+        self._gradients = self._hold(directions, len(inputs), self._rows)
 
     def add_direction(self, index: int, gradients: Tensor) -> None:
         """See `Block.add_direction`."""
-        if self._outputs is not None:
-            add_gram(self._outputs.partial, gradients)
-        if self._squares is not None:
-            self._squared.addcmul_(gradients, gradients)
+        self._gradients[index] = gradients
 
     def finish(self) -> None:
         """See `Block.finish`."""
-        if self._inputs is not None:
+        if self._inputs is not None and self._outputs is not None:
             add_gram(self._inputs.partial, self._chunk)
+            add_gram(self._outputs.partial, self._gradients.flatten(0, 1))
         if self._squares is not None:
-            self._squares.partial.addmm_(self._squared.T, self._chunk.square())
-        self._chunk = self._squared = self._like.new_empty(0, 0)
+            self._squares.partial.addmm_(self._gradients.square_().sum(0).T, self._chunk.square())
+        self._chunk = self._gradients = self._like.new_empty(0, 0)
 
     def per_example(self, gradients: Tensor) -> Tensor:
         """See `Block.per_example`."""
@@ -198,7 +204,7 @@ class Conv2dBlock(Block):
         super().__init__(layer.out_channels, geometry.patch_size, geometry.windows, approximations, like=like)
         self._geometry = geometry
         self._moment = patch_moment(geometry, like=like) if self._outputs else None
-        self._padded = self._maps = self._memory = like.new_empty(0)
+        self._padded = self._maps = like.new_empty(0)
 
     @property
     def size_in_bytes(self) -> int:
@@ -209,11 +215,7 @@ class Conv2dBlock(Block):
         """See `Block.begin`."""
         self._padded = self._geometry.pad(inputs)
         # An example's directions lie together, so that one product with its patches gives all their gradients.
-        # The memory is kept: the system takes as long to hand out new pages as the copies into them.
-        shape = torch.Size((len(inputs), directions, self._rows, self._windows))
-        if self._memory.numel() < shape.numel():
-            self._memory = self._like.new_empty(shape.numel())
-        self._maps = self._memory[: shape.numel()].view(shape)
+        self._maps = self._hold(len(inputs), directions, self._rows, self._windows)
 
     def add_direction(self, index: int, gradients: Tensor) -> None:
         """See `Block.add_direction`."""
@@ -224,6 +226,8 @@ class Conv2dBlock(Block):
         if isinstance(self._moment, RowMoment):
             self._moment.add(self._padded)
         step = max(1, WORKSPACE // self._bytes_per_example(self._maps.shape[1]))
+        # Whole rounds of the threads, which take a product's examples one each.
+        step -= step % min(step, torch.get_num_threads())
         for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
             if self._outputs is not None:
                 each = maps.flatten(0, 1)

@@ -181,14 +181,16 @@ class RowMoment:
     def flush(self) -> None:
         """Sum the windows' positions into the double-precision total."""
         g = self._geometry
-        down = g.stride[0] * torch.arange(g.positions[0], device=self._total.device)
+        height = g.stride[0] * (g.positions[0] - 1) + 1
         across = g.stride[1] * torch.arange(g.positions[1], device=self._total.device)
         columns = g.dilation[1] * torch.arange(g.kernel[1], device=self._total.device)[:, None] + across
         size = g.patch_size - g.bias
         blocks = self._total[:size, :size].unflatten(1, (g.channels, *g.kernel)).unflatten(0, (g.channels, *g.kernel))
         for e, products in enumerate(self._products):
             for top in range(g.kernel[0] - e):
-                pairs = products[top * g.dilation[0] + down].sum(0, dtype=torch.float64)
+                first = top * g.dilation[0]
+                # So few terms lose nothing in single precision, where converting each would cost more than the sum.
+                pairs = products[first : first + height : g.stride[0]].sum(0).double()
                 pairs = pairs.view(g.padded[1], g.channels, g.padded[1], g.channels).transpose(1, 2)
                 block = pairs[columns[:, None], columns[None, :]].sum(2).permute(2, 0, 3, 1)
                 blocks[:, top, :, :, top + e, :] += block

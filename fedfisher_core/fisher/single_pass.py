@@ -18,6 +18,9 @@ from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_exa
 from fedfisher_core.fisher.layers import Layer, fisher_layers, from_matrix
 from fedfisher_core.fisher.result import Fisher, require_finite
 
+CHUNK = 64 * 2**20
+"""Most bytes that a chunk's examples take; with more, the passes over them wait for memory instead of a cache."""
+
 MAX_DENSE_PARAMETERS = 8192
 """Largest network whose dense Fisher is computed; in double precision it takes 512 MiB."""
 
@@ -91,7 +94,7 @@ class FisherPass:
                 f"memory_limit={memory_limit} bytes is too small for one example of this model; "
                 f"allowed: at least {sums + example}"
             )
-        return (memory_limit - sums) // example
+        return max(1, min(memory_limit - sums, CHUNK) // example)
 
     def add(self, inputs: Tensor, labels: Tensor | None, noise: Tensor | None) -> None:
         """Add one chunk of examples.
