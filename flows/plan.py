@@ -9,10 +9,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfisher_core.client.statistic import Statistic
+import torch
+
+from fedfisher_core.client.statistic import Statistic, estimator_of
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.estimators import Loss
+from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.methods.method import BoundMethod, bind
 from fedfisher_core.models.spec import models
 from fedfisher_core.settings import Cell, Settings, TrackingSettings
@@ -66,7 +70,7 @@ def make_plan(settings: Settings) -> Plan:
     for model in settings.model.name:
         models.get(model)
     methods = {label: bind(label, chosen, context.specs(), settings.wire) for label, chosen in settings.methods.items()}
-    _require_backend(settings, methods)
+    _require_fishers(context, methods)
     smallest = min(settings.partition.clients)
     if settings.run.min_clients is not None and settings.run.min_clients > smallest:
         raise InputError(f"run.min_clients={settings.run.min_clients} exceeds partition.clients={smallest}")
@@ -93,13 +97,32 @@ def require_places(context: WorkContext, tracking: TrackingSettings) -> None:
     _require_prefect(tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
 
 
-def _require_backend(settings: Settings, methods: Mapping[str, BoundMethod]) -> None:
-    for label, bound in methods.items():
-        dense = any(kind.approximation is Approximation.DENSE for kind in bound.method.uploads)
-        if dense and settings.fisher.backend == "nngeometry":
+def _require_fishers(context: Context, methods: Mapping[str, BoundMethod]) -> None:
+    """Check that the Fishers that methods need exist in the backend, and that one image fits their memory."""
+    fisher = context.settings.fisher
+    wanted = {kind: label for label, bound in methods.items() for kind in bound.method.uploads}
+    for kind, label in wanted.items():
+        if kind.approximation is None:
+            continue
+        if kind.approximation is Approximation.DENSE and fisher.backend == "nngeometry":
             raise InputError(
                 f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
             )
+        for spec in context.specs():
+            network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
+            try:
+                FisherPass(
+                    network,
+                    torch.zeros(1, spec.channels, spec.size, spec.size),
+                    approximations={kind.approximation},
+                    loss=Loss.CLASSIFICATION,
+                    estimator=estimator_of(fisher),
+                    memory_limit=fisher.memory_mib * 2**20,
+                )
+            except InputError as error:
+                raise InputError(
+                    f"fisher.memory_mib={fisher.memory_mib}, {kind.name} of model {spec.name!r}: {error}"
+                ) from error
 
 
 def parse_published(text: str) -> tuple[str, str]:

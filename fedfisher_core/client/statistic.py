@@ -55,14 +55,15 @@ class Local:
             self.examples.inputs,
             self.examples.labels,
             approximations=self.approximations,
-            estimator=_estimator(self.settings),
+            estimator=estimator_of(self.settings),
             memory_limit=self.settings.memory_mib * 2**20,
             generator=self.generator,
             backend=Backend(self.settings.backend),
         )
 
 
-def _estimator(settings: FisherSettings) -> Estimator:
+def estimator_of(settings: FisherSettings) -> Estimator:
+    """Make the estimator that settings choose."""
     match settings.estimator:
         case "exact":
             return Exact()

@@ -15,6 +15,7 @@ from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell
@@ -130,8 +131,7 @@ def compute_statistics(
     if not missing:
         return artifacts
     local = _local(context, cell, data, partition, client, trained)
-    shared = context.settings.fisher.passes == "shared"
-    for group in [tuple(missing)] if shared else [(kind,) for kind in missing]:
+    for group in _passes(tuple(missing), shared=context.settings.fisher.passes == "shared"):
         for kind, (statistic, seconds) in _compute(local, group).items():
             try:
                 statistic.require_finite()
@@ -144,6 +144,19 @@ def compute_statistics(
 
 def _fisher_settings(context: Context, kind: type[Statistic]) -> dict[str, object]:
     return {} if kind.approximation is None else {"fisher": context.settings.fisher.model_dump(mode="json")}
+
+
+def _passes(kinds: tuple[type[Statistic], ...], *, shared: bool) -> list[tuple[type[Statistic], ...]]:
+    """Group statistics by passes over the data.
+
+    The full Fisher always has its own: it leaves little memory to the others, and how many examples they hold at a
+    time, and hence how their sums round, must not depend on their company.
+    """
+    if not shared:
+        return [(kind,) for kind in kinds]
+    alone = [kind for kind in kinds if kind.approximation is Approximation.DENSE]
+    together = tuple(kind for kind in kinds if kind not in alone)
+    return [*([together] if together else []), *((kind,) for kind in alone)]
 
 
 def _compute(local: Local, kinds: Sequence[type[Statistic]]) -> dict[type[Statistic], tuple[Statistic, float]]:

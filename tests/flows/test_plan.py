@@ -94,6 +94,10 @@ def test_only_the_clients_that_are_needed_are_trained(
             "method 'fedfisher_kfac' can't serve model 'tiny': budget_bits is 1000",
         ),
         (
+            {"methods": ["fedfisher_kfac"], "fisher": {"memory_mib": 1}},
+            "fisher.memory_mib=1, kfac of model 'tiny': memory_limit=1048576 bytes is too small",
+        ),
+        (
             {"methods": ["fedfisher_full"], "fisher": {"backend": "nngeometry"}},
             "fisher.backend='nngeometry' has no full Fisher, which method 'fedfisher_full' needs",
         ),

@@ -1,5 +1,8 @@
 """A whole tiny benchmark through its steps, without orchestration."""
 
+import dataclasses
+import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import torch
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.partitions import Partition
+from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.methods.method import bind
 from fedfisher_core.reporting.rows import Row
@@ -87,6 +91,70 @@ def test_a_setting_that_can_change_a_client_trains_it_anew(workplace: Path, chan
     before = {key for key in written(workplace) if key.startswith("clients/")}
     run(workplace, {"fedavg": {}}, **changes)
     assert {key for key in written(workplace) if key.startswith("clients/")} > before
+
+
+ALL_FISHERS = {"fisher_merge": {}, "fedfisher_kfac": {}, "fedfisher_full": {}}
+
+
+def statistics(folder: Path) -> dict[str, set[str]]:
+    """Digest of every stored statistic's tensors, by its name."""
+    found: dict[str, set[str]] = {}
+    for path in (folder / "artifacts/statistics").iterdir():
+        manifest = json.loads((path / "manifest.json").read_text())
+        content = hashlib.sha256((path / "tensors.safetensors").read_bytes()).hexdigest()
+        found.setdefault(manifest["settings"]["statistic"], set()).add(content)
+    return found
+
+
+def test_fishers_do_not_depend_on_which_others_shared_their_pass(workplace: Path) -> None:
+    run(workplace / "together", ALL_FISHERS)
+    for label in ALL_FISHERS:
+        run(workplace / "one_by_one", {label: {}})
+    run(workplace / "separate", ALL_FISHERS, fisher={"passes": "separate"})
+    together = statistics(workplace / "together")
+    assert {name: len(digests) for name, digests in together.items()} == {
+        "diagonal_fisher": 3,
+        "kfac": 3,
+        "dense_fisher": 3,
+    }
+    assert statistics(workplace / "one_by_one") == together
+    assert statistics(workplace / "separate") == together
+
+
+@pytest.mark.parametrize(
+    "fisher", [{"estimator": "empirical"}, {"estimator": "monte_carlo"}, {"backend": "nngeometry"}, {"memory_mib": 64}]
+)
+def test_another_fisher_is_computed_anew_by_the_same_clients(workplace: Path, fisher: dict[str, Any]) -> None:
+    run(workplace, {"fisher_merge": {}, "regmean": {}})
+    before = written(workplace)
+    run(workplace, {"fisher_merge": {}, "regmean": {}}, fisher=fisher)
+    new = [key.partition("/")[0] for key in set(written(workplace)) - set(before)]
+    # The Gram matrices are no Fishers, and a Fisher of the same bits makes the same aggregate.
+    assert new.count("statistics") == 3
+    assert set(new) <= {"statistics", "aggregates"}
+
+
+def test_a_monte_carlo_fisher_is_drawn_from_the_seed(workplace: Path) -> None:
+    chosen = {"estimator": "monte_carlo", "samples": 2}
+    run(workplace / "one", {"fisher_merge": {}}, fisher=chosen)
+    run(workplace / "two", {"fisher_merge": {}}, fisher=chosen)
+    assert statistics(workplace / "one") == statistics(workplace / "two")
+
+
+def test_other_constants_of_normalisation_make_other_data(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context = Context(tiny.tiny_settings(workplace))
+    first = decode_data(context, "tiny")
+    shifted = dataclasses.replace(tiny.TINY_DATA, mean=(0.5,))
+    monkeypatch.setattr(datasets, "get", lambda name: shifted)
+    assert decode_data(context, "tiny").digest != first.digest
+
+
+def test_uploads_fit_the_budget_that_the_settings_name(workplace: Path) -> None:
+    methods = {"fedavg": {}, "fisher_merge": {}, "plain": {"method": "fisher_merge", "wire": {"budget": "none"}}}
+    rows = run(workplace, methods)
+    assert rows["fisher_merge"].upload_bits <= rows["fedavg"].upload_bits < rows["plain"].upload_bits
+    assert rows["fisher_merge"].accuracy == pytest.approx(rows["plain"].accuracy, abs=0.1)
+    assert rows["plain"].method_settings["wire"]["budget"] == "none"
 
 
 def test_settings_that_can_not_change_a_result_share_it(workplace: Path) -> None:
