@@ -50,7 +50,7 @@ class ConjugateGradients(Iterative):
     name: Literal["conjugate_gradients"] = "conjugate_gradients"
     steps: PositiveInt = Field(80, description="most steps; few of them regularise")
     check_every: PositiveInt = Field(10, description="steps between two iterates that are scored")
-    damping: NonNegativeFloat = Field(0.0, description="pull to the mean, as a multiple of a block's mean eigenvalue")
+    damping: NonNegativeFloat = Field(0.1, description="pull to the mean, as a multiple of a block's mean eigenvalue")
     tolerance: PositiveFloat = Field(1e-5, description="a block stops when its residual has fallen by this factor")
 
     def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
