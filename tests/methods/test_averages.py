@@ -232,7 +232,7 @@ def test_fedfisher_lowers_its_objective_below_that_of_the_mean(name: str, solver
     ],
 )
 def test_solvers_that_run_to_their_end_meet_at_the_minimum(name: str, other: Any, clients: list[Upload]) -> None:
-    gradients = {"name": "conjugate_gradients", "steps": 1000, "tolerance": 1e-7, "select": False}
+    gradients = {"name": "conjugate_gradients", "steps": 1000, "tolerance": 1e-7, "damping": 0}
     first, second = (
         objective(name, clients, aggregate(name, clients, solver=solver).networks[0]) for solver in (gradients, other)
     )
