@@ -1,13 +1,12 @@
 """Speed, memory and cost to a client of the diagonal and K-FAC Fisher; run as `python -m benchmarks.fisher`.
 
 Compares one pass of `compute_fisher` with the two calls that nngeometry 0.3 needs, on the same network and data, and
-either with the local training that precedes it (30 epochs of batch-64 SGD with momentum). With FEDFISHER_DATA_DIR set
-the images are MNIST's (and CIFAR-10's, where the folder has them), otherwise random. The last lines say which targets
+either with the local training that precedes it (30 epochs of SGD with momentum in batches of 64). The images are the
+embedded digits and, with FEDFISHER_DATA_DIR set, CIFAR-10's, otherwise random ones. The last lines say which targets
 are met, by the clock. Peak memory is read from Linux's /proc.
 """
 
 import argparse
-import io
 import multiprocessing
 import os
 import statistics
@@ -17,51 +16,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-import pyarrow.parquet
 import torch
-import torch.nn.functional as F
-from PIL import Image
-from torch import Tensor, nn
 
+from fedfisher_core.client.training import train
+from fedfisher_core.data.sources import find_source, read_dataset
+from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import MEMORY_LIMIT, compute_fisher
 from fedfisher_core.fisher.estimators import MonteCarlo
 from fedfisher_core.fisher.nngeometry_backend import compute as compute_by_nngeometry
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import TrainSettings
 
-CLASSES = 10
 EPOCHS = 30
-BATCH = 64
+BATCHES = (64, 256)
 BOTH = frozenset({Approximation.DIAGONAL, Approximation.KFAC})
 MEMORY_TARGET = 2**30
-
-
-def lenet() -> nn.Module:
-    """LeNet for 28 x 28 images, without biases."""
-    return nn.Sequential(
-        *(nn.Conv2d(1, 6, 5, bias=False), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(6, 16, 5, bias=False), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(256, 120, bias=False), nn.ReLU()),
-        *(nn.Linear(120, 84, bias=False), nn.ReLU(), nn.Linear(84, CLASSES, bias=False)),
-    )
-
-
-def mlp() -> nn.Module:
-    """A multi-layer perceptron for 28 x 28 images, without biases."""
-    return nn.Sequential(
-        *(nn.Flatten(), nn.Linear(784, 400, bias=False), nn.ReLU(), nn.Linear(400, 200, bias=False), nn.ReLU()),
-        *(nn.Linear(200, 100, bias=False), nn.ReLU(), nn.Linear(100, CLASSES, bias=False)),
-    )
-
-
-def cnn() -> nn.Module:
-    """A convolutional network for 32 x 32 colour images, without biases."""
-    return nn.Sequential(
-        *(nn.Conv2d(3, 32, 5, bias=False), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Conv2d(32, 64, 5, bias=False), nn.ReLU(), nn.MaxPool2d(2)),
-        *(nn.Flatten(), nn.Linear(1600, 512, bias=False), nn.ReLU()),
-        *(nn.Linear(512, 128, bias=False), nn.ReLU(), nn.Linear(128, CLASSES, bias=False)),
-    )
 
 
 @dataclass(frozen=True)
@@ -69,54 +39,38 @@ class Case:
     """One network and what it is measured on.
 
     Args:
-        build: makes the network.
-        dataset: folder of its real images.
-        shape: shape of an image.
-        examples: images measured.
-        batches: batch sizes that nngeometry is tried with.
+        spec: the network.
+        dataset: its images.
+        examples: how many of them.
         speedup: how many times faster than nngeometry it must be, with each batch size.
         overheads: largest shares of the local training that the exact and the Monte-Carlo Fisher may take.
     """
 
-    build: Callable[[], nn.Module]
+    spec: ModelSpec
     dataset: str
-    shape: tuple[int, int, int]
     examples: int
-    batches: tuple[int, ...]
     speedup: float
     overheads: Mapping[str, float]
 
 
 OVERHEADS = {"exact": 0.125, "Monte-Carlo": 0.04}
 CASES = {
-    "lenet": Case(lenet, "mnist", (1, 28, 28), 2048, (64, 256), 5, OVERHEADS),
-    "mlp": Case(mlp, "mnist", (1, 28, 28), 4096, (64, 256), 5, OVERHEADS),
-    "cnn": Case(cnn, "cifar10", (3, 32, 32), 512, (64, 256), 3, {}),
+    "lenet": Case(ModelSpec("lenet", channels=1, size=28, classes=10), "mnist5k", 2048, 5, OVERHEADS),
+    "mlp": Case(ModelSpec("mlp", channels=1, size=28, classes=10), "mnist5k", 4000, 5, OVERHEADS),
+    "cnn": Case(ModelSpec("cnn", channels=3, size=32, classes=10), "cifar10", 512, 3, {}),
 }
 
 
-def images(case: Case) -> tuple[Tensor, Tensor, str]:
+def images(case: Case) -> tuple[Examples, str]:
     """Real images and labels where there are any, otherwise random ones."""
-    file = Path(os.environ.get("FEDFISHER_DATA_DIR", "")) / case.dataset / "train.parquet"
-    if "FEDFISHER_DATA_DIR" not in os.environ or not file.is_file():
+    spec = case.spec
+    if case.dataset != "mnist5k" and "FEDFISHER_DATA_DIR" not in os.environ:
         generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(case.examples, *case.shape, generator=generator)
-        return inputs, torch.randint(CLASSES, (case.examples,), generator=generator), "random images"
-    rows = next(pyarrow.parquet.ParquetFile(file).iter_batches(case.examples)).to_pydict()
-    column = "image" if "image" in rows else "img"
-    pixels = np.stack([np.asarray(Image.open(io.BytesIO(cell["bytes"]))) for cell in rows[column]])
-    inputs = torch.from_numpy(pixels).float().div_(255).reshape(case.examples, *case.shape[1:], case.shape[0])
-    inputs = inputs.permute(0, 3, 1, 2).contiguous()
-    return (inputs - inputs.mean()) / inputs.std(), torch.tensor(rows["label"]), case.dataset
-
-
-def train_one_epoch(model: nn.Module, inputs: Tensor, labels: Tensor) -> None:
-    """Local training as the paper does it."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    for chunk in torch.randperm(len(inputs)).split(BATCH):
-        optimizer.zero_grad()
-        F.cross_entropy(model(inputs[chunk]), labels[chunk]).backward()
-        optimizer.step()
+        inputs = torch.randn(case.examples, spec.channels, spec.size, spec.size, generator=generator)
+        labels = torch.randint(spec.classes, (case.examples,), generator=generator)
+        return Examples(inputs=inputs, labels=labels), "random images"
+    dataset = read_dataset(find_source(case.dataset))
+    return select(dataset.train, dataset.spec, torch.arange(case.examples)), f"images of {case.dataset}"
 
 
 @dataclass(frozen=True)
@@ -150,11 +104,13 @@ def peak_memory(name: str, threads: int) -> int:
 
 def _peak_memory_here(name: str, threads: int) -> int:
     torch.set_num_threads(threads)
-    inputs, _, _ = images(CASES[name])
-    model = CASES[name].build()
+    case = CASES[name]
+    spec = case.spec
+    inputs = torch.randn(case.examples, spec.channels, spec.size, spec.size)
+    model = spec.load(spec.initialise(torch.Generator().manual_seed(0)))
     with torch.no_grad():
         model(inputs[:64])
-    # Reading the images took memory too: set the peak back to what is in use now.
+    # What came before took memory too: set the peak back to what is in use now.
     Path("/proc/self/clear_refs").write_text("5")
     before = _status("VmRSS")
     compute_fisher(model, inputs)
@@ -185,16 +141,18 @@ class Target:
 def measure(name: str, *, repeats: int, threads: int) -> list[Target]:
     """Print one network's times, and judge them by its targets."""
     case = CASES[name]
-    torch.manual_seed(0)
-    inputs, labels, source = images(case)
-    model = case.build()
+    examples, source = images(case)
+    inputs = examples.inputs
     generator = torch.Generator().manual_seed(0)
+    model = case.spec.load(case.spec.initialise(generator))
+    trained = case.spec.load(case.spec.initialise(generator))
+    epoch = TrainSettings(epochs=1, batch_size=64)
     functions: dict[str, Callable[[], object]] = {
-        "epoch of training": lambda: train_one_epoch(model, inputs, labels),
+        "epoch of training": lambda: train(trained, examples, epoch, generator=generator),
         "exact": lambda: compute_fisher(model, inputs),
         "Monte-Carlo": lambda: compute_fisher(model, inputs, estimator=MonteCarlo(1), generator=generator),
     }
-    for size in case.batches:
+    for size in BATCHES:
         functions[f"nngeometry, batches of {size}"] = partial(
             compute_by_nngeometry, model, inputs, approximations=BOTH, batch_size=size
         )
@@ -206,7 +164,7 @@ def measure(name: str, *, repeats: int, threads: int) -> list[Target]:
         wall, processor = (seconds / len(inputs) * 1e6 for seconds in (timing.wall, timing.processor))
         print(f"  {label:30} {wall:9.1f} {processor:11.1f} {timing.wall / training:13.1%}", flush=True)
     targets = []
-    for size in case.batches:
+    for size in BATCHES:
         ratio = times[f"nngeometry, batches of {size}"].wall / times["exact"].wall
         shown = f"{ratio:.2f} times (at least {case.speedup:g})"
         targets.append(Target(f"{name}: faster than nngeometry, batches of {size}", shown, ratio >= case.speedup))

@@ -54,6 +54,13 @@ def test_the_papers_accounting(layers, extra, size, rank, extra_bits, ratio) -> 
     assert total / (32 * size) == pytest.approx(ratio, abs=5e-6)
 
 
+@pytest.mark.parametrize(("factor_bits", "rank"), [(17, 25), (9, 50), (5, 100)])
+def test_in_the_papers_format_coarser_factors_leave_room_for_more_of_them(factor_bits: int, rank: int) -> None:
+    statistics = [weights(LENET), kfac(LENET)]
+    schema = fit(statistics, family=Family.PAPER, budget_bits=fedavg_bits(statistics), factor_bits=factor_bits)
+    assert schema.sections[1].codec == LowRank(rank, factor_bits - 1)
+
+
 @pytest.mark.parametrize("extra", [kfac, gram, diagonal])
 def test_the_papers_payload_is_longer_than_its_accounting_by_header_scales_and_padding(extra) -> None:
     statistics = [weights(LENET), extra(LENET)]
