@@ -116,6 +116,19 @@ class KroneckerSum:
         """
         return (self.outputs @ matrix).view(len(matrix), -1) @ self.inputs
 
+    def products(self, matrices: Tensor) -> Tensor:
+        """Multiply a vector for each client by the client's own block.
+
+        Args:
+            matrices: the vectors, shape (clients, g, a).
+
+        Returns:
+            p_i G_i W_i A_i, shape (clients, g, a).
+        """
+        clients, rows, columns = matrices.shape
+        outputs = self.outputs.view(rows, clients, rows).transpose(0, 1)
+        return outputs @ matrices @ self.inputs.view(clients, columns, columns)
+
     def diagonal(self) -> Tensor:
         """Diagonal of the operator, as a matrix of shape (g, a)."""
         rows, columns = self.outputs.shape[1], self.inputs.shape[1]

@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from fedfisher_core.fisher.kronecker import KroneckerSum
 from fedfisher_core.fisher.layers import from_matrix, to_matrix
 
 
@@ -77,18 +78,13 @@ class DiagonalBlock:
 class KroneckerBlock:
     """Kronecker-factored Fishers A_i (x) G_i of one layer, whose vector is the layer's matrix, shape (g, a).
 
-    The factors of all clients are laid out side by side, so that sum_i G_i W A_i is two plain matrix products
-    and the sum over clients happens inside the second.
-
     Args:
         layer: the layer's qualified name.
-        inputs: element [k, i, l] is A_i[k, l]; shape (a, clients, a).
-        outputs: element [k, l, i] is p_i G_i[k, l]; shape (g, g, clients).
+        total: sum_i p_i A_i (x) G_i.
     """
 
     layer: str
-    inputs: Tensor
-    outputs: Tensor
+    total: KroneckerSum
 
     def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """See `Block`."""
@@ -100,18 +96,15 @@ class KroneckerBlock:
 
     def product(self, vector: Tensor) -> Tensor:
         """See `Block`."""
-        right = vector @ self.inputs.flatten(1)
-        return self.outputs.flatten(1) @ right.view(-1, vector.shape[1])
+        return self.total.product(vector)
 
     def products(self, vectors: Tensor) -> Tensor:
         """See `Block`."""
-        return self.outputs.permute(2, 0, 1) @ vectors @ self.inputs.permute(1, 0, 2)
+        return self.total.products(vectors)
 
     def mean_eigenvalue(self) -> float:
         """See `Block`."""
-        inputs = self.inputs.diagonal(dim1=0, dim2=2).mean(dim=1, dtype=torch.float64)
-        outputs = self.outputs.diagonal(dim1=0, dim2=1).mean(dim=1, dtype=torch.float64)
-        return torch.dot(inputs, outputs).item()
+        return self.total.diagonal().mean(dtype=torch.float64).item()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
 from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.solvers.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock
 
@@ -132,9 +132,7 @@ def kronecker_quadratic(
                 raise InputError(f"fishers[{client}] has layers {list(fisher)}; allowed: {list(fishers[0])}")
             _check_tensor(fisher[layer].inputs, (columns,) * 2, f"fishers[{client}][{layer!r}].inputs", client)
             _check_tensor(fisher[layer].outputs, (rows,) * 2, f"fishers[{client}][{layer!r}].outputs", client)
-        inputs = torch.stack([fisher[layer].inputs for fisher in fishers], dim=1)
-        scaled = [weight * fisher[layer].outputs for weight, fisher in zip(weights, fishers, strict=True)]
-        blocks.append(KroneckerBlock(layer, inputs, torch.stack(scaled, dim=2)))
+        blocks.append(KroneckerBlock(layer, KroneckerSum.of([fisher[layer] for fisher in fishers], weights)))
     return _assemble(blocks, clients, weights)
 
 

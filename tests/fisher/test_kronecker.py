@@ -54,3 +54,13 @@ def test_sum_needs_a_weight_for_every_block() -> None:
         KroneckerSum.of([random_block(0)], [0.5, 0.5])
     with pytest.raises(InputError, match="0 weights for 0 blocks"):
         KroneckerSum.of([], [])
+
+
+def test_a_sum_multiplies_each_client_s_vector_by_the_client_s_own_block() -> None:
+    blocks, weights = [random_block(seed) for seed in range(3)], [0.2, 0.5, 0.3]
+    rows, columns = len(blocks[0].outputs), len(blocks[0].inputs)
+    generator = torch.Generator().manual_seed(9)
+    matrices = torch.randn(3, rows, columns, generator=generator, dtype=blocks[0].inputs.dtype)
+    products = KroneckerSum.of(blocks, weights).products(matrices)
+    for weight, block, matrix, product in zip(weights, blocks, matrices, products, strict=True):
+        assert torch.allclose(product, weight * block.product(matrix), rtol=1e-4, atol=1e-5)
