@@ -226,8 +226,6 @@ class Conv2dBlock(Block):
         if isinstance(self._moment, RowMoment):
             self._moment.add(self._padded)
         step = max(1, WORKSPACE // self._bytes_per_example(self._maps.shape[1]))
-        # Whole rounds of the threads, which take a product's examples one each.
-        step -= step % min(step, torch.get_num_threads())
         for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
             if self._outputs is not None:
                 each = maps.flatten(0, 1)
