@@ -17,7 +17,7 @@ data: {dataset: mnist}
 partition: {scheme: paper, alpha: [0.1], clients: [5]}
 model: {name: mlp}
 train: {epochs: 1}
-methods: {fedavg: {}, fisher_merge: {}, regmean: {}, fedfisher_diag: {steps: 100}, fedfisher_kfac: {steps: 20}}
+methods: [fedavg, fisher_merge, regmean, fedfisher_diag, fedfisher_kfac]
 """
 
 

@@ -51,7 +51,7 @@ def plain(folder: Path) -> float:
         context, (cell,) = plan.context, plan.cells
         torch.set_num_threads(1)
         begun = time.perf_counter()
-        data = decode_data(context)
+        data = decode_data(context, cell.dataset)
         partition = split_data(context, cell, data)
         statistics = {}
         for client in plan.clients(cell):

@@ -3,6 +3,8 @@
 python -m benchmarks.training
 """
 
+from functools import partial
+
 import torch
 from torch.nn import functional
 
@@ -47,8 +49,8 @@ def main() -> None:
     for name in ("mlp", "lenet"):
         spec = ModelSpec(name=name, channels=1, size=28, classes=10)
         seconds, reference = alternate(
-            lambda spec=spec: ours(spec, examples, settings),
-            lambda spec=spec: bare(spec, examples, settings),
+            partial(ours, spec, examples, settings),
+            partial(bare, spec, examples, settings),
             repeats=_REPEATS,
         )
         ratio = seconds / reference
