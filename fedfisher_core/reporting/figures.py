@@ -4,6 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ _SPACING = 0.085
 def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
     """Draw each method's accuracy by partition, the concentration rising to the right; bars are deviations.
 
+    Lines join the concentrations of one scheme.
+
     Args:
         rows: the rows of a report.
 
@@ -48,19 +51,21 @@ def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
         # Neighbouring methods are set apart so that their bars don't cover each other.
         offsets = np.linspace(-0.28, 0.28, len(present)) if len(present) > 1 else np.zeros(1)
         for label, offset in zip(present, offsets, strict=True):
-            points = [
-                (column + offset, method)
-                for column, summary in enumerate(summaries)
-                for method in summary.methods
-                if method.method == label
-            ]
-            _error_bars(
-                axes,
-                [place for place, _ in points],
-                [method for _, method in points],
-                styles[label],
-                linestyle=styles[label].line if len(summaries) > 1 else "none",
-            )
+            for _, scheme in groupby(enumerate(summaries), lambda numbered: numbered[1].setting.partition):
+                points = [
+                    (column + offset, method)
+                    for column, summary in scheme
+                    for method in summary.methods
+                    if method.method == label
+                ]
+                if points:
+                    _error_bars(
+                        axes,
+                        [place for place, _ in points],
+                        [method for _, method in points],
+                        styles[label],
+                        linestyle=styles[label].line if len(points) > 1 else "none",
+                    )
         axes.set_xticks(
             range(len(summaries)),
             [literal(summary.setting.split).replace(", ", "\n") for summary in summaries],

@@ -115,7 +115,7 @@ _TRACES = TypeAdapter(list[_Trace])
 
 
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by setting, method and seed; settings without alpha come after those with one."""
+    """Sort rows by setting, method and seed; partitions without alpha come after those with one."""
     return sorted(
         rows,
         key=lambda row: (
@@ -124,8 +124,9 @@ def sorted_rows(rows: Iterable[Row]) -> list[Row]:
             row.model,
             row.num_clients,
             row.num_rounds,
-            math.inf if row.alpha is None else row.alpha,
+            row.alpha is None,
             row.partition,
+            row.alpha or 0.0,
             row.reference,
             row.method,
             row.seed,
