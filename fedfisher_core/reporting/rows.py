@@ -9,11 +9,13 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedfisher_core.errors import InputError
+
+T = TypeVar("T")
 
 TIMING_FIELDS = ("client_train_seconds", "client_statistics_seconds", "server_seconds", "peak_memory_bytes")
 """The fields that measure the machine, and so differ between reruns of the same settings."""
@@ -197,14 +199,31 @@ def read_results(path: Path) -> list[Row]:
     Raises:
         InputError: the file is missing, or is no list of rows with exactly the fields of `Row`.
     """
+    return read_checked(path, _ROWS, "result rows")
+
+
+def read_checked(path: Path, rows: TypeAdapter[list[T]], what: str) -> list[T]:
+    """Read a results.json whose rows are of a known type.
+
+    Args:
+        path: the file.
+        rows: the type of its content.
+        what: the rows' name, for the message.
+
+    Returns:
+        The rows, in the file's order.
+
+    Raises:
+        InputError: the file is missing, or its content is of another type.
+    """
     try:
-        return _ROWS.validate_json(path.read_bytes())
+        return rows.validate_json(path.read_bytes())
     except FileNotFoundError:
         raise InputError(f"no results at {path}; expected a results.json") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = " ".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} is no list of result rows: {place}: {first['msg']}") from error
+        raise InputError(f"{path} is no list of {what}: {place}: {first['msg']}") from error
 
 
 def read_artifact_keys(path: Path) -> list[str]:

@@ -8,10 +8,9 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.reporting.rows import write_text
+from fedfisher_core.reporting.rows import read_checked, write_text
 from fedfisher_core.settings import TWO_LAYER
 from fedfisher_core.theory.experiment import Errors, SeedErrors, TwoLayerSettings
 
@@ -123,14 +122,7 @@ def read_rows(path: Path) -> list[TwoLayerRow]:
     Raises:
         InputError: the file is missing, or is no list of rows with exactly the fields of `TwoLayerRow`.
     """
-    try:
-        return _ROWS.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        raise InputError(f"no results at {path}; expected a results.json") from None
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = " ".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} is no list of rows of the two-layer experiment: {place}: {first['msg']}") from error
+    return read_checked(path, _ROWS, "rows of the two-layer experiment")
 
 
 def holds_two_layer(path: Path) -> bool:
