@@ -38,6 +38,7 @@ def test_the_tree_stays_as_it_is() -> None:
         "CLIENT": 3,
         "SERVER": 4,
         "ATTACK": 5,
+        "FISHER": 6,
     }
 
 
