@@ -20,7 +20,7 @@ from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.methods.method import BoundMethod, bind
 from fedfisher_core.models.spec import models
 from fedfisher_core.settings import Cell, Settings, TrackingSettings
-from fedfisher_core.steps.clients import POOLED
+from fedfisher_core.steps.clients import POOLED, group_by_pass
 from fedfisher_core.steps.context import Context, WorkContext
 
 _PATIENCE_SECONDS = 5
@@ -100,28 +100,30 @@ def require_places(context: WorkContext, tracking: TrackingSettings) -> None:
 def _require_fishers(context: Context, methods: Mapping[str, BoundMethod]) -> None:
     """Check that the Fishers that methods need exist in the backend, and that one image fits their memory."""
     fisher = context.settings.fisher
-    wanted = {kind: label for label, bound in methods.items() for kind in bound.method.uploads}
-    for kind, label in wanted.items():
-        if kind.approximation is None:
-            continue
-        if kind.approximation is Approximation.DENSE and fisher.backend == "nngeometry":
-            raise InputError(
-                f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
-            )
+    wanted = {kind: label for label, bound in methods.items() for kind in bound.method.uploads if kind.approximation}
+    if fisher.backend == "nngeometry":
+        for kind, label in wanted.items():
+            if kind.approximation is Approximation.DENSE:
+                raise InputError(
+                    f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
+                )
+        return
+    for group in group_by_pass(context, tuple(wanted)):
         for spec in context.specs():
             network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
             try:
                 FisherPass(
                     network,
                     torch.zeros(1, spec.channels, spec.size, spec.size),
-                    approximations={kind.approximation},
+                    approximations={kind.approximation for kind in group if kind.approximation is not None},
                     loss=Loss.CLASSIFICATION,
                     estimator=estimator_of(fisher),
                     memory_limit=fisher.memory_mib * 2**20,
                 )
             except InputError as error:
+                names = " and ".join(kind.name for kind in group)
                 raise InputError(
-                    f"fisher.memory_mib={fisher.memory_mib}, {kind.name} of model {spec.name!r}: {error}"
+                    f"fisher.memory_mib={fisher.memory_mib}, {names} of model {spec.name!r}: {error}"
                 ) from error
 
 

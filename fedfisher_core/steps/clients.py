@@ -131,7 +131,7 @@ def compute_statistics(
     if not missing:
         return artifacts
     local = _local(context, cell, data, partition, client, trained)
-    for group in _passes(tuple(missing), shared=context.settings.fisher.passes == "shared"):
+    for group in group_by_pass(context, tuple(missing)):
         for kind, (statistic, seconds) in _compute(local, group).items():
             try:
                 statistic.require_finite()
@@ -146,13 +146,20 @@ def _fisher_settings(context: Context, kind: type[Statistic]) -> dict[str, objec
     return {} if kind.approximation is None else {"fisher": context.settings.fisher.model_dump(mode="json")}
 
 
-def _passes(kinds: tuple[type[Statistic], ...], *, shared: bool) -> list[tuple[type[Statistic], ...]]:
+def group_by_pass(context: Context, kinds: tuple[type[Statistic], ...]) -> list[tuple[type[Statistic], ...]]:
     """Group statistics by passes over the data.
 
     The full Fisher always has its own: it leaves little memory to the others, and how many examples they hold at a
     time, and hence how their sums round, must not depend on their company.
+
+    Args:
+        context: its settings say whether Fishers share a pass.
+        kinds: the statistics.
+
+    Returns:
+        The groups, each computed together.
     """
-    if not shared:
+    if context.settings.fisher.passes == "separate":
         return [(kind,) for kind in kinds]
     alone = [kind for kind in kinds if kind.approximation is Approximation.DENSE]
     together = tuple(kind for kind in kinds if kind not in alone)
