@@ -15,6 +15,7 @@ from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
 
+_EPOCHS = 1
 _TARGET = 1.15
 _REPEATS = 7
 
@@ -24,7 +25,7 @@ def bare(spec: ModelSpec, examples: Examples, settings: TrainSettings) -> None:
     generator = torch.Generator().manual_seed(0)
     network = spec.load(spec.initialise(generator))
     optimiser = torch.optim.SGD(network.parameters(), lr=settings.learning_rate, momentum=settings.momentum)
-    for _ in range(settings.epochs):
+    for _ in range(_EPOCHS):
         order = torch.randperm(len(examples), generator=generator)
         for batch in order.split(settings.batch_size):
             optimiser.zero_grad()
@@ -44,8 +45,8 @@ def main() -> None:
     source = find_source("mnist5k")
     dataset = read_dataset(source)
     examples = select(dataset.train, dataset.spec)
-    settings = TrainSettings(epochs=1)
-    print(f"one epoch over {len(examples)} digits, batch {settings.batch_size}, one thread, median of {_REPEATS}")
+    settings = TrainSettings(epochs=_EPOCHS)
+    print(f"{_EPOCHS} epoch over {len(examples)} digits, batch {settings.batch_size}, one thread, median of {_REPEATS}")
     for name in ("mlp", "lenet"):
         spec = ModelSpec(name=name, channels=1, size=28, classes=10)
         seconds, reference = alternate(

@@ -93,16 +93,30 @@ class ModelSettings(Strict):
         ("lenet",), min_length=1, description="names that `fedfisher models` lists, one setting each"
     )
     bias: bool = Field(False, description="whether layers have a bias; the papers' models have none")
+    initialisation: Literal["same", "different"] = Field(
+        "same", description="whether all clients start from the same weights, or each from its own"
+    )
 
 
 class TrainSettings(Strict):
     """Local training: SGD with momentum."""
 
-    epochs: PositiveInt = 30
+    epochs: PositiveInt | None = Field(None, description="passes over a client's data; default: 30, or `steps`")
+    steps: PositiveInt | None = Field(None, description="gradient steps, in place of epochs")
     learning_rate: PositiveFloat = 0.01
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: NonNegativeFloat = 0.0
     batch_size: PositiveInt = 64
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_length(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        epochs, steps = given.get("epochs"), given.get("steps")
+        if epochs is not None and steps is not None:
+            raise ValueError(f"train.epochs={epochs} with train.steps={steps}; allowed: one of them, the other null")
+        return {**given, "epochs": 30} if epochs is None and steps is None else given
 
 
 class FisherSettings(Strict):

@@ -91,6 +91,7 @@ def test_a_key_like_none_is_answered_with_what_is_allowed() -> None:
         ({"name": "a/b"}, "name='a/b'"),
         ({"name": ""}, "name=''"),
         ({"train": {"epochs": 0}}, "train.epochs=0"),
+        ({"train": {"epochs": 3, "steps": 10}}, "train.epochs=3 with train.steps=10; allowed: one of them"),
         ({"train": {"momentum": 1}}, "train.momentum=1"),
         ({"train": {"learning_rate": float("nan")}}, "train.learning_rate=nan"),
         ({"train": {"learning_rate": "fast"}}, "train.learning_rate='fast'"),

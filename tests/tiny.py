@@ -96,6 +96,7 @@ def local(network: nn.Module, data: Examples, **settings: Any) -> Local:
         network=network.eval(),
         examples=data,
         classes=CLASSES,
+        batch_size=8,
         settings=FisherSettings(**settings),
         approximations=frozenset(Approximation) - ({Approximation.DENSE} if "backend" in settings else set()),
         generator=torch.Generator().manual_seed(0),

@@ -35,6 +35,7 @@ class Local:
         network: the trained network, in evaluation mode.
         examples: the client's data without augmentation, on the network's device.
         classes: number of labels.
+        batch_size: of the training.
         settings: how Fishers are computed.
         approximations: which of them the statistics of this client need; they share one pass over the data.
         generator: draws what the Monte-Carlo estimator samples, on the CPU.
@@ -43,6 +44,7 @@ class Local:
     network: nn.Module
     examples: Examples
     classes: int
+    batch_size: int
     settings: FisherSettings
     approximations: frozenset[Approximation]
     generator: torch.Generator

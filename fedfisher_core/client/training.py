@@ -1,9 +1,11 @@
 """Local training: SGD with momentum on tensors in memory."""
 
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.data.tensors import Examples, augment
@@ -18,7 +20,7 @@ class Trained:
 
     Args:
         parameters: the trained weights, on the CPU.
-        epoch_losses: mean training loss of each epoch.
+        epoch_losses: mean training loss of each epoch; the last may be cut short.
     """
 
     parameters: Parameters
@@ -38,7 +40,7 @@ def train(
     Args:
         network: holds the initial weights; trained in place, on its own device.
         examples: the client's data, on the same device.
-        settings: epochs, learning rate, momentum, weight decay and batch size.
+        settings: epochs or steps, learning rate, momentum, weight decay and batch size.
         generator: draws the order of the examples and the augmentation, on the CPU.
         augmented: whether each batch is cropped and mirrored at random.
 
@@ -57,10 +59,11 @@ def train(
         fused=True,
     )
     losses: list[float] = []
-    for epoch in range(settings.epochs):
-        order = torch.randperm(len(examples), generator=generator).to(examples.inputs.device)
+    for epoch, batches in enumerate(_epochs(len(examples), settings, generator)):
         total = torch.zeros((), device=examples.inputs.device)
-        for batch in order.split(settings.batch_size):
+        seen = 0
+        for indices in batches:
+            batch = indices.to(examples.inputs.device)
             inputs = examples.inputs[batch]
             if augmented:
                 inputs = augment(inputs, generator)
@@ -69,11 +72,25 @@ def train(
             loss.backward()
             optimiser.step()
             total += loss.detach() * len(batch)
-        losses.append(float(total) / len(examples))
+            seen += len(batch)
+        losses.append(float(total) / seen)
         if not torch.isfinite(total):
             raise DivergedClientError(f"training loss is {losses[-1]} in epoch {epoch + 1}")
     parameters = {name: tensor.cpu() for name, tensor in parameters_of(network).items()}
     for name, tensor in parameters.items():
         if not torch.isfinite(tensor).all():
-            raise DivergedClientError(f"weight {name!r} is not finite after {settings.epochs} epochs")
+            raise DivergedClientError(f"weight {name!r} is not finite after {len(losses)} epochs")
     return Trained(parameters=parameters, epoch_losses=tuple(losses))
+
+
+def _epochs(examples: int, settings: TrainSettings, generator: torch.Generator) -> Iterator[Sequence[Tensor]]:
+    """Draw the batches of every epoch as indices of examples; where steps are counted, the last epoch ends early."""
+    left = settings.steps
+    epochs = itertools.count() if settings.epochs is None else range(settings.epochs)
+    for _ in epochs:
+        batches = torch.randperm(examples, generator=generator).split(settings.batch_size)
+        yield batches[:left]
+        if left is not None:
+            left -= len(batches)
+            if left <= 0:
+                return

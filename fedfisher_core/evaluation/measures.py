@@ -29,20 +29,40 @@ class Measures:
     confusion: tuple[tuple[float, ...], ...]
 
 
-def measure_mean(networks: Sequence[nn.Module], test: Examples, label_counts: Tensor) -> Measures:
+def measure_mean(
+    networks: Sequence[nn.Module], test: Examples, label_counts: Tensor, *, weights: Tensor | None = None
+) -> Measures:
     """Measure the prediction whose probabilities are the mean of several networks'.
 
     Args:
         networks: in evaluation mode; one network is its own mean.
         test: the test images.
         label_counts: of the clients, shape (clients, classes).
+        weights: of the networks class by class, shape (networks, classes), not negative; None for equal ones. The
+            weighted probabilities of an image are divided by their sum.
 
     Returns:
         The measures.
     """
-    logs = [logits(network, test.inputs).double().log_softmax(1) for network in networks]
-    mean = torch.logsumexp(torch.stack(logs), 0) - torch.tensor(len(logs), dtype=torch.float64).log()
-    return _measure(mean.cpu(), test.labels.cpu(), label_counts)
+    each = torch.stack([logits(network, test.inputs).double().log_softmax(1) for network in networks])
+    if weights is not None:
+        each = each + weights.to(each).log()[:, None, :]
+    return _measure(torch.logsumexp(each, 0).log_softmax(1).cpu(), test.labels.cpu(), label_counts)
+
+
+def measure_mean_logit(networks: Sequence[nn.Module], test: Examples, label_counts: Tensor) -> Measures:
+    """Measure the prediction whose outputs before the softmax are the mean of several networks'.
+
+    Args:
+        networks: in evaluation mode.
+        test: the test images.
+        label_counts: of the clients, shape (clients, classes).
+
+    Returns:
+        The measures.
+    """
+    mean = torch.stack([logits(network, test.inputs).double() for network in networks]).mean(0)
+    return _measure(mean.log_softmax(1).cpu(), test.labels.cpu(), label_counts)
 
 
 def measure_each(networks: Sequence[nn.Module], test: Examples, label_counts: Tensor) -> Measures:

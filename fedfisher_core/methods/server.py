@@ -1,23 +1,36 @@
 """What a server holds while it aggregates, and what it returns."""
 
-from collections.abc import Callable, Mapping
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
 
+T = TypeVar("T")
+_log = logging.getLogger("fedfisher.server")
+
 
 class Combine(StrEnum):
     """How several networks make one prediction or one measure."""
 
     MEAN_PROBABILITY = "mean_probability"
+    """Predict the (weighted) mean of their probabilities."""
+
+    MEAN_LOGIT = "mean_logit"
+    """Predict by the mean of their outputs before the softmax."""
+
     MEAN_MEASURE = "mean_measure"
+    """Measure each by itself, and average the measures."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +39,18 @@ class Aggregate:
 
     Args:
         networks: parameters of the global network; several for references that keep all of them.
-        combine: how several networks are joined: predict the mean of their probabilities, or average their measures.
+        combine: how several networks are joined.
         details: numbers worth reading beside the result, such as the step that was selected.
+        weights: of the networks in the mean of their probabilities, class by class, shape (networks, classes); None
+            for equal ones.
+        spec: of the networks; None where it is the clients'.
     """
 
     networks: tuple[Parameters, ...]
     combine: Combine = Combine.MEAN_PROBABILITY
     details: dict[str, float] = field(default_factory=dict)
+    weights: Tensor | None = None
+    spec: ModelSpec | None = None
 
     @staticmethod
     def of(parameters: Parameters, **details: float) -> "Aggregate":
@@ -45,7 +63,7 @@ class Server:
 
     Args:
         spec: the network that clients trained.
-        initial: the weights that all clients started from.
+        initial: the weights that all clients started from; where each had its own, drawn in the same way.
         generator: draws whatever the method leaves to chance, on the CPU.
         device: where the method computes.
         validation: the server's own examples, on that device.
@@ -92,6 +110,24 @@ class Server:
     def network(self, parameters: Mapping[str, Tensor]) -> nn.Module:
         """Build a network with given parameters, in evaluation mode."""
         return self.spec.load(parameters).eval()
+
+    def track(self, steps: Sequence[T], *, what: str) -> Iterator[T]:
+        """Go through the steps of an aggregation that takes long, and show how far it is.
+
+        A bar in a terminal, and a line of the log at every tenth.
+
+        Args:
+            steps: the steps.
+            what: their name, such as "epoch".
+
+        Returns:
+            The steps.
+        """
+        bar = tqdm(steps, unit=what, leave=False, file=sys.stderr, disable=not sys.stderr.isatty())
+        for done, one in enumerate(bar, start=1):
+            yield one
+            if 10 * done // len(steps) > 10 * (done - 1) // len(steps):
+                _log.info("%s %d of %d", what, done, len(steps))
 
     def scorer(self) -> Callable[[Mapping[str, Tensor]], float]:
         """Prepare to score parameters on the validation set.

@@ -7,18 +7,10 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.models.spec import ModelSpec, model
 
 
-def _side(spec: ModelSpec) -> int:
-    """Height and width of the maps that two convolutions and poolings leave."""
-    side = ((spec.size - 4) // 2 - 4) // 2
-    if side < 1:
-        raise InputError(f"model {spec.name!r} needs images of at least 16x16 pixels; they have {spec.size}")
-    return side
-
-
 class _Convolutions(nn.Module):
     """Two 5x5 convolutions, each with ReLU and 2x2 max pooling."""
 
-    def __init__(self, spec: ModelSpec, *, filters: tuple[int, int]) -> None:
+    def __init__(self, spec: ModelSpec, filters: tuple[int, ...]) -> None:
         super().__init__()
         side = ((spec.size - 4) // 2 - 4) // 2
         if side < 1:
@@ -43,11 +35,12 @@ class _Convolutions(nn.Module):
 class _ThreeLayers(_Convolutions):
     """Convolutions, then three linear layers."""
 
-    def __init__(self, spec: ModelSpec, *, filters: tuple[int, int], hidden: tuple[int, int]) -> None:
-        super().__init__(spec, filters=filters)
-        self.fc1 = nn.Linear(self.features, hidden[0], bias=spec.bias)
-        self.fc2 = nn.Linear(hidden[0], hidden[1], bias=spec.bias)
-        self.fc3 = nn.Linear(hidden[1], spec.classes, bias=spec.bias)
+    def __init__(self, spec: ModelSpec, widths: tuple[int, int, int, int]) -> None:
+        *filters, first, second = spec.widths_or(widths)
+        super().__init__(spec, tuple(filters))
+        self.fc1 = nn.Linear(self.features, first, bias=spec.bias)
+        self.fc2 = nn.Linear(first, second, bias=spec.bias)
+        self.fc3 = nn.Linear(second, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute logits of shape (batch, classes)."""
@@ -58,8 +51,8 @@ class _ThreeLayers(_Convolutions):
 class _OneLayer(_Convolutions):
     """Convolutions, then one linear layer."""
 
-    def __init__(self, spec: ModelSpec, *, filters: tuple[int, int]) -> None:
-        super().__init__(spec, filters=filters)
+    def __init__(self, spec: ModelSpec, widths: tuple[int, int]) -> None:
+        super().__init__(spec, spec.widths_or(widths))
         self.fc = nn.Linear(self.features, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -70,16 +63,16 @@ class _OneLayer(_Convolutions):
 @model("lenet")
 def lenet(spec: ModelSpec) -> nn.Module:
     """Build LeNet: 6 and 16 filters, 120 and 84 hidden units."""
-    return _ThreeLayers(spec, filters=(6, 16), hidden=(120, 84))
+    return _ThreeLayers(spec, (6, 16, 120, 84))
 
 
 @model("cnn")
 def cnn(spec: ModelSpec) -> nn.Module:
     """Build FedMA's CNN: 32 and 64 filters, 512 and 128 hidden units."""
-    return _ThreeLayers(spec, filters=(32, 64), hidden=(512, 128))
+    return _ThreeLayers(spec, (32, 64, 512, 128))
 
 
 @model("compact")
 def compact(spec: ModelSpec) -> nn.Module:
     """Build a network that is small enough for full Fishers: 6 and 8 filters, no hidden units."""
-    return _OneLayer(spec, filters=(6, 8))
+    return _OneLayer(spec, (6, 8))

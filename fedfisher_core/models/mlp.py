@@ -12,10 +12,11 @@ class MLP(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(spec.channels * spec.size**2, 400, bias=spec.bias)
-        self.fc2 = nn.Linear(400, 200, bias=spec.bias)
-        self.fc3 = nn.Linear(200, 100, bias=spec.bias)
-        self.fc4 = nn.Linear(100, spec.classes, bias=spec.bias)
+        first, second, third = spec.widths_or((400, 200, 100))
+        self.fc1 = nn.Linear(spec.channels * spec.size**2, first, bias=spec.bias)
+        self.fc2 = nn.Linear(first, second, bias=spec.bias)
+        self.fc3 = nn.Linear(second, third, bias=spec.bias)
+        self.fc4 = nn.Linear(third, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute logits.

@@ -3,6 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfisher_core.errors import InputError
 from fedfisher_core.models.spec import ModelSpec, model
 
 
@@ -27,6 +28,8 @@ class ResNet18(nn.Module):
     """Four groups of two blocks with 64, 128, 256 and 512 filters, average pooling and one linear layer."""
 
     def __init__(self, spec: ModelSpec) -> None:
+        if spec.widths:
+            raise InputError(f"model {spec.name!r}: widths={spec.widths}; its skip connections tie them: allowed: none")
         super().__init__()
         self.conv1 = nn.Conv2d(spec.channels, 64, kernel_size=3, padding=1, bias=spec.bias)
         blocks = []

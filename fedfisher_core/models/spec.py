@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import fedfisher_core.models
-from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.registry import Registry, import_submodules
 
 Parameters = dict[str, Tensor]
@@ -24,6 +24,7 @@ class ModelSpec:
         size: their height and width.
         classes: number of outputs.
         bias: whether its layers have a bias.
+        widths: units (or filters) of its hidden layers; empty for those of the family.
     """
 
     name: str
@@ -31,6 +32,25 @@ class ModelSpec:
     size: int
     classes: int
     bias: bool = False
+    widths: tuple[int, ...] = ()
+
+    def widths_or(self, default: tuple[int, ...]) -> tuple[int, ...]:
+        """Choose the widths of the hidden layers.
+
+        Args:
+            default: those of the family.
+
+        Returns:
+            The chosen widths, as many as the default has.
+
+        Raises:
+            InputError: their number is wrong, or one is not positive.
+        """
+        if not self.widths:
+            return default
+        if len(self.widths) != len(default) or min(self.widths) < 1:
+            raise InputError(f"model {self.name!r}: widths={self.widths}; allowed: {len(default)} positive numbers")
+        return self.widths
 
     def build(self) -> nn.Module:
         """Build the network without initialising its weights.

@@ -11,7 +11,7 @@ import torch
 
 from fedfisher_core.client.upload import Upload, decode, encode, upload_schema
 from fedfisher_core.data.tensors import select
-from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean
+from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
 from fedfisher_core.methods.method import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server
 from fedfisher_core.models.spec import ModelSpec
@@ -80,6 +80,7 @@ def aggregate(
     document = {
         "measures": asdict(measures),
         "details": result.details,
+        "widths": (result.spec or spec).widths,
         "uses_validation": server.used_validation,
         **_upload_bits(bound, schema, data, payloads),
         "download_bits": 32 * parameters * cell.clients,
@@ -163,11 +164,16 @@ def _peak_memory(device: torch.device) -> float:
 def _measure(context: Context, cell: Cell, result: Aggregate, data: Artifact, partition: Artifact) -> Measures:
     dataset = load_data(data)
     test = select(dataset.test, dataset.spec).to(context.device)
-    spec = context.model(cell)
+    spec = result.spec or context.model(cell)
     networks = [spec.load(parameters).eval() for parameters in result.networks]
     counts = torch.tensor(label_counts(partition))
-    measure = measure_each if result.combine is Combine.MEAN_MEASURE else measure_mean
-    return measure(networks, test, counts)
+    match result.combine:
+        case Combine.MEAN_PROBABILITY:
+            return measure_mean(networks, test, counts, weights=result.weights)
+        case Combine.MEAN_LOGIT:
+            return measure_mean_logit(networks, test, counts)
+        case Combine.MEAN_MEASURE:
+            return measure_each(networks, test, counts)
 
 
 def _upload_bits(bound: BoundMethod, schema: Schema, data: Artifact, payloads: Sequence[bytes]) -> dict[str, int]:

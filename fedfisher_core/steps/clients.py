@@ -53,7 +53,8 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
         version=1,
         settings={
             "model": {"name": cell.model, "bias": settings.model.bias},
-            "train": settings.train.model_dump(mode="json"),
+            "train": settings.train.model_dump(mode="json", exclude_none=True),
+            **({} if settings.model.initialisation == "same" else {"initialisation": "different"}),
             "augment": augmented,
             "seed": cell.seed,
             "client": client,
@@ -65,7 +66,7 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
     if found is not None:
         return found
     examples = _examples(context, data, indices)
-    network = context.model(cell).load(initial_parameters(context, cell)).to(context.device)
+    network = context.model(cell).load(initial_parameters(context, cell, client)).to(context.device)
     begun = time.perf_counter()
     try:
         trained = train(
@@ -184,17 +185,19 @@ def _compute(local: Local, kinds: Sequence[type[Statistic]]) -> dict[type[Statis
     return computed
 
 
-def initial_parameters(context: Context, cell: Cell) -> Parameters:
-    """Draw the weights that all clients of a cell start from.
+def initial_parameters(context: Context, cell: Cell, client: int = POOLED) -> Parameters:
+    """Draw the weights that a client starts from.
 
     Args:
-        context: the benchmark.
+        context: the benchmark; its settings say whether all clients start from the same weights.
         cell: its data set and its seed decide.
+        client: its number. The pooled client's weights are also those that the server holds.
 
     Returns:
         Named parameters on the CPU.
     """
-    return context.model(cell).initialise(torch_generator(cell.seed, Stream.INITIALISATION))
+    branch = _branch(client) if context.settings.model.initialisation == "different" else _branch(POOLED)
+    return context.model(cell).initialise(torch_generator(cell.seed, Stream.INITIALISATION, branch))
 
 
 def client_name(client: int) -> str:
@@ -223,6 +226,7 @@ def _local(context: Context, cell: Cell, data: Artifact, partition: Artifact, cl
         network=context.model(cell).load(parameters).eval(),
         examples=_examples(context, data, _indices(partition, client)),
         classes=datasets.get(cell.dataset).classes,
+        batch_size=context.settings.train.batch_size,
         settings=context.settings.fisher,
         approximations=frozenset(),
         generator=torch_generator(cell.seed, Stream.FISHER, _branch(client)),

@@ -12,7 +12,8 @@ from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.settings import TrainSettings
 from tests import tiny
 
-SETTINGS = TrainSettings(epochs=3, learning_rate=0.05, momentum=0.9, weight_decay=0.01, batch_size=16)
+EPOCHS = 3
+SETTINGS = TrainSettings(epochs=EPOCHS, learning_rate=0.05, momentum=0.9, weight_decay=0.01, batch_size=16)
 EXAMPLES = tiny.examples(50)
 
 
@@ -36,7 +37,7 @@ def plain_sgd(settings: TrainSettings, *, seed: int, augmented: bool) -> tuple[n
     network = tiny.TINY_WITH_BIAS.load(tiny.initial(tiny.TINY_WITH_BIAS))
     velocity: dict[str, Tensor] = {}
     losses = []
-    for _ in range(settings.epochs):
+    for _ in range(EPOCHS):
         order = torch.randperm(len(EXAMPLES), generator=generator).tolist()
         loss_of_example = []
         for start in range(0, len(order), settings.batch_size):
@@ -99,6 +100,22 @@ def test_training_lowers_the_loss() -> None:
     losses = trained(settings).epoch_losses
     assert len(losses) == 15
     assert losses[-1] < 0.6 * losses[0]
+
+
+def test_steps_that_fill_epochs_train_as_the_epochs_do() -> None:
+    per_epoch = -(-len(EXAMPLES) // SETTINGS.batch_size)
+    counted = SETTINGS.model_copy(update={"epochs": None, "steps": EPOCHS * per_epoch})
+    assert equal(trained(counted), trained())
+
+
+def test_steps_end_an_epoch_early() -> None:
+    settings = SETTINGS.model_copy(update={"epochs": None, "steps": 5})
+    one_epoch = trained(SETTINGS.model_copy(update={"epochs": 1}))
+    five_steps = trained(settings)
+    # 50 examples in batches of 16 are four steps an epoch.
+    assert five_steps.epoch_losses[0] == one_epoch.epoch_losses[0]
+    assert len(five_steps.epoch_losses) == 2
+    assert not equal(five_steps, one_epoch)
 
 
 def test_the_data_stays_as_it_is() -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.evaluation.measures import measure_each, measure_mean
+from fedfisher_core.evaluation.measures import measure_each, measure_mean, measure_mean_logit
 from fedfisher_core.evaluation.predictions import accuracy, logits
 
 
@@ -43,6 +43,30 @@ def test_every_measure_against_a_slow_transcription() -> None:
     for true, guess in zip(labels, predicted, strict=True):
         confusion[true, guess] += 1
     assert np.array_equal(np.array(measures.confusion), confusion)
+
+
+def test_weights_favour_networks_class_by_class() -> None:
+    rng = np.random.default_rng(1)
+    labels = [0, 1, 2, 1, 0]
+    outputs, weights = rng.normal(size=(2, 5, 3)), np.array([[1.0, 0.2, 0.0], [0.0, 0.8, 1.0]])
+    tables = [Table(torch.tensor(o)) for o in outputs]
+    measures = measure_mean(tables, numbered(labels), torch.ones(1, 3), weights=torch.tensor(weights))
+
+    each = np.exp(outputs) / np.exp(outputs).sum(2, keepdims=True)
+    joined = (weights[:, None, :] * each).sum(0)
+    joined /= joined.sum(1, keepdims=True)
+    assert measures.loss == pytest.approx(-np.log(joined[range(5), labels]).mean())
+    assert measures.accuracy == pytest.approx((joined.argmax(1) == labels).mean())
+
+
+def test_mean_outputs_are_taken_before_the_softmax() -> None:
+    rng = np.random.default_rng(2)
+    labels = [0, 1, 2, 1, 0]
+    outputs = rng.normal(size=(3, 5, 3))
+    measures = measure_mean_logit([Table(torch.tensor(o)) for o in outputs], numbered(labels), torch.ones(1, 3))
+
+    mean = np.exp(outputs.mean(0))
+    assert measures.loss == pytest.approx(-np.log((mean / mean.sum(1, keepdims=True))[range(5), labels]).mean())
 
 
 def test_one_network_is_its_own_ensemble() -> None:

@@ -82,6 +82,25 @@ def test_images_that_vanish_in_the_pooling_are_refused(name: str, size: int) -> 
         ModelSpec(name, channels=1, size=size, classes=10).skeleton()
 
 
+@pytest.mark.parametrize(
+    ("name", "widths"), [("mlp", (5, 7, 3)), ("lenet", (2, 3, 5, 4)), ("cnn", (2, 3, 5, 4)), ("compact", (2, 3))]
+)
+def test_hidden_layers_take_the_widths_that_are_asked_for(name: str, widths: tuple[int, ...]) -> None:
+    spec = ModelSpec(name, channels=1, size=16, classes=4, widths=widths)
+    network = spec.load(tiny.initial(spec))
+    assert network(torch.zeros(2, 1, 16, 16)).shape == (2, 4)
+    assert [tensor.shape[0] for tensor in tiny.initial(spec).values()] == [*widths, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "widths", "allowed"),
+    [("mlp", (5, 7), "3 positive numbers"), ("lenet", (1, 2, 3, 0), "4 positive numbers"), ("resnet18", (64,), "none")],
+)
+def test_widths_that_do_not_fit_are_refused(name: str, widths: tuple[int, ...], allowed: str) -> None:
+    with pytest.raises(InputError, match=rf"model '{name}': widths=.*allowed: {allowed}"):
+        ModelSpec(name, channels=1, size=16, classes=4, widths=widths).skeleton()
+
+
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(InputError, match="unknown model 'lenett'; did you mean 'lenet'"):
         ModelSpec("lenett", channels=1, size=28, classes=10).build()

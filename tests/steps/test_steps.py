@@ -18,7 +18,7 @@ from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.methods.method import bind
 from fedfisher_core.reporting.rows import Row
 from fedfisher_core.steps.aggregation import aggregate, read_result
-from fedfisher_core.steps.clients import POOLED, compute_statistics, train_client
+from fedfisher_core.steps.clients import POOLED, compute_statistics, initial_parameters, train_client
 from fedfisher_core.steps.context import Context
 from fedfisher_core.steps.data import decode_data, load_data
 from fedfisher_core.steps.partitions import class_names, label_counts, load_partition, split_data
@@ -80,7 +80,9 @@ def test_the_same_seed_gives_the_same_bits_in_another_store(workplace: Path) -> 
     [
         {"train": {"epochs": 4}},
         {"train": {"learning_rate": 0.051}},
+        {"train": {"epochs": None, "steps": 7}},
         {"model": {"bias": True}},
+        {"model": {"initialisation": "different"}},
         {"seeds": [9]},
         {"run": {"torch_threads": 2}},
         {"partition": {"alpha": [0.9]}},
@@ -91,6 +93,17 @@ def test_a_setting_that_can_change_a_client_trains_it_anew(workplace: Path, chan
     before = {key for key in written(workplace) if key.startswith("clients/")}
     run(workplace, {"fedavg": {}}, **changes)
     assert {key for key in written(workplace) if key.startswith("clients/")} > before
+
+
+def test_clients_may_start_from_weights_of_their_own(workplace: Path) -> None:
+    def initial(initialisation: str, client: int) -> dict[str, torch.Tensor]:
+        context = Context(tiny.tiny_settings(workplace, model={"initialisation": initialisation}))
+        return initial_parameters(context, context.settings.cells()[0], client)
+
+    assert all(torch.equal(initial("same", 0)[name], tensor) for name, tensor in initial("same", 1).items())
+    assert not any(
+        torch.equal(initial("different", 0)[name], tensor) for name, tensor in initial("different", 1).items()
+    )
 
 
 ALL_FISHERS = {"fisher_merge": {}, "fedfisher_kfac": {}, "fedfisher_full": {}}
