@@ -140,7 +140,7 @@ class LinearBlock(Block):
         columns = layer.in_features + self._bias
         super().__init__(layer.out_features, columns, 1, approximations, like=like)
         self._inputs = RunningSum((columns, columns), like=like) if self._outputs else None
-        self._chunk = self._gradients = like.new_empty(0, 0)
+        self._chunk = self._lengths = like.new_empty(0, 0)
 
     @property
     def size_in_bytes(self) -> int:
@@ -150,20 +150,22 @@ class LinearBlock(Block):
     def begin(self, inputs: Tensor, directions: int) -> None:
         """See `Block.begin`."""
         self._chunk = torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1) if self._bias else inputs
-        self._gradients = self._hold(directions, len(inputs), self._rows)
+        self._lengths = inputs.new_zeros(len(inputs), self._rows) if self._squares else self._lengths
 
     def add_direction(self, index: int, gradients: Tensor) -> None:
         """See `Block.add_direction`."""
-        self._gradients[index] = gradients
+        if self._outputs is not None:
+            add_gram(self._outputs.partial, gradients)
+        if self._squares is not None:
+            self._lengths.addcmul_(gradients, gradients)
 
     def finish(self) -> None:
         """See `Block.finish`."""
-        if self._inputs is not None and self._outputs is not None:
+        if self._inputs is not None:
             add_gram(self._inputs.partial, self._chunk)
-            add_gram(self._outputs.partial, self._gradients.flatten(0, 1))
         if self._squares is not None:
-            self._squares.partial.addmm_(self._gradients.square_().sum(0).T, self._chunk.square())
-        self._chunk = self._gradients = self._like.new_empty(0, 0)
+            self._squares.partial.addmm_(self._lengths.T, self._chunk.square())
+        self._chunk = self._lengths = self._like.new_empty(0, 0)
 
     def per_example(self, gradients: Tensor) -> Tensor:
         """See `Block.per_example`."""

@@ -18,7 +18,7 @@ from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_exa
 from fedfisher_core.fisher.layers import Layer, fisher_layers, from_matrix
 from fedfisher_core.fisher.result import Fisher, require_finite
 
-CHUNK = 64 * 2**20
+CHUNK = 128 * 2**20
 """Most bytes that a chunk's examples take; with more, the passes over them wait for memory instead of a cache."""
 
 MAX_DENSE_PARAMETERS = 8192
