@@ -19,7 +19,7 @@ def methods() -> list[dict[str, Any]]:
                 "summary": method.summary,
                 "reference": method.reference,
                 "one_shot": method.one_shot,
-                "uploads": {kind.name: f"server sees {kind.server_view.value}" for kind in method.uploads},
+                "uploads": {name: f"server sees {view.value}" for name, view in method.views.items()},
                 "settings": {key: _setting(value) for key, value in schema.items()},
             }
         )

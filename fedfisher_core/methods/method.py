@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 import fedfisher_core.methods
-from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.client.upload import Upload, upload_schema
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.server import Aggregate, Server
@@ -30,6 +30,7 @@ class Method:
         name: its name in the settings.
         function: the aggregation.
         uploads: kinds of statistic that every client sends; the function sees nothing else.
+        sees_each: those of them of which it needs every client's own, though others make do with the sum.
         reference: address of the paper or code that it follows.
         version: raised whenever the code changes its result.
         one_shot: False for a row that methods are measured against, which no one-shot method could be.
@@ -40,6 +41,7 @@ class Method:
     name: str
     function: Aggregation
     uploads: tuple[type[Statistic], ...]
+    sees_each: tuple[type[Statistic], ...]
     reference: str
     version: int
     one_shot: bool
@@ -50,6 +52,11 @@ class Method:
     def summary(self) -> str:
         """First line of the function's docstring; empty without one."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    @property
+    def views(self) -> dict[str, ServerView]:
+        """What the server must see of each upload, by its name."""
+        return {kind.name: ServerView.EACH if kind in self.sees_each else kind.server_view for kind in self.uploads}
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,7 @@ def method(
     *,
     uploads: tuple[type[Statistic], ...],
     reference: str,
+    sees_each: tuple[type[Statistic], ...] = (),
     version: int = 1,
     one_shot: bool = True,
     pooled: bool = False,
@@ -103,6 +111,7 @@ def method(
         name: its name in the settings.
         uploads: kinds of statistic that every client sends.
         reference: address of the paper or code that it follows.
+        sees_each: those of them of which it needs every client's own, though others make do with the sum.
         version: raised whenever the code changes its result.
         one_shot: False for a reference row.
         pooled: whether it is given one client that holds all data, instead of the clients.
@@ -129,6 +138,7 @@ def method(
                 name=name,
                 function=function,
                 uploads=uploads,
+                sees_each=sees_each,
                 reference=reference,
                 version=version,
                 one_shot=one_shot,

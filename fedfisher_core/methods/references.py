@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 
+import torch
+
+from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Combine, Server
+from fedfisher_core.models.spec import Parameters
 
 _ENSEMBLE = "https://arxiv.org/abs/1902.11175"
 
 
-@method("ensemble", uploads=(Weights,), reference=_ENSEMBLE, one_shot=False)
+@method("ensemble", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False)
 def ensemble(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and predict the mean of their probabilities (Guha et al. 2019).
 
@@ -21,10 +25,50 @@ def ensemble(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     Returns:
         All networks.
     """
-    return Aggregate(networks=tuple(upload[Weights].tensors for upload in uploads))
+    return Aggregate(networks=_networks(uploads))
 
 
-@method("local_mean", uploads=(Weights,), reference=_ENSEMBLE, one_shot=False)
+@method("ensemble_logits", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False)
+def ensemble_logits(server: Server, uploads: Sequence[Upload]) -> Aggregate:
+    """Keep all local models and predict by the mean of their outputs before the softmax (Lin et al. 2020, as teacher).
+
+    Args:
+        server: not used.
+        uploads: the weights w_i.
+
+    Returns:
+        All networks.
+    """
+    return Aggregate(networks=_networks(uploads), combine=Combine.MEAN_LOGIT)
+
+
+@method(
+    "ensemble_by_labels",
+    uploads=(Weights, LabelCounts),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/2002.06440",
+    one_shot=False,
+)
+def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
+    """Keep all local models and weight their probabilities of a class by how many of its examples they saw.
+
+    The weights are those of FedMA's last layer (Wang et al. 2020, section 3.3). A class that nobody holds counts
+    equally for all.
+
+    Args:
+        server: not used.
+        uploads: the weights w_i and the label counts n_ic.
+
+    Returns:
+        All networks, with weights n_ic / sum_j n_jc.
+    """
+    counts = torch.stack([upload[LabelCounts].tensors["counts"] for upload in uploads])
+    held = counts.sum(0)
+    weights = torch.where(held > 0, counts / held.clamp(min=1), 1 / len(uploads))
+    return Aggregate(networks=_networks(uploads), weights=weights)
+
+
+@method("local_mean", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False)
 def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Measure every local model by itself and average the measures: what a client has without the others.
 
@@ -35,12 +79,13 @@ def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     Returns:
         All networks.
     """
-    return Aggregate(networks=tuple(upload[Weights].tensors for upload in uploads), combine=Combine.MEAN_MEASURE)
+    return Aggregate(networks=_networks(uploads), combine=Combine.MEAN_MEASURE)
 
 
 @method(
     "centralised",
     uploads=(Weights,),
+    sees_each=(Weights,),
     reference="https://arxiv.org/abs/1602.05629",
     one_shot=False,
     pooled=True,
@@ -56,3 +101,7 @@ def centralised(server: Server, uploads: Sequence[Upload]) -> Aggregate:
         Its network.
     """
     return Aggregate.of(uploads[0][Weights].tensors)
+
+
+def _networks(uploads: Sequence[Upload]) -> tuple[Parameters, ...]:
+    return tuple(upload[Weights].tensors for upload in uploads)

@@ -10,6 +10,7 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
@@ -18,7 +19,7 @@ from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
-KINDS: list[type[Statistic]] = [Weights, LabelCounts, Gram, DiagonalFisher, KFAC, DenseFisher]
+KINDS: list[type[Statistic]] = [Weights, LabelCounts, Gram, SquaredGradients, DiagonalFisher, KFAC, DenseFisher]
 EXAMPLES = tiny.examples(23)
 by_spec = pytest.mark.parametrize("spec", SPECS, ids=["tiny", "tiny with bias", "linear"])
 
@@ -61,6 +62,30 @@ def test_the_announced_shapes_are_those_of_the_tensors(kind: type[Statistic], sp
     assert list(kind.shapes(spec).items()) == [(name, tensor.shape) for name, tensor in tensors.items()]
     assert all(tensor.dtype == torch.float32 and not tensor.requires_grad for tensor in tensors.values())
     assert kind.wire_spec(spec).size == sum(tensor.numel() for tensor in tensors.values())
+
+
+@by_spec
+def test_gradients_of_batches_are_squared_and_added(spec: ModelSpec) -> None:
+    client = local(spec)
+    order = torch.randperm(len(EXAMPLES), generator=torch.Generator().manual_seed(client.generator.initial_seed()))
+    expected: dict[str, Tensor] = {}
+    for start in range(0, len(EXAMPLES), client.batch_size):
+        batch = order[start : start + client.batch_size]
+        client.network.zero_grad()
+        logs = client.network(EXAMPLES.inputs[batch]).log_softmax(1)
+        (-logs[torch.arange(len(batch)), EXAMPLES.labels[batch]].mean()).backward()
+        for name, parameter in client.network.named_parameters():
+            assert parameter.grad is not None
+            expected[name] = expected.get(name, torch.zeros(())) + parameter.grad**2
+    found = SquaredGradients.compute(client).tensors
+    assert all(torch.allclose(found[name], one, rtol=1e-4, atol=1e-9) for name, one in expected.items())
+
+
+def test_the_batches_do_not_depend_on_what_was_drawn_before() -> None:
+    first, second = local(tiny.TINY), local(tiny.TINY)
+    torch.rand(7, generator=second.generator)
+    one, other = (SquaredGradients.compute(client).tensors for client in (first, second))
+    assert all(torch.equal(one[name], other[name]) for name in one)
 
 
 @by_spec

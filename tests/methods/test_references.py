@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.evaluation.measures import measure_each, measure_mean
@@ -30,6 +31,23 @@ def test_an_ensemble_predicts_by_the_mean_of_probabilities(clients: list[Upload]
     assert measures.loss == pytest.approx(-mean[torch.arange(50), test.labels].log().mean().item(), abs=1e-5)
 
 
+def test_an_ensemble_of_outputs_keeps_all_networks(clients: list[Upload]) -> None:
+    result = aggregate("ensemble_logits", clients)
+    assert result.combine is Combine.MEAN_LOGIT
+    assert len(result.networks) == 3
+
+
+def test_networks_count_by_the_labels_they_saw(clients: list[Upload]) -> None:
+    counted = [
+        Upload(one.num_examples, dict(one.statistics) | {LabelCounts: LabelCounts({"counts": counts})})
+        for one, counts in zip(clients, torch.tensor([[3.0, 0, 0], [1, 4, 0], [0, 4, 0]]), strict=True)
+    ]
+    weights = aggregate("ensemble_by_labels", counted).weights
+    assert weights is not None
+    # Nobody holds the last class.
+    assert torch.allclose(weights, torch.tensor([[0.75, 0, 1 / 3], [0.25, 0.5, 1 / 3], [0, 0.5, 1 / 3]]))
+
+
 def test_local_models_are_measured_by_themselves(clients: list[Upload]) -> None:
     result = aggregate("local_mean", clients)
     assert result.combine is Combine.MEAN_MEASURE
@@ -52,5 +70,7 @@ def test_references_are_told_from_one_shot_methods() -> None:
     assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac"} <= {
         name for name, is_one_shot in one_shot.items() if is_one_shot
     }
-    assert not any(one_shot[name] for name in ("ensemble", "local_mean", "centralised"))
+    assert not any(
+        one_shot[name] for name in ("ensemble", "ensemble_logits", "ensemble_by_labels", "local_mean", "centralised")
+    )
     assert [name for name in methods if methods.get(name).pooled] == ["centralised"]

@@ -1,0 +1,49 @@
+"""FedFish: a global step along the clients' changes, each coordinate weighted by summed squared gradients."""
+
+from collections.abc import Sequence
+
+import torch
+from pydantic import PositiveFloat
+from torch import Tensor
+
+from fedfisher_core.client.squared_gradients import SquaredGradients
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.averaging import proportions
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+
+
+@method("fedfish", uploads=(Weights, SquaredGradients), reference="https://arxiv.org/abs/2311.10291")
+def fedfish(server: Server, uploads: Sequence[Upload], *, global_step: PositiveFloat = 1.0) -> Aggregate:
+    """Step from the initial weights by the weighted mean of the clients' changes (Dhawan et al. 2023, Algorithm 1).
+
+    Where all clients' squared gradients are zero the weights are those of FedAvg, as for equal ones.
+
+    Args:
+        server: holds the initial weights w.
+        uploads: the weights w_i and the summed squared gradients F_i.
+        global_step: eta; at 1 the result does not depend on the initial weights.
+
+    Returns:
+        w - eta sum_i n_i F_i (w - w_i) / sum_i n_i F_i, coordinate by coordinate.
+    """
+    initial = server.initial
+    changes, totals, means = (_zeros(initial) for _ in range(3))
+    for share, upload in zip(proportions(uploads), uploads, strict=True):
+        for name, trained in upload[Weights].tensors.items():
+            squares = share * upload[SquaredGradients].tensors[name].double()
+            changes[name] += squares * (initial[name] - trained)
+            means[name] += share * (initial[name] - trained)
+            totals[name] += squares
+    informed = {name: total > 0 for name, total in totals.items()}
+    steps = {
+        name: torch.where(informed[name], changes[name] / torch.where(informed[name], total, 1), means[name])
+        for name, total in totals.items()
+    }
+    return Aggregate.of({name: (initial[name] - global_step * step).float() for name, step in steps.items()})
+
+
+def _zeros(like: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Sums in double precision: products with the squared gradients of trained networks would underflow."""
+    return {name: torch.zeros_like(tensor, dtype=torch.float64) for name, tensor in like.items()}
