@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from fedfisher_core.settings import load_settings
+from fedfisher_core.configuration import load_settings
 from fedfisher_core.steps.aggregation import aggregate
 from fedfisher_core.steps.clients import compute_statistics, train_client
 from fedfisher_core.steps.data import decode_data
@@ -56,7 +56,8 @@ def plain(folder: Path) -> float:
         statistics = {}
         for client in plan.clients(cell):
             trained = train_client(context, cell, data, partition, client)
-            statistics[client] = compute_statistics(context, cell, data, partition, client, trained, plan.kinds(client))
+            kinds = plan.kinds(cell, client)
+            statistics[client] = compute_statistics(context, cell, data, partition, client, trained, kinds)
         for bound in plan.methods.values():
             aggregate(context, cell, bound, data, partition, statistics)
         return time.perf_counter() - begun

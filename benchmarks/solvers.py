@@ -21,6 +21,7 @@ import torch
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.configuration import load_settings
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.methods.fedfisher import (
@@ -33,7 +34,7 @@ from fedfisher_core.methods.fedfisher import (
 )
 from fedfisher_core.methods.server import Server
 from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.settings import Cell, load_settings
+from fedfisher_core.settings import Cell
 from fedfisher_core.solvers.quadratic import Quadratic, diagonal_quadratic, kronecker_quadratic
 from fedfisher_core.steps.clients import TENSORS, compute_statistics, initial_parameters, train_client
 from fedfisher_core.steps.context import Context

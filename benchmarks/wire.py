@@ -17,8 +17,9 @@ from benchmarks.timing import alternate
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.configuration import parse_settings
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import Cell, parse_settings
+from fedfisher_core.settings import Cell
 from fedfisher_core.steps.clients import TENSORS, compute_statistics, train_client
 from fedfisher_core.steps.context import Context
 from fedfisher_core.steps.data import decode_data

@@ -7,8 +7,8 @@ from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Generic, TypeVar
 
+from fedfisher_core.configuration import nearest
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import nearest
 
 T = TypeVar("T")
 

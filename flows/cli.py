@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from fedfisher_core.configuration import TWO_LAYER, experiment_of, load_settings
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.settings import TWO_LAYER, Experiment, Settings, TrackingSettings, experiment_of, load_settings
+from fedfisher_core.settings import Experiment, Settings, TrackingSettings
 from fedfisher_core.theory.settings import TwoLayerBenchmark, load_two_layer
 
 _PARAMS = "params.yaml"

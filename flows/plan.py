@@ -4,22 +4,24 @@ import http.client
 import os
 import sqlite3
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from fedfisher_core.client.statistic import Statistic, estimator_of
+from fedfisher_core.configuration import validate
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.methods.method import BoundMethod, bind
-from fedfisher_core.models.spec import models
-from fedfisher_core.settings import Cell, Settings, TrackingSettings
+from fedfisher_core.models.spec import ModelSpec, models
+from fedfisher_core.settings import Cell, FisherSettings, Scope, Settings, TrackingSettings
 from fedfisher_core.steps.clients import POOLED, group_by_pass
 from fedfisher_core.steps.context import Context, WorkContext
 
@@ -32,23 +34,31 @@ class Plan:
 
     Args:
         context: its settings and what follows from them.
-        cells: every combination of alpha, number of clients and seed.
+        cells: every combination of data set, model, scheme, alpha, number of clients and seed that a method runs in.
         methods: the methods by label.
+        scopes: by label, where the method runs.
     """
 
     context: Context
     cells: tuple[Cell, ...]
     methods: Mapping[str, BoundMethod]
+    scopes: Mapping[str, Scope]
+
+    def methods_of(self, cell: Cell) -> dict[str, BoundMethod]:
+        """List the methods that run in a cell."""
+        return {label: bound for label, bound in self.methods.items() if self.scopes[label].admits(cell)}
 
     def clients(self, cell: Cell) -> tuple[int, ...]:
         """List the clients of a cell that must be trained, the pooled one included where a method wants it."""
-        ordinary = any(not bound.method.pooled for bound in self.methods.values())
-        pooled = any(bound.method.pooled for bound in self.methods.values())
+        chosen = self.methods_of(cell).values()
+        ordinary = any(not bound.method.pooled for bound in chosen)
+        pooled = any(bound.method.pooled for bound in chosen)
         return ((POOLED,) if pooled else ()) + (tuple(range(cell.clients)) if ordinary else ())
 
-    def kinds(self, client: int) -> tuple[type[Statistic], ...]:
+    def kinds(self, cell: Cell, client: int) -> tuple[type[Statistic], ...]:
         """List the statistics that a client must compute: the union of what its methods declare."""
-        wanted = [bound.method for bound in self.methods.values() if bound.method.pooled == (client == POOLED)]
+        chosen = self.methods_of(cell).values()
+        wanted = [bound.method for bound in chosen if bound.method.pooled == (client == POOLED)]
         return tuple(dict.fromkeys(kind for method in wanted for kind in method.uploads))
 
 
@@ -69,8 +79,15 @@ def make_plan(settings: Settings) -> Plan:
         find_source(dataset)
     for model in settings.model.name:
         models.get(model)
-    methods = {label: bind(label, chosen, context.specs(), settings.wire) for label, chosen in settings.methods.items()}
-    _require_fishers(context, methods)
+    scopes = {label: _scope(label, chosen, settings) for label, chosen in settings.methods.items()}
+    methods = {}
+    for label, chosen in settings.methods.items():
+        own = {key: value for key, value in chosen.items() if key != "only"}
+        specs = [context.model(cell) for cell in settings.cells() if scopes[label].admits(cell)]
+        methods[label] = bind(label, own, dict.fromkeys(specs), settings.wire)
+    cells = tuple(cell for cell in settings.cells() if any(scope.admits(cell) for scope in scopes.values()))
+    plan = Plan(context=context, cells=cells, methods=methods, scopes=scopes)
+    _require_fishers(plan)
     smallest = min(settings.partition.clients)
     if settings.run.min_clients is not None and settings.run.min_clients > smallest:
         raise InputError(f"run.min_clients={settings.run.min_clients} exceeds partition.clients={smallest}")
@@ -78,7 +95,25 @@ def make_plan(settings: Settings) -> Plan:
         parse_published(settings.report.published)
     _ = context.device
     require_places(context, settings.tracking)
-    return Plan(context=context, cells=settings.cells(), methods=methods)
+    return plan
+
+
+def _scope(label: str, chosen: Mapping[str, Any], settings: Settings) -> Scope:
+    """Read where a method runs, and check that this is somewhere."""
+    given = chosen.get("only", {})
+    if not isinstance(given, Mapping):
+        raise InputError(f"methods.{label}.only={given!r}: must be a mapping, such as {{seed: [0]}}")
+    scope = validate(Scope, given, under=f"methods.{label}.only")
+    for key, points in settings.points().items():
+        for value in getattr(scope, key) or ():
+            if value not in points:
+                raise InputError(
+                    f"methods.{label}.only.{key}={value!r} is no point of the benchmark; "
+                    f"allowed: {', '.join(map(str, points))}"
+                )
+    if not any(scope.admits(cell) for cell in settings.cells()):
+        raise InputError(f"methods.{label}.only={dict(given)} leaves no point of the benchmark; allowed: at least one")
+    return scope
 
 
 def require_places(context: WorkContext, tracking: TrackingSettings) -> None:
@@ -97,34 +132,41 @@ def require_places(context: WorkContext, tracking: TrackingSettings) -> None:
     _require_prefect(tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
 
 
-def _require_fishers(context: Context, methods: Mapping[str, BoundMethod]) -> None:
+def _require_fishers(plan: Plan) -> None:
     """Check that the Fishers that methods need exist in the backend, and that one image fits their memory."""
-    fisher = context.settings.fisher
-    wanted = {kind: label for label, bound in methods.items() for kind in bound.method.uploads if kind.approximation}
+    fisher = plan.context.settings.fisher
     if fisher.backend == "nngeometry":
-        for kind, label in wanted.items():
-            if kind.approximation is Approximation.DENSE:
+        for label, bound in plan.methods.items():
+            if any(kind.approximation is Approximation.DENSE for kind in bound.method.uploads):
                 raise InputError(
                     f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
                 )
         return
-    for group in group_by_pass(context, tuple(wanted)):
-        for spec in context.specs():
-            network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
-            try:
-                FisherPass(
-                    network,
-                    torch.zeros(1, spec.channels, spec.size, spec.size),
-                    approximations={kind.approximation for kind in group if kind.approximation is not None},
-                    loss=Loss.CLASSIFICATION,
-                    estimator=estimator_of(fisher),
-                    memory_limit=fisher.memory_mib * 2**20,
-                )
-            except InputError as error:
-                names = " and ".join(kind.name for kind in group)
-                raise InputError(
-                    f"fisher.memory_mib={fisher.memory_mib}, {names} of model {spec.name!r}: {error}"
-                ) from error
+    passes = {
+        (plan.context.model(cell), group)
+        for cell in plan.cells
+        for client in plan.clients(cell)
+        for group in group_by_pass(plan.context, tuple(k for k in plan.kinds(cell, client) if k.approximation))
+    }
+    for spec, group in passes:
+        _require_memory(spec, group, fisher)
+
+
+def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: FisherSettings) -> None:
+    """Check that one image fits the memory of a pass."""
+    network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
+    try:
+        FisherPass(
+            network,
+            torch.zeros(1, spec.channels, spec.size, spec.size),
+            approximations={kind.approximation for kind in group if kind.approximation is not None},
+            loss=Loss.CLASSIFICATION,
+            estimator=estimator_of(fisher),
+            memory_limit=fisher.memory_mib * 2**20,
+        )
+    except InputError as error:
+        names = " and ".join(kind.name for kind in group)
+        raise InputError(f"fisher.memory_mib={fisher.memory_mib}, {names} of model {spec.name!r}: {error}") from error
 
 
 def parse_published(text: str) -> tuple[str, str]:

@@ -6,7 +6,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedfisher_core.settings import Settings, load_settings
+from fedfisher_core.configuration import load_settings
+from fedfisher_core.settings import Settings
 from fedfisher_core.steps.context import STAGES
 from fedfisher_core.store import Artifact
 from flows.work import Work

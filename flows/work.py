@@ -74,7 +74,7 @@ class Work:
                 self.aggregates[cell][label],
             )
             for cell in self.plan.cells
-            for label, bound in self.plan.methods.items()
+            for label, bound in self.plan.methods_of(cell).items()
         ]
 
     def client_artifacts(self) -> list[Artifact]:
@@ -106,7 +106,7 @@ class Work:
         place = {"cell": cell, "data": self.data[cell.dataset], "partition": self.partitions[cell], "client": client}
 
         def trained(artifact: Artifact) -> None:
-            kinds = self.plan.kinds(client)
+            kinds = self.plan.kinds(cell, client)
             self._pool.submit(
                 compute_statistics, then=computed, otherwise=failed, **place, trained=artifact, kinds=kinds
             )
@@ -137,7 +137,7 @@ class Work:
         self.failed[cell].append(client)
 
     def _aggregate(self, cell: Cell) -> None:
-        for label, bound in self.plan.methods.items():
+        for label, bound in self.plan.methods_of(cell).items():
             members = {
                 client: artifacts
                 for client, artifacts in self.statistics[cell].items()
@@ -168,7 +168,7 @@ def working(plan: Plan) -> Iterator[Work]:
     Yields:
         The work, ready for its clients.
     """
-    total = sum(1 + 2 * len(plan.clients(cell)) + len(plan.methods) for cell in plan.cells)
+    total = sum(1 + 2 * len(plan.clients(cell)) + len(plan.methods_of(cell)) for cell in plan.cells)
     with (
         Progress(name=plan.context.settings.name, total=total) as progress,
         task_runner(plan.context) as runner,

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.client.statistic import Local
+from fedfisher_core.configuration import parse_settings
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.settings import FisherSettings, Settings, parse_settings
+from fedfisher_core.settings import FisherSettings, Settings
 
 CLASSES = 3
 SIZE = 6

@@ -10,15 +10,16 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 import fedfisher_core.methods
 from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.client.upload import Upload, upload_schema
+from fedfisher_core.configuration import nearest
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.registry import Registry, import_submodules
-from fedfisher_core.settings import WireSettings, nearest
+from fedfisher_core.settings import WireSettings
 
 Aggregation = Callable[..., Aggregate]
 DEFAULT_WIRE = WireSettings()
-RESERVED = ("method", "wire")
+RESERVED = ("method", "wire", "only")
 """Keys beside a method's own settings, which a method must not use."""
 
 

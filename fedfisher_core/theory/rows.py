@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter
 
+from fedfisher_core.configuration import TWO_LAYER
 from fedfisher_core.reporting.rows import read_checked, write_text
-from fedfisher_core.settings import TWO_LAYER
 from fedfisher_core.theory.experiment import Errors, SeedErrors, TwoLayerSettings
 
 CurveName = Literal["width", "local_steps"]

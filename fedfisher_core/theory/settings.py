@@ -4,18 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from fedfisher_core.settings import (
-    TWO_LAYER,
-    Experiment,
-    Name,
-    PageSettings,
-    TrackingSettings,
-    WorkSettings,
-    name_apart,
-    override,
-    read_config,
-    validate,
-)
+from fedfisher_core.configuration import TWO_LAYER, name_apart, override, read_config, validate
+from fedfisher_core.settings import Experiment, Name, PageSettings, TrackingSettings, WorkSettings
 from fedfisher_core.theory.experiment import TwoLayerSettings
 
 

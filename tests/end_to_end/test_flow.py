@@ -18,6 +18,7 @@ from torch import Size
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.configuration import parse_settings
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.methods.averaging import mean_parameters
@@ -25,7 +26,7 @@ from fedfisher_core.methods.method import method, methods
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.reporting.rows import read_results
-from fedfisher_core.settings import Settings, parse_settings
+from fedfisher_core.settings import Settings
 from fedfisher_core.steps.context import Context
 from fedfisher_core.wire import Kind
 from flows.benchmark import benchmark

@@ -8,7 +8,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from fedfisher_core.settings import validate
+from fedfisher_core.configuration import validate
 from fedfisher_core.theory.rows import read_rows
 from fedfisher_core.theory.settings import TwoLayerBenchmark
 from tasks.theory import record_two_layer

@@ -10,15 +10,32 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+from torch.nn import functional
 
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
+from fedfisher_core.models.spec import ModelSpec, model
 from fedfisher_core.steps.clients import POOLED
 from flows.plan import Plan, make_plan, parse_published
 from tests.tiny import tiny_settings
+
+
+@model("grouped")
+class Grouped(nn.Module):
+    """A network that can be trained but has no Fisher."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(spec.channels, 2, kernel_size=3)
+        self.second = nn.Conv2d(2, 2, kernel_size=3, groups=2)
+        self.head = nn.Linear(2 * (spec.size - 4) ** 2, spec.classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(functional.relu(self.second(functional.relu(self.first(inputs)))).flatten(1))
 
 
 def plan(folder: Path, **changes: Any) -> Plan:
@@ -57,11 +74,56 @@ def test_clients_compute_what_their_methods_declare_and_no_more(
     workplace: Path, methods: list[str], kinds: tuple[type, ...]
 ) -> None:
     made = plan(workplace, methods=methods)
-    assert made.kinds(0) == kinds
+    assert made.kinds(made.cells[0], 0) == kinds
 
 
 def test_the_pooled_client_computes_what_pooled_methods_declare(workplace: Path) -> None:
-    assert plan(workplace, methods=["fedfisher_kfac", "centralised"]).kinds(POOLED) == (Weights,)
+    made = plan(workplace, methods=["fedfisher_kfac", "centralised"])
+    assert made.kinds(made.cells[0], POOLED) == (Weights,)
+
+
+def test_a_method_runs_only_where_it_is_asked_to(workplace: Path) -> None:
+    methods = {
+        "fedavg": {},
+        "fedfisher_kfac": {"only": {"seed": 1, "clients": [3]}},
+        "centralised": {"only": {"alpha": 0.5}},
+    }
+    made = plan(workplace, seeds=[0, 1], partition={"alpha": [0.1, 0.5], "clients": [3, 4]}, methods=methods)
+    found = {(cell.seed, cell.clients, cell.alpha): list(made.methods_of(cell)) for cell in made.cells}
+    assert found[1, 3, 0.1] == ["fedavg", "fedfisher_kfac"]
+    assert found[0, 3, 0.1] == found[1, 4, 0.1] == ["fedavg"]
+    assert found[0, 4, 0.5] == ["fedavg", "centralised"]
+    for cell in made.cells:
+        assert made.kinds(cell, 0) == ((Weights, KFAC) if (cell.seed, cell.clients) == (1, 3) else (Weights,))
+        assert (POOLED in made.clients(cell)) == (cell.alpha == 0.5)
+
+
+def test_points_that_no_method_runs_in_are_left_out(workplace: Path) -> None:
+    made = plan(workplace, seeds=[0, 1, 2], methods={"fedavg": {"only": {"seed": [0, 2]}}})
+    assert [cell.seed for cell in made.cells] == [0, 2]
+
+
+def test_a_network_that_a_method_can_not_serve_may_be_left_to_others(workplace: Path) -> None:
+    methods = {"fedavg": {}, "fedfisher_diag": {"only": {"model": "tiny"}}}
+    models = {"name": ["tiny", "grouped"]}
+    with pytest.raises(InputError, match="method 'fedfisher_diag' can't serve model 'grouped'"):
+        plan(workplace, model=models, methods={"fedavg": {}, "fedfisher_diag": {}})
+    assert len(plan(workplace, model=models, methods=methods).cells) == 2
+
+
+@pytest.mark.parametrize(
+    ("only", "message"),
+    [
+        ({"seed": 7}, r"methods\.fedavg\.only\.seed=7 is no point of the benchmark; allowed: 0"),
+        ({"seeds": [0]}, r"unknown setting 'methods\.fedavg\.only\.seeds'; did you mean 'seed'"),
+        ({"seed": []}, r"methods\.fedavg\.only=\{'seed': \[\]\} leaves no point of the benchmark"),
+        ("seed=0", r"methods\.fedavg\.only='seed=0': must be a mapping"),
+        ({"clients": "many"}, r"methods\.fedavg\.only\.clients\.0='many'"),
+    ],
+)
+def test_a_restriction_to_nowhere_is_refused(workplace: Path, only: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        plan(workplace, methods={"fedavg": {"only": only}})
 
 
 @pytest.mark.parametrize(
@@ -84,7 +146,7 @@ def test_only_the_clients_that_are_needed_are_trained(
     [
         ({"methods": ["fedavg", "regmeen"]}, "unknown method 'regmeen'; did you mean 'regmean'"),
         ({"methods": {"regmean": {"of_diagonal": 1}}}, "unknown setting 'methods.regmean.of_diagonal'; did you mean"),
-        ({"methods": {"fedavg": {"steps": 1}}}, "unknown setting 'methods.fedavg.steps'; allowed: method, wire"),
+        ({"methods": {"fedavg": {"steps": 1}}}, "unknown setting 'methods.fedavg.steps'; allowed: method, only, wire"),
         (
             {"methods": {"fedfisher_diag": {"solver": {"name": "paper", "steps": 0}}}},
             "methods.fedfisher_diag.solver.paper.steps=0: ",

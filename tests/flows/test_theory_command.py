@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.settings import parse_settings
+from fedfisher_core.configuration import parse_settings
 from fedfisher_core.store import Content, Step, Store
 from fedfisher_core.theory.experiment import Errors, SeedErrors, TwoLayerSettings
 from fedfisher_core.theory.rows import make_rows, write_rows

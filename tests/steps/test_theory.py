@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fedfisher_core.configuration import validate
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.settings import validate
 from fedfisher_core.steps.theory import TwoLayerContext, measure_seed, read_seed
 from fedfisher_core.theory import experiment
 from fedfisher_core.theory.settings import TwoLayerBenchmark
