@@ -39,6 +39,7 @@ class Row:
         seed: seed of the row.
         method: label of the method.
         method_settings: the method's settings.
+        uploads: what the server must see of each upload, by its name: "sum" or "each".
         accuracy: test accuracy, a fraction.
         loss: mean cross-entropy on the test set, in nats.
         worst_client_accuracy: lowest accuracy over the clients, a fraction.
@@ -49,7 +50,7 @@ class Row:
         upload_bits: bits on the wire, all clients.
         upload_bits_formula: the paper's count of the same.
         download_bits: bits from the server, all clients.
-        peak_memory_bytes: peak memory of the aggregation.
+        peak_memory_bytes: working memory of the aggregation at its peak.
         uses_validation: whether the method saw the server's validation set.
         reference: whether this is no one-shot method but a bound or a baseline of another kind.
         failed_clients: clients whose upload is missing.
@@ -71,6 +72,7 @@ class Row:
     seed: int
     method: str
     method_settings: dict[str, Any]
+    uploads: dict[str, str]
     accuracy: float
     loss: float
     worst_client_accuracy: float

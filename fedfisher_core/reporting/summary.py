@@ -101,6 +101,8 @@ class MethodSummary:
         server_seconds: aggregation.
         upload_bits: on the wire, all clients.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
+        uploads: what the server must see of each upload, by its name.
+        memory_bytes: working memory of the aggregation at its peak.
     """
 
     method: str
@@ -117,6 +119,8 @@ class MethodSummary:
     server_seconds: Measure
     upload_bits: Measure
     upload_ratio: float | None
+    uploads: Mapping[str, str]
+    memory_bytes: Measure
 
 
 @dataclass(frozen=True)
@@ -241,6 +245,8 @@ def _summarise_method(rows: Sequence[Row], baseline: Sequence[Row], top: float) 
         server_seconds=Measure.of([row.server_seconds for row in rows]),
         upload_bits=upload,
         upload_ratio=upload.mean / baseline_bits if baseline_bits else None,
+        uploads=rows[0].uploads,
+        memory_bytes=Measure.of([row.peak_memory_bytes for row in rows]),
     )
 
 

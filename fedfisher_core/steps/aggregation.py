@@ -1,7 +1,5 @@
 """Aggregating the uploads of one cell by one method, and measuring the result."""
 
-import resource
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,6 +18,7 @@ from fedfisher_core.settings import Cell
 from fedfisher_core.steps.clients import TENSORS, initial_parameters
 from fedfisher_core.steps.context import Context
 from fedfisher_core.steps.data import load_data
+from fedfisher_core.steps.memory import working_memory
 from fedfisher_core.steps.partitions import label_counts, load_partition
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 from fedfisher_core.wire import Schema, formula_bits
@@ -56,7 +55,7 @@ def aggregate(
         inputs |= {f"client_{client}.{kind.name}": statistics[kind.name].digest for kind in method.uploads}
     step = Step(
         kind="aggregates",
-        version=1,
+        version=2,
         settings={
             "method": method.name,
             "method_version": method.version,
@@ -139,26 +138,18 @@ def _timed(
     bound: BoundMethod, server: Server, uploads: Sequence[Upload], device: torch.device
 ) -> tuple[Aggregate, dict[str, float]]:
     if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
         torch.cuda.synchronize(device)
-    begun = time.perf_counter()
-    result = bound(server, uploads)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    seconds = time.perf_counter() - begun
+    with working_memory(device) as peak:
+        begun = time.perf_counter()
+        result = bound(server, uploads)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds = time.perf_counter() - begun
     for network in result.networks:
         for name, tensor in network.items():
             if not torch.isfinite(tensor).all():
                 raise ArithmeticError(f"method {bound.method.name!r} returned a parameter {name!r} that is not finite")
-    return result, {"seconds": seconds, "peak_memory_bytes": _peak_memory(device)}
-
-
-def _peak_memory(device: torch.device) -> float:
-    """Peak bytes on the GPU during the aggregation; without one, of the whole process so far."""
-    if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
-    unit = 1 if sys.platform == "darwin" else 1024
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit)
+    return result, {"seconds": seconds, "peak_memory_bytes": float(peak.bytes)}
 
 
 def _measure(context: Context, cell: Cell, result: Aggregate, data: Artifact, partition: Artifact) -> Measures:

@@ -50,6 +50,7 @@ def make_row(
         seed=cell.seed,
         method=label,
         method_settings=bound.described(),
+        uploads={name: view.value for name, view in bound.method.views.items()},
         accuracy=measures["accuracy"],
         loss=measures["loss"],
         worst_client_accuracy=measures["worst_client_accuracy"],

@@ -17,6 +17,7 @@ def make_row(method: str = "fedavg", **changes: object) -> Row:
         "seed": 0,
         "method": method,
         "method_settings": {},
+        "uploads": {"weights": "sum"},
         "accuracy": 0.5,
         "loss": 1.0,
         "worst_client_accuracy": 0.4,
