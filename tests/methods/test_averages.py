@@ -49,6 +49,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("fedfisher_kfac", {"solver": {"name": "gradient_descent", "steps": 50}}),
     ("fedfisher_full", {}),
     ("fedfisher_full", {"solver": "closed_form"}),
+    ("otfusion", {"correction": [True]}),
+    ("otfusion", {"correction": [True], "ground_metric": "activations"}),
 ]
 
 

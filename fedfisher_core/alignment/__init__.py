@@ -1,0 +1,1 @@
+"""Aligning the hidden units of networks by optimal transport."""

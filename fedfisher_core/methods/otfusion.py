@@ -1,0 +1,142 @@
+"""OTFusion: the mean of the clients' weights after their hidden units are matched by optimal transport."""
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from torch import Tensor
+
+from fedfisher_core.alignment.activations import activation_distances
+from fedfisher_core.alignment.layers import align, transports
+from fedfisher_core.alignment.transport import Normalisation, Transport
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.errors import InputError
+from fedfisher_core.methods.averaging import proportions, weighted_sum
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.models.streams import StreamLayer, streams
+
+Tried = Annotated[tuple[bool, ...], Field(min_length=1, max_length=2)]
+_BOTH = (True, False)
+
+
+def _supports(spec: ModelSpec) -> None:
+    streams(spec)
+
+
+@method("otfusion", uploads=(Weights,), reference="https://arxiv.org/abs/1910.05653", supports=_supports)
+def otfusion(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    ground_metric: Annotated[
+        Literal["weights", "activations"],
+        Field(description="what units are compared by; activations on the server's validation images"),
+    ] = "weights",
+    solver: Annotated[Literal["exact", "sinkhorn"], Field(description="of the transport problem")] = "exact",
+    reg: Annotated[PositiveFloat, Field(description="weight of the entropy (solver: sinkhorn)")] = 0.01,
+    iterations: Annotated[PositiveInt, Field(description="most iterations (solver: sinkhorn)")] = 1000,
+    squared: Annotated[bool, Field(description="whether distances are squared")] = True,
+    normalisation: Annotated[Normalisation, Field(description="of the ground metric")] = "none",
+    correction: Annotated[
+        Tried, Field(description="whether plans are scaled to permutations; of several, the best is kept")
+    ] = _BOTH,
+    past_correction: Annotated[
+        Tried, Field(description="whether a layer's inputs are aligned too; of several, the best is kept")
+    ] = _BOTH,
+    pivot: Annotated[NonNegativeInt, Field(description="the client that the others are aligned to, from 0")] = 0,
+    activation_samples: Annotated[
+        PositiveInt, Field(description="most validation images (ground_metric: activations)")
+    ] = 200,
+    official_class_transport: Annotated[
+        bool, Field(description="also transport the classes, which FedFisher's code does by mistake")
+    ] = False,
+) -> Aggregate:
+    """Match the hidden units of all clients to one client's, and average (Singh and Jaggi 2020, algorithm 1).
+
+    The original fuses two networks. As in the FedFisher paper, every client is aligned to one pivot, here the first
+    unless set, and both corrections are chosen on the validation set; a single value of each needs none. The result
+    does not depend on the order of the other clients. Clients upload nothing but weights, so activations are computed
+    on the server's validation images, whether or not anything is selected.
+
+    Without `correction`, as in the authors' code, each aligned layer is divided by its number of units, so that hardly
+    more than p_pivot w_pivot is left of the mean; without biases, that predicts as the pivot alone does. Such a
+    candidate is selected where the pivot beats the mean of all clients, and no fusion then: `details` has the choice.
+
+    The last layer stays in place: its outputs are the classes. Its columns follow the units that it reads with either
+    value of `past_correction`, as in the authors' code.
+
+    Args:
+        server: scores candidates; holds the images for activations.
+        uploads: the weights w_i.
+
+    Returns:
+        p_pivot w_pivot + sum_i p_i T^T w_i T'.
+
+    Raises:
+        InputError: there is no client with the pivot's number, or no validation set where one is needed.
+    """
+    if pivot >= len(uploads):
+        raise InputError(f"methods.otfusion.pivot={pivot}: allowed: 0 to {len(uploads) - 1}, one of the clients")
+    layers = streams(server.spec)
+    clients = [upload[Weights].tensors for upload in uploads]
+    others = [index for index in range(len(clients)) if index != pivot]
+    chosen = Transport(reg if solver == "sinkhorn" else None, iterations, squared, normalisation)
+    distances = None
+    if ground_metric == "activations":
+        networks = [server.network(client) for client in clients]
+        inputs = server.validation.inputs[:activation_samples]
+        distances = [activation_distances(network, networks[pivot], inputs, layers) for network in networks]
+    moves = {
+        scaled: [
+            transports(
+                clients[index],
+                clients[pivot],
+                layers,
+                transport=chosen,
+                distances=None if distances is None else distances[index],
+                correction=scaled,
+                outputs=official_class_transport,
+            )
+            for index in others
+        ]
+        for scaled in correction
+    }
+    candidates = list(product(correction, past_correction))
+    fused = []
+    for scaled, past in candidates:
+        # The authors' code for two networks aligns the last layer's inputs always; FedFisher's treats it as any other.
+        in_place = [] if past else [one.name for one in layers if one.writes is not None or official_class_transport]
+        aligned = list(clients)
+        for index, moved in zip(others, moves[scaled], strict=True):
+            aligned[index] = align(clients[index], layers, moved, in_place=in_place)
+        fused.append(weighted_sum(aligned, proportions(uploads)))
+    details = _describe(moves[correction[0]], layers, scaled=correction[0])
+    best = 0
+    if len(candidates) > 1:
+        score = server.scorer()
+        scores = [score(candidate) for candidate in fused]
+        best = scores.index(max(scores))
+        details["validation_accuracy"] = scores[best]
+    scaled, past = candidates[best]
+    return Aggregate.of(fused[best], correction=float(scaled), past_correction=float(past), **details)
+
+
+def _describe(moves: Sequence[Sequence[Tensor]], layers: Sequence[StreamLayer], *, scaled: bool) -> dict[str, float]:
+    """How much of the hidden units' mass leaves its place, and how far a unit's mass is from 1 at most."""
+    plans = [
+        one if scaled else one * len(one)
+        for client in moves
+        for layer, one in zip(layers, client, strict=True)
+        if layer.writes is not None
+    ]
+    if not plans:
+        return {"moved_units": 0.0, "mass_error": 0.0}
+    stayed = sum(float(plan.trace()) for plan in plans) / sum(map(len, plans))
+    return {
+        "moved_units": max(0.0, 1 - stayed),
+        "mass_error": max(float((plan.sum(1) - 1).abs().max()) for plan in plans),
+    }
