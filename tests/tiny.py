@@ -43,9 +43,10 @@ class Tiny(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(spec.channels, 2, kernel_size=3, stride=2, padding=1, bias=spec.bias)
-        self.hidden = nn.Linear(2 * ((spec.size + 1) // 2) ** 2, 5, bias=spec.bias)
-        self.head = nn.Linear(5, spec.classes, bias=spec.bias)
+        filters, hidden = spec.widths_or((2, 5))
+        self.conv = nn.Conv2d(spec.channels, filters, kernel_size=3, stride=2, padding=1, bias=spec.bias)
+        self.hidden = nn.Linear(filters * ((spec.size + 1) // 2) ** 2, hidden, bias=spec.bias)
+        self.head = nn.Linear(hidden, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps = functional.relu(self.conv(inputs))

@@ -95,6 +95,16 @@ def test_a_setting_that_can_change_a_client_trains_it_anew(workplace: Path, chan
     assert {key for key in written(workplace) if key.startswith("clients/")} > before
 
 
+def test_the_bits_of_a_wider_global_network_are_counted(workplace: Path) -> None:
+    rows = run(workplace, {"fedavg": {}, "pfnm": {}})
+    (artifact,) = (workplace / "artifacts").glob(f"aggregates/{rows['pfnm'].artifact}*")
+    filters, hidden = json.loads((artifact / "result.json").read_text())["widths"]
+    # 3 clients; 9 weights a filter, 9 of its places a hidden unit, and 3 classes.
+    assert rows["fedavg"].download_bits == 3 * 32 * (9 * 2 + 9 * 2 * 5 + 5 * 3)
+    assert rows["pfnm"].download_bits == 3 * 32 * (9 * filters + 9 * filters * hidden + hidden * 3)
+    assert (filters, hidden) > (2, 5)
+
+
 def test_clients_may_start_from_weights_of_their_own(workplace: Path) -> None:
     def initial(initialisation: str, client: int) -> dict[str, torch.Tensor]:
         context = Context(tiny.tiny_settings(workplace, model={"initialisation": initialisation}))

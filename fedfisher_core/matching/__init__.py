@@ -1,0 +1,1 @@
+"""Finding which units of several clients' layers are the same."""
