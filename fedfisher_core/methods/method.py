@@ -35,6 +35,7 @@ class Method:
         one_shot: False for a row that methods are measured against, which no one-shot method could be.
         pooled: whether it is given one client that holds all data, instead of the clients.
         settings: the function's keyword arguments as a model.
+        supports: raises UnsupportedLayerError or InputError for a network that the method can't serve.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Method:
     one_shot: bool
     pooled: bool
     settings: type[BaseModel]
+    supports: Callable[[ModelSpec], None] | None = None
 
     @property
     def summary(self) -> str:
@@ -96,6 +98,7 @@ def method(
     version: int = 1,
     one_shot: bool = True,
     pooled: bool = False,
+    supports: Callable[[ModelSpec], None] | None = None,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
 
@@ -106,6 +109,7 @@ def method(
         version: raised whenever the code changes its result.
         one_shot: False for a reference row.
         pooled: whether it is given one client that holds all data, instead of the clients.
+        supports: raises UnsupportedLayerError or InputError for a network that the method can't serve.
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
@@ -134,6 +138,7 @@ def method(
                 one_shot=one_shot,
                 pooled=pooled,
                 settings=settings,
+                supports=supports,
             ),
         )
         return function
@@ -157,7 +162,7 @@ def bind(
 
     Raises:
         InputError: the method or a setting is unknown, a value is not allowed, one of the method's statistics
-            does not exist for a network, or its uploads do not fit their budget.
+            does not exist for a network, the method can't serve one, or its uploads do not fit their budget.
     """
     given = dict(settings)
     chosen = methods.get(given.pop("method", label))
@@ -175,6 +180,8 @@ def bind(
     for spec in specs:
         try:
             upload_schema(chosen.uploads, spec, wire)
+            if chosen.supports is not None:
+                chosen.supports(spec)
         except InputError as error:
             raise InputError(f"method {label!r} can't serve model {spec.name!r}: {error}") from error
     return BoundMethod(method=chosen, settings=values, wire=wire)
