@@ -126,6 +126,7 @@ def federation(context: Context, cell: Cell) -> Federation:
         },
         server=Server(
             spec=context.model(cell),
+            dataset=dataset.spec,
             initial=initial_parameters(context, cell),
             generator=torch_generator(cell.seed, Stream.SERVER),
             device=context.device,

@@ -67,9 +67,22 @@ def select(split: Split, spec: DatasetSpec, indices: Tensor | None = None) -> Ex
     """
     images = split.images if indices is None else split.images[indices]
     labels = split.labels if indices is None else split.labels[indices]
-    mean = torch.tensor(spec.mean).reshape(1, -1, 1, 1)
-    std = torch.tensor(spec.std).reshape(1, -1, 1, 1)
+    mean, std = _constants(spec, images.device)
     return Examples(inputs=images.float().div_(255).sub_(mean).div_(std), labels=labels)
+
+
+def normalise(pixels: Tensor, spec: DatasetSpec) -> Tensor:
+    """Normalise images as `select` does, and leave the originals as they are.
+
+    Args:
+        pixels: in [0, 1], shape (examples, channels, height, width).
+        spec: holds the constants of the normalisation.
+
+    Returns:
+        (pixels - mean) / std.
+    """
+    mean, std = _constants(spec, pixels.device)
+    return (pixels - mean) / std
 
 
 def augment(inputs: Tensor, generator: torch.Generator, *, padding: int = 4) -> Tensor:
@@ -92,3 +105,8 @@ def augment(inputs: Tensor, generator: torch.Generator, *, padding: int = 4) -> 
     columns = offsets[1, :, None] + torch.where(mirrored[:, None], width - 1 - columns, columns)
     example = torch.arange(batch, device=inputs.device)[:, None, None]
     return padded.permute(0, 2, 3, 1)[example, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def _constants(spec: DatasetSpec, device: torch.device) -> tuple[Tensor, Tensor]:
+    mean, std = (torch.tensor(values, device=device).reshape(1, -1, 1, 1) for values in (spec.mean, spec.std))
+    return mean, std

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
@@ -63,6 +64,7 @@ class Server:
 
     Args:
         spec: the network that clients trained.
+        dataset: what is known of the images that they trained on: their normalisation and augmentation.
         initial: the weights that all clients started from; where each had its own, drawn in the same way.
         generator: draws whatever the method leaves to chance, on the CPU.
         device: where the method computes.
@@ -73,12 +75,14 @@ class Server:
         self,
         *,
         spec: ModelSpec,
+        dataset: DatasetSpec,
         initial: Parameters,
         generator: torch.Generator,
         device: torch.device,
         validation: Examples,
     ) -> None:
         self.spec = spec
+        self.dataset = dataset
         self.initial = initial
         self.generator = generator
         self.device = device

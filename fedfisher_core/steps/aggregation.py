@@ -127,6 +127,7 @@ def _server(context: Context, cell: Cell, data: Artifact, partition: Artifact) -
     initial = {name: tensor.to(context.device) for name, tensor in initial_parameters(context, cell).items()}
     return Server(
         spec=context.model(cell),
+        dataset=dataset.spec,
         initial=initial,
         generator=torch_generator(cell.seed, Stream.SERVER),
         device=context.device,

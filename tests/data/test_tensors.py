@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.data.specs import datasets
-from fedfisher_core.data.tensors import Split, augment, select
+from fedfisher_core.data.tensors import Split, augment, normalise, select
 
 
 def drawn(channels: int = 3) -> Split:
@@ -45,6 +45,14 @@ def test_other_constants_give_other_inputs() -> None:
     spec = datasets.get("cifar10")
     plain = dataclasses.replace(spec, mean=(0.0,) * 3, std=(1.0,) * 3)
     assert torch.allclose(select(drawn(), plain).inputs, drawn().images / 255)
+
+
+def test_made_up_pixels_are_normalised_as_decoded_ones() -> None:
+    spec = datasets.get("cifar10")
+    pixels = drawn().images / 255
+    before = pixels.clone()
+    assert torch.allclose(normalise(pixels, spec), select(drawn(), spec).inputs, atol=1e-6)
+    assert torch.equal(pixels, before)
 
 
 def crop(image: Tensor, top: int, left: int, *, padding: int, mirrored: bool) -> Tensor:

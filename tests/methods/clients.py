@@ -14,6 +14,7 @@ from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.training import train
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.methods.method import bind
 from fedfisher_core.methods.server import Aggregate, Server
@@ -25,9 +26,12 @@ SIZES = (40, 25, 10)
 KINDS: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC, DenseFisher, Gram)
 
 
-def server(spec: ModelSpec = tiny.TINY, *, validation: Examples | None = None) -> Server:
+def server(
+    spec: ModelSpec = tiny.TINY, *, validation: Examples | None = None, dataset: DatasetSpec = tiny.TINY_DATA
+) -> Server:
     return Server(
         spec=spec,
+        dataset=dataset,
         initial=tiny.initial(spec),
         generator=torch.Generator().manual_seed(0),
         device=torch.device("cpu"),

@@ -67,7 +67,7 @@ def test_centralised_training_returns_the_one_pooled_model(clients: list[Upload]
 
 def test_references_are_told_from_one_shot_methods() -> None:
     one_shot = {name: methods.get(name).one_shot for name in methods}
-    assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac"} <= {
+    assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac", "dense"} <= {
         name for name, is_one_shot in one_shot.items() if is_one_shot
     }
     assert not any(

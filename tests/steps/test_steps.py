@@ -3,7 +3,7 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.partitions import Partition
-from fedfisher_core.data.specs import datasets
+from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.method import bind, method
+from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.reporting.rows import Row
 from fedfisher_core.steps.aggregation import aggregate, read_result
 from fedfisher_core.steps.clients import POOLED, compute_statistics, initial_parameters, train_client
@@ -45,6 +47,22 @@ def run(folder: Path, methods: Mapping[str, Mapping[str, Any]], **changes: Any) 
         result = aggregate(context, cell, bound, data, partition, clients)
         rows[label] = make_row(context, cell, label, bound, clients, (), result)
     return rows
+
+
+seen_by_servers: list[Server] = []
+
+
+@method("looking", uploads=(Weights,), reference="https://example.org")
+def looking(server: Server, uploads: Sequence[Upload]) -> Aggregate:
+    """Remember the server."""
+    seen_by_servers.append(server)
+    return Aggregate.of(uploads[0][Weights].tensors)
+
+
+@pytest.mark.parametrize("dataset", [tiny.TINY_DATA, tiny.TINY_AUGMENTED], ids=lambda spec: spec.name)
+def test_a_server_knows_how_images_were_prepared(workplace: Path, dataset: DatasetSpec) -> None:
+    run(workplace, {"looking": {}}, data={"dataset": dataset.name})
+    assert seen_by_servers[-1].dataset == dataset
 
 
 def written(folder: Path) -> dict[str, int]:

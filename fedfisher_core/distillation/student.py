@@ -1,0 +1,107 @@
+"""The pool of synthesised images, and a student that learns from a teacher on them."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.distillation.synthesis import View
+from fedfisher_core.evaluation.predictions import logits
+
+
+def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Measure how far a student's softened prediction is from its teacher's (Hinton et al. 2015, section 2).
+
+    Args:
+        student: logits, shape (images, classes).
+        teacher: likewise.
+        temperature: both are divided by it.
+
+    Returns:
+        temperature^2 KL(softmax(teacher / temperature) || softmax(student / temperature)), mean over images.
+    """
+    soft, target = (student / temperature).log_softmax(1), (teacher / temperature).log_softmax(1)
+    return temperature**2 * functional.kl_div(soft, target, reduction="batchmean", log_target=True)
+
+
+class Pool:
+    """Images in memory with what the teacher says of them.
+
+    Args:
+        teacher: in evaluation mode; asked once an image, or once a view of it.
+        view: draws another view of images each time that they are shown; None to show them as they are.
+    """
+
+    def __init__(self, teacher: nn.Module, view: View | None = None) -> None:
+        self._teacher = teacher
+        self._view = view
+        self._inputs: list[Tensor] = []
+        self._logits: list[Tensor] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._inputs))
+
+    def add(self, inputs: Tensor) -> None:
+        """Keep images.
+
+        Args:
+            inputs: as networks take them, shape (images, channels, size, size).
+        """
+        self._inputs.append(inputs)
+        if self._view is None:
+            self._logits.append(logits(self._teacher, inputs))
+
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """Go through all images once in random order.
+
+        Args:
+            size: images a batch; the last may be smaller.
+            generator: draws the order, on the CPU.
+
+        Yields:
+            Inputs and the teacher's logits.
+        """
+        inputs = torch.cat(self._inputs)
+        known = torch.cat(self._logits) if self._view is None else None
+        for indices in torch.randperm(len(inputs), generator=generator).split(size):
+            chosen = indices.to(inputs.device)
+            if known is not None:
+                yield inputs[chosen], known[chosen]
+            elif self._view is not None:
+                shown = self._view(inputs[chosen])
+                yield shown, logits(self._teacher, shown)
+
+
+def train_on_pool(
+    student: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    pool: Pool,
+    *,
+    temperature: float,
+    batch_size: int,
+    generator: torch.Generator,
+) -> float:
+    """Train a student by one pass over the pool; it is left in evaluation mode.
+
+    Args:
+        student: trained in place.
+        optimiser: of its parameters.
+        pool: at least one image.
+        temperature: of the distillation.
+        batch_size: images a step.
+        generator: draws the order of the images, on the CPU.
+
+    Returns:
+        The mean loss of the images, each at its own step.
+    """
+    student.train()
+    total = 0.0
+    for inputs, taught in pool.batches(batch_size, generator):
+        loss = distillation_loss(student(inputs), taught, temperature)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        total += loss.item() * len(inputs)
+    student.eval()
+    return total / len(pool)
