@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
 from torch import Tensor
 
+from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.models.spec import Parameters
@@ -13,6 +15,20 @@ def proportions(uploads: Sequence[Upload]) -> list[float]:
     """Each client's part of all examples, p_i = n_i / sum_j n_j."""
     total = sum(upload.num_examples for upload in uploads)
     return [upload.num_examples / total for upload in uploads]
+
+
+def class_proportions(uploads: Sequence[Upload]) -> Tensor:
+    """Each client's part of all examples of each class.
+
+    Args:
+        uploads: with label counts n_ic.
+
+    Returns:
+        n_ic / sum_j n_jc in double precision, shape (clients, classes); equal parts of a class that nobody has.
+    """
+    counts = torch.stack([upload[LabelCounts].tensors["counts"] for upload in uploads]).double()
+    held = counts.sum(0)
+    return torch.where(held > 0, counts / held.clamp(min=1), 1 / len(uploads))
 
 
 def weighted_sum(tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:

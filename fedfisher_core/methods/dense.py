@@ -40,7 +40,13 @@ def large_enough(spec: ModelSpec) -> None:
         raise InputError(f"images of {spec.size}x{spec.size} pixels; the generator makes {SMALLEST}x{SMALLEST} or more")
 
 
-@method("dense", uploads=(Weights,), reference="https://arxiv.org/abs/2112.12371", supports=large_enough)
+@method(
+    "dense",
+    uploads=(Weights,),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/2112.12371",
+    supports=large_enough,
+)
 def dense(
     server: Server,
     uploads: Sequence[Upload],

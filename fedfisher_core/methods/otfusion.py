@@ -27,7 +27,13 @@ def _supports(spec: ModelSpec) -> None:
     streams(spec)
 
 
-@method("otfusion", uploads=(Weights,), reference="https://arxiv.org/abs/1910.05653", supports=_supports)
+@method(
+    "otfusion",
+    uploads=(Weights,),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/1910.05653",
+    supports=_supports,
+)
 def otfusion(
     server: Server,
     uploads: Sequence[Upload],

@@ -13,6 +13,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.matching.bayesian import ClientUnits, UnitModel, match
+from fedfisher_core.methods.averaging import class_proportions
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.chain import ChainLayer, chain
@@ -40,7 +41,13 @@ def require_wider(spec: ModelSpec) -> None:
         )
 
 
-@method("pfnm", uploads=(Weights, LabelCounts), reference="https://arxiv.org/abs/1905.12022", supports=require_wider)
+@method(
+    "pfnm",
+    uploads=(Weights, LabelCounts),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/1905.12022",
+    supports=require_wider,
+)
 def pfnm(
     server: Server,
     uploads: Sequence[Upload],
@@ -103,7 +110,7 @@ def pfnm(
         slots, width = found.assignments, len(found.units)
         widths.append(width)
         merged |= _parameters(layer, found.units, clients[0])
-    merged |= _last_layer(last, clients, slots, width, _class_shares(uploads))
+    merged |= _last_layer(last, clients, slots, width, class_proportions(uploads))
     grown = sum(tensor.numel() for tensor in merged.values()) / sum(tensor.numel() for tensor in clients[0].values())
     units = {f"{layer.name}_units": float(count) for layer, count in zip(hidden, widths, strict=True)}
     return Aggregate(
@@ -137,13 +144,6 @@ def _parameters(layer: ChainLayer, units: Tensor, like: Parameters) -> Parameter
     if layer.bias:
         result[f"{layer.name}.bias"] = units[:, -1].float()
     return result
-
-
-def _class_shares(uploads: Sequence[Upload]) -> Tensor:
-    """Each client's part of each class, shape (clients, classes); equal parts of a class that nobody has."""
-    counts = torch.stack([upload[LabelCounts].tensors["counts"] for upload in uploads]).double()
-    total = counts.sum(0)
-    return torch.where(total > 0, counts / total.clamp(min=1), 1 / len(uploads))
 
 
 def _last_layer(

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import torch
-
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.averaging import class_proportions
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Combine, Server
 from fedfisher_core.models.spec import Parameters
@@ -62,10 +61,7 @@ def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     Returns:
         All networks, with weights n_ic / sum_j n_jc.
     """
-    counts = torch.stack([upload[LabelCounts].tensors["counts"] for upload in uploads])
-    held = counts.sum(0)
-    weights = torch.where(held > 0, counts / held.clamp(min=1), 1 / len(uploads))
-    return Aggregate(networks=_networks(uploads), weights=weights)
+    return Aggregate(networks=_networks(uploads), weights=class_proportions(uploads))
 
 
 @method("local_mean", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False)

@@ -80,6 +80,7 @@ def uploaded(clients: Sequence[Parameters], counts: Sequence[Sequence[int]] | No
 def aggregate(spec: ModelSpec, uploads: Sequence[Upload], *, seed: int = 0, **settings: Any) -> Aggregate:
     server = Server(
         spec=spec,
+        dataset=tiny.TINY_DATA,
         initial=tiny.initial(spec),
         generator=torch.Generator().manual_seed(seed),
         device=torch.device("cpu"),
