@@ -203,8 +203,11 @@ def _explain(model: type[BaseModel], problem: dict[str, Any], under: str) -> str
 
 def _model_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel]:
     for part in path:
+        if isinstance(part, int):
+            # An element of a list: the annotation before it named the elements' model.
+            continue
         annotation = model.model_fields[str(part)].annotation
-        if get_origin(annotation) in (Union, types.UnionType):
+        if get_origin(annotation) in (Union, types.UnionType, tuple):
             annotation = next(a for a in get_args(annotation) if isinstance(a, type) and issubclass(a, BaseModel))
         assert isinstance(annotation, type)
         model = annotation

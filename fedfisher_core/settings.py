@@ -225,6 +225,44 @@ class Experiment(Strict):
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
+class Cell(Strict):
+    """One point of a benchmark: everything else is the same for all points."""
+
+    dataset: str
+    model: str
+    scheme: PartitionScheme
+    alpha: float | None
+    clients: PositiveInt
+    seed: NonNegativeInt
+
+    @property
+    def setting(self) -> str:
+        """Short name of all but the seed."""
+        skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
+        return f"{self.dataset} {self.model} {self.scheme} {skew}clients={self.clients}"
+
+    @property
+    def label(self) -> str:
+        """Short name for run names and figures."""
+        return f"{self.setting} seed={self.seed}"
+
+
+class Scope(Strict):
+    """Some of the points of a benchmark; a coordinate that is not given is free."""
+
+    dataset: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple)] = None
+    model: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple)] = None
+    scheme: Annotated[tuple[PartitionScheme, ...] | None, BeforeValidator(_as_tuple)] = None
+    alpha: Annotated[tuple[float, ...] | None, BeforeValidator(_as_tuple)] = None
+    clients: Annotated[tuple[int, ...] | None, BeforeValidator(_as_tuple)] = None
+    seed: Annotated[tuple[int, ...] | None, BeforeValidator(_as_tuple)] = None
+
+    def admits(self, cell: Cell) -> bool:
+        """Say whether a point of the benchmark is within."""
+        chosen = {key: getattr(self, key) for key in type(self).model_fields}
+        return all(values is None or getattr(cell, key) in values for key, values in chosen.items())
+
+
 _POINTS = {
     "seed": "seeds",
     "dataset": "data.dataset",
@@ -260,6 +298,9 @@ class Settings(Experiment):
         "`wire` where that differs. Under a label of its own, a method is named by the key `method`. `only` restricts "
         "a method to some of the points, such as {seed: [0], clients: [5]}",
     )
+    skip: tuple[Scope, ...] = Field(
+        (), description="points that are left out, such as [{clients: 50, alpha: 0.01}], where no split exists"
+    )
     wire: WireSettings = WireSettings()
     run: RunSettings = RunSettings()
     tracking: TrackingSettings = TrackingSettings()
@@ -270,6 +311,12 @@ class Settings(Experiment):
         for key, values in self.points().items():
             if len(set(values)) != len(values):
                 raise ValueError(f"{_POINTS[key]}={list(values)}: values must differ from each other")
+        return self
+
+    @model_validator(mode="after")
+    def _something_left(self) -> "Settings":
+        if not self.cells():
+            raise ValueError(f"skip={[one.model_dump(exclude_none=True) for one in self.skip]} leaves no point")
         return self
 
     def points(self) -> dict[str, tuple[Any, ...]]:
@@ -284,8 +331,8 @@ class Settings(Experiment):
         }
 
     def cells(self) -> "tuple[Cell, ...]":
-        """List every combination of data set, model, scheme, alpha, number of clients and seed, in that order."""
-        return tuple(
+        """List the combinations of data set, model, scheme, alpha, number of clients and seed, in that order."""
+        every = (
             Cell(dataset=dataset, model=model, scheme=scheme, alpha=alpha, clients=clients, seed=seed)
             for dataset in self.data.dataset
             for model in self.model.name
@@ -294,41 +341,4 @@ class Settings(Experiment):
             for clients in self.partition.clients
             for seed in self.seeds
         )
-
-
-class Cell(Strict):
-    """One point of a benchmark: everything else is the same for all points."""
-
-    dataset: str
-    model: str
-    scheme: PartitionScheme
-    alpha: float | None
-    clients: PositiveInt
-    seed: NonNegativeInt
-
-    @property
-    def setting(self) -> str:
-        """Short name of all but the seed."""
-        skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
-        return f"{self.dataset} {self.model} {self.scheme} {skew}clients={self.clients}"
-
-    @property
-    def label(self) -> str:
-        """Short name for run names and figures."""
-        return f"{self.setting} seed={self.seed}"
-
-
-class Scope(Strict):
-    """Where a method runs, of all the points of a benchmark; what is left out is everywhere."""
-
-    dataset: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple)] = None
-    model: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple)] = None
-    scheme: Annotated[tuple[PartitionScheme, ...] | None, BeforeValidator(_as_tuple)] = None
-    alpha: Annotated[tuple[float, ...] | None, BeforeValidator(_as_tuple)] = None
-    clients: Annotated[tuple[int, ...] | None, BeforeValidator(_as_tuple)] = None
-    seed: Annotated[tuple[int, ...] | None, BeforeValidator(_as_tuple)] = None
-
-    def admits(self, cell: Cell) -> bool:
-        """Say whether a point of the benchmark is within."""
-        chosen = {key: getattr(self, key) for key in type(self).model_fields}
-        return all(values is None or getattr(cell, key) in values for key, values in chosen.items())
+        return tuple(cell for cell in every if not any(scope.admits(cell) for scope in self.skip))

@@ -33,6 +33,8 @@ def test_the_default_benchmark_is_the_default_settings() -> None:
         ({"name": ""}, "name=''"),
         ({"train": {"epochs": 0}}, "train.epochs=0"),
         ({"train": {"epochs": 3, "steps": 10}}, "train.epochs=3 with train.steps=10; allowed: one of them"),
+        ({"skip": [{}]}, "skip=[{}] leaves no point"),
+        ({"skip": [{"client": 5}]}, "unknown setting 'skip.0.client'; did you mean 'clients'"),
         ({"train": {"momentum": 1}}, "train.momentum=1"),
         ({"train": {"learning_rate": float("nan")}}, "train.learning_rate=nan"),
         ({"train": {"learning_rate": "fast"}}, "train.learning_rate='fast'"),
@@ -74,6 +76,15 @@ def test_cells_are_all_combinations() -> None:
     assert cells[0] == Cell(**common, alpha=0.1, clients=5, seed=0)
     assert cells[1] == Cell(**common, alpha=0.1, clients=5, seed=1)
     assert cells[-1] == Cell(**common, alpha=0.5, clients=10, seed=1)
+
+
+def test_points_can_be_left_out() -> None:
+    content = {"seeds": [0, 1], "partition": {"clients": [5, 50], "alpha": [0.01, 0.1]}}
+    skipped = [{"clients": 50, "alpha": 0.01}, {"seed": [1], "alpha": [0.1]}]
+    cells = parse_settings(content | {"skip": skipped}).cells()
+    found = {(cell.clients, cell.alpha, cell.seed) for cell in cells}
+    assert found == {(5, 0.01, 0), (5, 0.01, 1), (5, 0.1, 0), (50, 0.1, 0)}
+    assert parse_settings({"skip": []}).cells() == Settings().cells()
 
 
 def test_data_sets_and_schemes_are_combined_too() -> None:
