@@ -1,10 +1,13 @@
 """What the server receives from one client, after the network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from functools import partial
+from pathlib import Path
+from typing import TypeVar, cast, overload
 
 import torch
+from torch import Tensor
 
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.models.spec import ModelSpec
@@ -28,6 +31,103 @@ class Upload:
 
     def __getitem__(self, kind: type[S]) -> S:
         return cast(S, self.statistics[kind])
+
+
+class StoredUploads(Sequence[Upload]):
+    """Uploads that stay encoded in files until one is looked at; only the last one's tensors are held.
+
+    So whoever goes through the clients one after another needs the memory of one of them.
+
+    Args:
+        paths: one payload a client.
+        num_examples: how many examples each client holds.
+        schema: how the payloads are encoded.
+        kinds: the statistics that were sent, in their order.
+        device: where the tensors go.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        num_examples: Sequence[int],
+        schema: Schema,
+        kinds: Sequence[type[Statistic]],
+        device: torch.device,
+    ) -> None:
+        self._paths = paths
+        self._num_examples = num_examples
+        self._schema = schema
+        self._kinds = kinds
+        self._device = device
+        self._last: tuple[int, Upload] | None = None
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    @overload
+    def __getitem__(self, index: int) -> Upload: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Upload]: ...
+
+    def __getitem__(self, index: int | slice) -> Upload | list[Upload]:
+        if isinstance(index, slice):
+            return [self[one] for one in range(len(self))[index]]
+        place = range(len(self))[index]
+        return Upload(self._num_examples[place], _Deferred(self._kinds, partial(self._read, place)))
+
+    def _read(self, index: int) -> Mapping[type[Statistic], Statistic]:
+        if self._last is None or self._last[0] != index:
+            self._last = None
+            data = self._paths[index].read_bytes()
+            self._last = (index, decode(data, self._schema, self._kinds, self._device))
+        return self._last[1].statistics
+
+
+class _Deferred(Mapping[type[Statistic], Statistic]):
+    """Statistics that are read whenever one of them is asked for."""
+
+    def __init__(
+        self, kinds: Sequence[type[Statistic]], read: Callable[[], Mapping[type[Statistic], Statistic]]
+    ) -> None:
+        self._kinds = kinds
+        self._read = read
+
+    def __getitem__(self, kind: type[Statistic]) -> Statistic:
+        return self._read()[kind]
+
+    def __iter__(self) -> Iterator[type[Statistic]]:
+        return iter(self._kinds)
+
+    def __len__(self) -> int:
+        return len(self._kinds)
+
+
+class Column(Sequence[dict[str, Tensor]]):
+    """The tensors of one statistic of every client, looked up when they are asked for.
+
+    Args:
+        uploads: one a client.
+        kind: the statistic.
+    """
+
+    def __init__(self, uploads: Sequence[Upload], kind: type[Statistic]) -> None:
+        self._uploads = uploads
+        self._kind = kind
+
+    def __len__(self) -> int:
+        return len(self._uploads)
+
+    @overload
+    def __getitem__(self, index: int) -> dict[str, Tensor]: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[dict[str, Tensor]]: ...
+
+    def __getitem__(self, index: int | slice) -> dict[str, Tensor] | list[dict[str, Tensor]]:
+        if isinstance(index, slice):
+            return [upload[self._kind].tensors for upload in self._uploads[index]]
+        return self._uploads[index][self._kind].tensors
 
 
 def upload_schema(kinds: Sequence[type[Statistic]], spec: ModelSpec, wire: WireSettings) -> Schema:

@@ -1,12 +1,12 @@
 """Weighted means of what clients upload."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.models.spec import Parameters
 
@@ -31,8 +31,8 @@ def class_proportions(uploads: Sequence[Upload]) -> Tensor:
     return torch.where(held > 0, counts / held.clamp(min=1), 1 / len(uploads))
 
 
-def weighted_sum(tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
-    """Add named tensors of several clients.
+def weighted_sum(tensors: Iterable[Mapping[str, Tensor]], weights: Sequence[float]) -> dict[str, Tensor]:
+    """Add named tensors of several clients, one after another.
 
     Args:
         tensors: one mapping a client, with equal names and shapes.
@@ -41,12 +41,13 @@ def weighted_sum(tensors: Sequence[Mapping[str, Tensor]], weights: Sequence[floa
     Returns:
         sum_i weights_i tensors_i, by name.
     """
-    return {
-        name: sum((weight * one[name] for weight, one in zip(weights, tensors, strict=True)), 0 * tensors[0][name])
-        for name in tensors[0]
-    }
+    total: dict[str, Tensor] = {}
+    for weight, one in zip(weights, tensors, strict=True):
+        for name, tensor in one.items():
+            total[name] = total[name].add_(weight * tensor) if name in total else weight * tensor
+    return total
 
 
 def mean_parameters(uploads: Sequence[Upload]) -> Parameters:
     """Average the clients' weights by their numbers of examples, as FedAvg does."""
-    return weighted_sum([upload[Weights].tensors for upload in uploads], proportions(uploads))
+    return weighted_sum(Column(uploads, Weights), proportions(uploads))

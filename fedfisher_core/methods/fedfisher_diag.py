@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions
 from fedfisher_core.methods.fedfisher import ClosedForm, DiagonalSolver, aggregate_by
@@ -27,8 +27,8 @@ def fedfisher_diag(server: Server, uploads: Sequence[Upload], *, solver: Diagona
         The solution.
     """
     quadratic = diagonal_quadratic(
-        [upload[Weights].tensors for upload in uploads],
-        [upload[DiagonalFisher].tensors for upload in uploads],
+        Column(uploads, Weights),
+        Column(uploads, DiagonalFisher),
         proportions(uploads),
     )
     return aggregate_by(solver, quadratic, server)

@@ -6,7 +6,7 @@ import torch
 from pydantic import NonNegativeFloat
 
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import mean_parameters, proportions, weighted_sum
 from fedfisher_core.methods.method import method
@@ -26,11 +26,11 @@ def fisher_merge(server: Server, uploads: Sequence[Upload], *, fisher_floor: Non
         sum_i p_i F_i w_i / sum_i p_i F_i.
     """
     weights = proportions(uploads)
-    total = weighted_sum([upload[DiagonalFisher].tensors for upload in uploads], weights)
-    products = [
+    total = weighted_sum(Column(uploads, DiagonalFisher), weights)
+    products = (
         {name: fisher * upload[Weights].tensors[name] for name, fisher in upload[DiagonalFisher].tensors.items()}
         for upload in uploads
-    ]
+    )
     merged = weighted_sum(products, weights)
     mean = mean_parameters(uploads)
     informed = {name: (fisher >= fisher_floor) & (fisher > 0) for name, fisher in total.items()}

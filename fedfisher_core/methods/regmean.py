@@ -8,7 +8,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions, weighted_sum
 from fedfisher_core.methods.method import method
@@ -48,14 +48,19 @@ def regmean(
 
 
 def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
-    merged = weighted_sum([upload[Weights].tensors for upload in uploads], [1 / len(uploads)] * len(uploads))
-    weights = proportions(uploads)
-    for layer in uploads[0][Gram].tensors:
-        grams = [p * _shrink(upload[Gram].tensors[layer], scale) for p, upload in zip(weights, uploads, strict=True)]
-        models = [upload[Weights].tensors[f"{layer}.weight"].double() for upload in uploads]
-        right = sum(gram @ model.T for gram, model in zip(grams, models, strict=True))
+    merged = weighted_sum(Column(uploads, Weights), [1 / len(uploads)] * len(uploads))
+    left: dict[str, Tensor] = {}
+    right: dict[str, Tensor] = {}
+    for share, upload in zip(proportions(uploads), uploads, strict=True):
+        models = upload[Weights].tensors
+        for layer, gram in upload[Gram].tensors.items():
+            shrunk = share * _shrink(gram, scale)
+            product = shrunk @ models[f"{layer}.weight"].double().T
+            left[layer] = left[layer].add_(shrunk) if layer in left else shrunk
+            right[layer] = right[layer].add_(product) if layer in right else product
+    for layer, gram in left.items():
         # Pixels that are always 0 make the sum singular: the pseudo-inverse leaves their weights at 0.
-        solution = torch.linalg.pinv(sum(grams), hermitian=True) @ right
+        solution = torch.linalg.pinv(gram, hermitian=True) @ right[layer]
         merged[f"{layer}.weight"] = solution.T.float()
     return merged
 

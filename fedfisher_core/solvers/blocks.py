@@ -1,6 +1,6 @@
 """The blocks of sum_i p_i F_i: which parameters one couples, and how it multiplies them.
 
-A block holds the weighted Fishers p_i F_i of all clients for some of the parameters, which it sees as one
+A block holds the weighted sum of the clients' Fishers for some of the parameters, which it sees as one
 tensor (the block's vector). The whole operator is block-diagonal, so that solvers work block by block.
 """
 
@@ -30,10 +30,6 @@ class Block(Protocol):
         """Multiply one vector by the sum: (sum_i p_i F_i) v."""
         ...
 
-    def products(self, vectors: Tensor) -> Tensor:
-        """Multiply a vector for each client, stacked in the first dimension, by its own: p_i F_i v_i."""
-        ...
-
     def mean_eigenvalue(self) -> float:
         """Trace of sum_i p_i F_i divided by its dimension."""
         ...
@@ -45,12 +41,10 @@ class DiagonalBlock:
 
     Args:
         name: the parameter's name.
-        fishers: p_i F_i stacked over clients, shape (clients, *shape of the parameter).
-        total: their sum over clients, in the shape of the parameter.
+        total: sum_i p_i F_i, in the shape of the parameter.
     """
 
     name: str
-    fishers: Tensor
     total: Tensor
 
     def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -64,10 +58,6 @@ class DiagonalBlock:
     def product(self, vector: Tensor) -> Tensor:
         """See `Block`."""
         return self.total * vector
-
-    def products(self, vectors: Tensor) -> Tensor:
-        """See `Block`."""
-        return self.fishers * vectors
 
     def mean_eigenvalue(self) -> float:
         """See `Block`."""
@@ -98,10 +88,6 @@ class KroneckerBlock:
         """See `Block`."""
         return self.total.product(vector)
 
-    def products(self, vectors: Tensor) -> Tensor:
-        """See `Block`."""
-        return self.total.products(vectors)
-
     def mean_eigenvalue(self) -> float:
         """See `Block`."""
         return self.total.diagonal().mean(dtype=torch.float64).item()
@@ -113,12 +99,10 @@ class DenseBlock:
 
     Args:
         names: the parameters' names, in the order of the Fishers' rows.
-        fishers: p_i F_i stacked over clients, shape (clients, d, d).
-        total: their sum over clients, shape (d, d).
+        total: sum_i p_i F_i, shape (d, d).
     """
 
     names: tuple[str, ...]
-    fishers: Tensor
     total: Tensor
 
     def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -133,10 +117,6 @@ class DenseBlock:
     def product(self, vector: Tensor) -> Tensor:
         """See `Block`."""
         return self.total @ vector
-
-    def products(self, vectors: Tensor) -> Tensor:
-        """See `Block`."""
-        return (self.fishers @ vectors[:, :, None])[:, :, 0]
 
     def mean_eigenvalue(self) -> float:
         """See `Block`."""

@@ -73,10 +73,8 @@ def _optimise(
     sums = [torch.zeros_like(vector) for vector in vectors]
     squares = [torch.zeros_like(vector) for vector in vectors]
     for step in range(steps):
-        for vector, product, side, total, square in zip(
-            vectors, quadratic.product(vectors), quadratic.right_hand_side, sums, squares, strict=True
-        ):
-            gradient = product - side
+        for vector, residual, total, square in zip(vectors, quadratic.residual(vectors), sums, squares, strict=True):
+            gradient = -residual
             total.mul_(MOMENTUM).add_(gradient)
             square.mul_(DECAY).addcmul_(gradient, gradient)
             vector.addcdiv_(total, denominator(square), value=-LEARNING_RATE)

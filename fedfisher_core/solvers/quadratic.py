@@ -17,22 +17,24 @@ Parameters = Mapping[str, Tensor]
 
 @dataclass(frozen=True)
 class Quadratic:
-    """The objective, block by block (Eq. 6); made by one of the functions of this module.
+    """The objective, block by block (Eq. 6), expanded about the mean of the clients; made by this module's functions.
 
-    Solvers work on the vectors of the blocks, a tuple in the order of `blocks`.
+    With m = sum_i p_i w_i and A = sum_i p_i F_i it is f(w) = f(m) - 2 r^T (w - m) + (w - m)^T A (w - m), where
+    r = sum_i p_i F_i (w_i - m). So it needs no client's own vector, and rounds at the size of the clients'
+    differences instead of the weights'. Solvers work on the vectors of the blocks, a tuple in the order of `blocks`.
 
     Args:
-        blocks: the weighted Fishers.
-        clients: for each block the clients' vectors, shape (clients, *shape of the vector).
-        start: for each block the mean of the clients, sum_i p_i w_i.
-        right_hand_side: for each block sum_i p_i F_i w_i.
+        blocks: A.
+        start: for each block the mean of the clients.
+        slope: for each block r, half the negative gradient at the mean.
+        floor: f(m).
         like: named parameters whose names and shapes a solution takes.
     """
 
     blocks: tuple[Block, ...]
-    clients: tuple[Tensor, ...]
     start: tuple[Tensor, ...]
-    right_hand_side: tuple[Tensor, ...]
+    slope: tuple[Tensor, ...]
+    floor: float
     like: Parameters
 
     def vectors(self, parameters: Parameters) -> tuple[Tensor, ...]:
@@ -47,23 +49,23 @@ class Quadratic:
         return {name: named[name].clone() for name in self.like}
 
     def product(self, vectors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Multiply by sum_i p_i F_i."""
+        """Multiply by A."""
         return tuple(block.product(vector) for block, vector in zip(self.blocks, vectors, strict=True))
 
     def residual(self, vectors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Half the negative gradient, sum_i p_i F_i (w_i - w), free of the cancellation in b - A w."""
+        """Half the negative gradient, r - A (w - m)."""
         return tuple(
-            block.products(clients - vector).sum(dim=0)
-            for block, clients, vector in zip(self.blocks, self.clients, vectors, strict=True)
+            slope - block.product(vector - start)
+            for block, start, slope, vector in zip(self.blocks, self.start, self.slope, vectors, strict=True)
         )
 
     def value(self, vectors: Sequence[Tensor]) -> float:
-        """Evaluate f from the clients' differences, so that it is accurate near 0 as well."""
-        total = 0.0
-        for block, clients, vector in zip(self.blocks, self.clients, vectors, strict=True):
-            differences = clients - vector
-            total += dot(differences, block.products(differences))
-        return total
+        """Evaluate f; not below 0, where rounding would bring it."""
+        total = self.floor
+        for block, start, slope, vector in zip(self.blocks, self.start, self.slope, vectors, strict=True):
+            step = vector - start
+            total += dot(step, block.product(step)) - 2 * dot(slope, step)
+        return max(0.0, total)
 
 
 def dot(left: Tensor, right: Tensor) -> float:
@@ -88,16 +90,22 @@ def diagonal_quadratic(
         InputError: numbers of clients, names, shapes or weights don't fit.
         DivergedClientError: a client's parameters or Fisher are not finite.
     """
-    _check_clients(clients, len(fishers), weights)
-    blocks = []
-    for name, like in clients[0].items():
-        for client, fisher in enumerate(fishers):
-            if fisher.keys() != clients[0].keys():
-                raise InputError(f"fishers[{client}] has names {list(fisher)}; allowed: as clients, {list(clients[0])}")
-            _check_tensor(fisher[name], tuple(like.shape), f"fishers[{client}][{name!r}]", client)
-        stacked = torch.stack([weight * fisher[name] for weight, fisher in zip(weights, fishers, strict=True)])
-        blocks.append(DiagonalBlock(name, stacked, stacked.sum(dim=0)))
-    return _assemble(blocks, clients, weights)
+    mean = _mean(clients, len(fishers), weights)
+    totals = {name: torch.zeros_like(tensor) for name, tensor in mean.items()}
+    slopes = {name: torch.zeros_like(tensor) for name, tensor in mean.items()}
+    floor = 0.0
+    for index, (client, fisher, weight) in enumerate(zip(clients, fishers, weights, strict=True)):
+        if fisher.keys() != mean.keys():
+            raise InputError(f"fishers[{index}] has names {list(fisher)}; allowed: as clients, {list(mean)}")
+        for name, start in mean.items():
+            _check_tensor(fisher[name], tuple(start.shape), f"fishers[{index}][{name!r}]", index)
+            difference = client[name] - start
+            product = weight * fisher[name] * difference
+            totals[name] += weight * fisher[name]
+            slopes[name] += product
+            floor += dot(difference, product)
+    blocks = tuple(DiagonalBlock(name, total) for name, total in totals.items())
+    return Quadratic(blocks, tuple(mean.values()), tuple(slopes.values()), floor, mean)
 
 
 def kronecker_quadratic(
@@ -117,23 +125,29 @@ def kronecker_quadratic(
         InputError: numbers of clients, names, shapes or weights don't fit.
         DivergedClientError: a client's parameters or factors are not finite.
     """
-    _check_clients(clients, len(fishers), weights)
+    mean = _mean(clients, len(fishers), weights)
     names = {name for layer in fishers[0] for name in (f"{layer}.weight", f"{layer}.bias")}
-    missing = {f"{layer}.weight" for layer in fishers[0]} - clients[0].keys() | clients[0].keys() - names
+    missing = {f"{layer}.weight" for layer in fishers[0]} - mean.keys() | mean.keys() - names
     if missing:
         raise InputError(
             f"fishers[0] has layers {list(fishers[0])}, which don't match the parameters {sorted(missing)}"
         )
-    blocks = []
+    blocks, slopes, floor = [], [], 0.0
     for layer in fishers[0]:
-        rows, columns = to_matrix(clients[0], layer).shape
+        rows, columns = to_matrix(mean, layer).shape
         for client, fisher in enumerate(fishers):
             if fisher.keys() != fishers[0].keys():
                 raise InputError(f"fishers[{client}] has layers {list(fisher)}; allowed: {list(fishers[0])}")
             _check_tensor(fisher[layer].inputs, (columns,) * 2, f"fishers[{client}][{layer!r}].inputs", client)
             _check_tensor(fisher[layer].outputs, (rows,) * 2, f"fishers[{client}][{layer!r}].outputs", client)
-        blocks.append(KroneckerBlock(layer, KroneckerSum.of([fisher[layer] for fisher in fishers], weights)))
-    return _assemble(blocks, clients, weights)
+        total = KroneckerSum.of([fisher[layer] for fisher in fishers], weights)
+        differences = torch.stack([to_matrix(client, layer) for client in clients]) - to_matrix(mean, layer)
+        products = total.products(differences)
+        blocks.append(KroneckerBlock(layer, total))
+        slopes.append(products.sum(dim=0))
+        floor += dot(differences, products)
+    starts = tuple(block.gather(mean) for block in blocks)
+    return Quadratic(tuple(blocks), starts, tuple(slopes), floor, mean)
 
 
 def dense_quadratic(clients: Sequence[Parameters], fishers: Sequence[Tensor], weights: Sequence[float]) -> Quadratic:
@@ -152,26 +166,27 @@ def dense_quadratic(clients: Sequence[Parameters], fishers: Sequence[Tensor], we
         InputError: numbers of clients, names, shapes or weights don't fit.
         DivergedClientError: a client's parameters or Fisher are not finite.
     """
-    _check_clients(clients, len(fishers), weights)
-    size = sum(tensor.numel() for tensor in clients[0].values())
-    for client, fisher in enumerate(fishers):
-        _check_tensor(fisher, (size, size), f"fishers[{client}]", client)
-    stacked = torch.stack([weight * fisher for weight, fisher in zip(weights, fishers, strict=True)])
-    return _assemble([DenseBlock(tuple(clients[0]), stacked, stacked.sum(dim=0))], clients, weights)
+    mean = _mean(clients, len(fishers), weights)
+    start = _flat(mean)
+    total = start.new_zeros(len(start), len(start))
+    slope = torch.zeros_like(start)
+    floor = 0.0
+    for index, (client, fisher, weight) in enumerate(zip(clients, fishers, weights, strict=True)):
+        _check_tensor(fisher, (len(start),) * 2, f"fishers[{index}]", index)
+        difference = _flat(client) - start
+        product = weight * (fisher @ difference)
+        total += weight * fisher
+        slope += product
+        floor += dot(difference, product)
+    return Quadratic((DenseBlock(tuple(mean), total),), (start,), (slope,), floor, mean)
 
 
-def _assemble(blocks: Sequence[Block], clients: Sequence[Parameters], weights: Sequence[float]) -> Quadratic:
-    vectors = [torch.stack([block.gather(client) for client in clients]) for block in blocks]
-    means = []
-    for stacked in vectors:
-        scale = torch.tensor(weights, dtype=stacked.dtype, device=stacked.device)
-        # Differences to the first client: the mean of identical clients is then that client, to the last bit.
-        means.append(stacked[0] + torch.tensordot(scale, stacked - stacked[0], dims=1))
-    sides = [block.products(stacked).sum(dim=0) for block, stacked in zip(blocks, vectors, strict=True)]
-    return Quadratic(tuple(blocks), tuple(vectors), tuple(means), tuple(sides), dict(clients[0]))
+def _flat(parameters: Parameters) -> Tensor:
+    return torch.cat([tensor.flatten() for tensor in parameters.values()])
 
 
-def _check_clients(clients: Sequence[Parameters], fishers: int, weights: Sequence[float]) -> None:
+def _mean(clients: Sequence[Parameters], fishers: int, weights: Sequence[float]) -> dict[str, Tensor]:
+    """Check the clients one after another, and average them."""
     if not len(clients) == fishers == len(weights) > 0:
         raise InputError(
             f"clients, fishers and weights have lengths {len(clients)}, {fishers} and {len(weights)}; "
@@ -179,11 +194,16 @@ def _check_clients(clients: Sequence[Parameters], fishers: int, weights: Sequenc
         )
     if not all(weight > 0 for weight in weights) or not math.isclose(sum(weights), 1.0, abs_tol=1e-6):
         raise InputError(f"weights are {list(weights)}; allowed: positive numbers with sum 1")
-    for client, parameters in enumerate(clients):
-        if list(parameters) != list(clients[0]):
-            raise InputError(f"clients[{client}] has parameters {list(parameters)}; allowed: {list(clients[0])}")
-        for name, tensor in parameters.items():
-            _check_tensor(tensor, tuple(clients[0][name].shape), f"clients[{client}][{name!r}]", client)
+    first = clients[0]
+    mean = {name: tensor.clone() for name, tensor in first.items()}
+    for index, (client, weight) in enumerate(zip(clients, weights, strict=True)):
+        if list(client) != list(first):
+            raise InputError(f"clients[{index}] has parameters {list(client)}; allowed: {list(first)}")
+        for name, tensor in client.items():
+            _check_tensor(tensor, tuple(first[name].shape), f"clients[{index}][{name!r}]", index)
+            # Differences to the first client: the mean of identical clients is then that client, to the last bit.
+            mean[name] += weight * (tensor - first[name])
+    return mean
 
 
 def _check_tensor(tensor: Tensor, shape: tuple[int, ...], argument: str, client: int) -> None:

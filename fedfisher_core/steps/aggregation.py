@@ -1,13 +1,16 @@
 """Aggregating the uploads of one cell by one method, and measuring the result."""
 
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedfisher_core.client.upload import Upload, decode, encode, upload_schema
+from fedfisher_core.client.statistic import ServerView
+from fedfisher_core.client.upload import StoredUploads, Upload, encode, upload_schema
 from fedfisher_core.data.tensors import select
 from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
 from fedfisher_core.methods.method import BoundMethod
@@ -70,10 +73,16 @@ def aggregate(
     found = context.store.find(step)
     if found is not None:
         return found
-    payloads = [_payload(bound, spec, schema, partition, client, clients[client]) for client in sorted(clients)]
-    uploads = [decode(payload, schema, method.uploads, context.device) for payload in payloads]
+    counts = _num_examples(bound, partition, sorted(clients))
     server = _server(context, cell, data, partition)
-    result, timings = _timed(bound, server, uploads, context.device)
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for client, count in counts.items():
+            paths.append(Path(folder, str(client)))
+            paths[-1].write_bytes(_payload(bound, spec, schema, clients[client], count))
+        sizes = [path.stat().st_size for path in paths]
+        uploads = StoredUploads(paths, list(counts.values()), schema, method.uploads, context.device)
+        result, timings = _timed(bound, server, uploads, context.device)
     measures = _measure(context, cell, result, data, partition)
     parameters = sum(tensor.numel() for network in result.networks for tensor in network.values())
     document = {
@@ -81,7 +90,7 @@ def aggregate(
         "details": result.details,
         "widths": (result.spec or spec).widths,
         "uses_validation": server.used_validation,
-        **_upload_bits(bound, schema, data, payloads),
+        **_upload_bits(bound, schema, data, sizes),
         "download_bits": 32 * parameters * cell.clients,
     }
     networks = {
@@ -103,16 +112,14 @@ def read_result(artifact: Artifact) -> dict[str, Any]:
     return read_document(artifact, _RESULT)
 
 
+def _num_examples(bound: BoundMethod, partition: Artifact, clients: Sequence[int]) -> dict[int, int]:
+    counts = [sum(one) for one in label_counts(partition)]
+    return {client: sum(counts) if bound.method.pooled else counts[client] for client in clients}
+
+
 def _payload(
-    bound: BoundMethod,
-    spec: ModelSpec,
-    schema: Schema,
-    partition: Artifact,
-    client: int,
-    statistics: Mapping[str, Artifact],
+    bound: BoundMethod, spec: ModelSpec, schema: Schema, statistics: Mapping[str, Artifact], num_examples: int
 ) -> bytes:
-    counts = label_counts(partition)
-    num_examples = sum(map(sum, counts)) if bound.method.pooled else sum(counts[client])
     sent = []
     for kind in bound.method.uploads:
         tensors = read_tensors(statistics[kind.name], TENSORS)
@@ -136,12 +143,15 @@ def _server(context: Context, cell: Cell, data: Artifact, partition: Artifact) -
 
 
 def _timed(
-    bound: BoundMethod, server: Server, uploads: Sequence[Upload], device: torch.device
+    bound: BoundMethod, server: Server, stored: StoredUploads, device: torch.device
 ) -> tuple[Aggregate, dict[str, float]]:
+    """Decode and aggregate. Methods that make do with sums get one client's tensors at a time."""
+    streamed = all(view is ServerView.SUM for view in bound.method.views.values())
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     with working_memory(device) as peak:
         begun = time.perf_counter()
+        uploads = stored if streamed else [Upload(one.num_examples, dict(one.statistics)) for one in stored]
         result = bound(server, uploads)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
@@ -168,7 +178,7 @@ def _measure(context: Context, cell: Cell, result: Aggregate, data: Artifact, pa
             return measure_each(networks, test, counts)
 
 
-def _upload_bits(bound: BoundMethod, schema: Schema, data: Artifact, payloads: Sequence[bytes]) -> dict[str, int]:
+def _upload_bits(bound: BoundMethod, schema: Schema, data: Artifact, sizes: Sequence[int]) -> dict[str, int]:
     """Bits that all clients send: those of the payloads, and those that papers count."""
     if bound.method.pooled:
         # To train on all data is to send all data: the images and labels themselves.
@@ -176,5 +186,4 @@ def _upload_bits(bound: BoundMethod, schema: Schema, data: Artifact, payloads: S
         train = dataset.train
         bits = 8 * train.images.numel() + len(train) * (dataset.spec.classes - 1).bit_length()
         return {"upload_bits": bits, "upload_bits_formula": bits}
-    formula = len(payloads) * formula_bits(schema)
-    return {"upload_bits": 8 * sum(map(len, payloads)), "upload_bits_formula": formula}
+    return {"upload_bits": 8 * sum(sizes), "upload_bits_formula": len(sizes) * formula_bits(schema)}

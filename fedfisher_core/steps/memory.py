@@ -1,5 +1,6 @@
 """The working memory of a piece of work: what it holds at its peak beyond what was held before."""
 
+import ctypes
 import resource
 import sys
 import threading
@@ -58,6 +59,7 @@ def working_memory(device: torch.device) -> Iterator[Peak]:
         return
     with _lock:
         _note()
+        _trim()
         _reset()
         peak = Peak(before=_held(), highest=0)
         _under_way.append(peak)
@@ -84,6 +86,13 @@ def _held() -> int:
 def _highest() -> int:
     """Most bytes that the process held since the last reset; without Linux's counters, ever."""
     return _counter("VmHWM") if _STATUS.exists() else _most_ever()
+
+
+def _trim() -> None:
+    """Return memory that the allocator holds free, which would otherwise serve the block without being counted."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if _STATUS.exists() else None
+    if trim is not None:
+        trim(0)
 
 
 def _reset() -> None:

@@ -1,15 +1,18 @@
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.upload import Upload, decode, encode, upload_schema
+from fedfisher_core.client.upload import StoredUploads, Upload, decode, encode, upload_schema
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.fisher.blocks import Approximation
@@ -163,3 +166,38 @@ def test_only_what_was_declared_can_be_seen() -> None:
     upload = received(sent_as(computed((Weights,))), (Weights,))
     with pytest.raises(KeyError):
         upload[KFAC]
+
+
+def stored(folder: Path, count: int, spec: ModelSpec = tiny.TINY) -> tuple[StoredUploads, list[dict[str, Tensor]]]:
+    kinds = (Weights, DiagonalFisher)
+    schema = upload_schema(kinds, spec, WireSettings(budget="none", format="float32"))
+    sent, paths = [], []
+    for client in range(count):
+        weights = tiny.initial(spec, seed=client)
+        sent.append(weights)
+        paths.append(folder / str(client))
+        statistics = [Weights(weights), DiagonalFisher({name: tensor.square() for name, tensor in weights.items()})]
+        paths[-1].write_bytes(encode(schema, statistics, num_examples=10 + client))
+    return StoredUploads(paths, [10 + client for client in range(count)], schema, kinds, torch.device("cpu")), sent
+
+
+def test_stored_uploads_are_those_that_were_sent(tmp_path: Path) -> None:
+    uploads, sent = stored(tmp_path, 3)
+    assert [one.num_examples for one in uploads] == [10, 11, 12]
+    assert len(uploads) == 3
+    for one, weights in zip(uploads, sent, strict=True):
+        assert set(one.statistics) == {Weights, DiagonalFisher}
+        assert all(torch.equal(one[Weights].tensors[name], tensor) for name, tensor in weights.items())
+    assert torch.equal(uploads[-1][Weights].tensors["head.weight"], sent[2]["head.weight"])
+    assert [one.num_examples for one in uploads[1:]] == [11, 12]
+    with pytest.raises(IndexError):
+        uploads[3]
+
+
+def test_stored_uploads_hold_one_client_at_a_time(tmp_path: Path) -> None:
+    uploads, _ = stored(tmp_path, 4)
+    held: list[weakref.ref[Tensor]] = []
+    for one in uploads:
+        held.append(weakref.ref(one[Weights].tensors["head.weight"]))
+        assert one[DiagonalFisher].tensors["head.weight"].min() >= 0
+        assert [reference() is not None for reference in held] == [False] * (len(held) - 1) + [True]

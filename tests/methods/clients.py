@@ -75,7 +75,7 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
         diagonal = {name: 0.1 + torch.rand(tensor.shape, generator=generator) for name, tensor in weights.items()}
         statistics: dict[type[Statistic], Statistic] = {Weights: Weights(weights)}
         statistics |= {DiagonalFisher: DiagonalFisher(diagonal)} | square
-        uploads.append(Upload(num_examples=SIZES[client], statistics=statistics))
+        uploads.append(Upload(num_examples=SIZES[client % len(SIZES)], statistics=statistics))
     return uploads
 
 

@@ -24,7 +24,9 @@ def test_every_quantity_agrees_with_the_dense_matrices(problem):
     quadratic = problem.quadratic
     vectors, vector = point(problem)
     torch.testing.assert_close(flat(quadratic.parameters(quadratic.start)), problem.mean)
-    torch.testing.assert_close(flat(quadratic.parameters(quadratic.right_hand_side)), problem.side)
+    slope = problem.side - problem.matrix @ problem.mean
+    torch.testing.assert_close(flat(quadratic.parameters(quadratic.slope)), slope)
+    assert quadratic.floor == pytest.approx(problem.value(problem.mean), rel=1e-12)
     torch.testing.assert_close(flat(quadratic.parameters(quadratic.product(vectors))), problem.matrix @ vector)
     residual = problem.side - problem.matrix @ vector
     torch.testing.assert_close(flat(quadratic.parameters(quadratic.residual(vectors))), residual)

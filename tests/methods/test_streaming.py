@@ -1,0 +1,61 @@
+"""Methods whose server needs sums alone go through the clients one after another."""
+
+import weakref
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.client.squared_gradients import SquaredGradients
+from fedfisher_core.client.statistic import ServerView
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.method import methods
+from tests import tiny
+from tests.methods.clients import aggregate, made_up_uploads
+
+BY_SUMS = sorted(name for name in methods if set(methods.get(name).views.values()) == {ServerView.SUM})
+CLIENTS = 5
+
+
+def make(client: int) -> Upload:
+    """Make a client anew, the same each time."""
+    one = made_up_uploads([tiny.initial(seed=seed) for seed in range(CLIENTS)])[client]
+    squares = {name: tensor.square() for name, tensor in one[Weights].tensors.items()}
+    return Upload(one.num_examples, dict(one.statistics) | {SquaredGradients: SquaredGradients(squares)})
+
+
+class Watched(Sequence[Upload]):
+    """Clients that are made when they are looked at; counts how many's tensors are held at a time."""
+
+    def __init__(self) -> None:
+        self._given: list[tuple[int, weakref.ref[Tensor]]] = []
+        self.most = 0
+
+    def __len__(self) -> int:
+        return CLIENTS
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        if index >= CLIENTS:
+            raise IndexError(index)
+        upload = make(index)
+        for kind in upload.statistics:
+            self._given += [(index, weakref.ref(tensor)) for tensor in upload[kind].tensors.values()]
+        self.most = max(self.most, len({client for client, reference in self._given if reference() is not None}))
+        return upload
+
+
+def test_the_methods_that_need_sums_alone() -> None:
+    assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfish"} <= set(BY_SUMS)
+    assert not {"fedfisher_kfac", "otfusion", "pfnm", "dense", "ensemble"} & set(BY_SUMS)
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfish"])
+def test_they_hold_no_more_for_more_clients(name: str) -> None:
+    watched = Watched()
+    (streamed,) = aggregate(name, watched).networks
+    # The first, to which a mean is taken, the one before, which is let go of when the next has come, and the next.
+    assert 1 <= watched.most <= 3
+    (at_once,) = aggregate(name, [make(client) for client in range(CLIENTS)]).networks
+    assert all(torch.equal(streamed[key], tensor) for key, tensor in at_once.items())
