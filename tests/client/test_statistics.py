@@ -10,6 +10,7 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
@@ -18,7 +19,16 @@ from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
-KINDS: list[type[Statistic]] = [Weights, LabelCounts, Gram, DiagonalFisher, KFAC, DenseFisher]
+KINDS: list[type[Statistic]] = [
+    Weights,
+    LabelCounts,
+    Gram,
+    DiagonalFisher,
+    KFAC,
+    DenseFisher,
+    NullSpaceProjection,
+    OfficialProjection,
+]
 EXAMPLES = tiny.examples(23)
 by_spec = pytest.mark.parametrize("spec", SPECS, ids=["tiny", "tiny with bias", "linear"])
 
