@@ -58,7 +58,7 @@ def aggregate(
         inputs |= {f"client_{client}.{kind.name}": statistics[kind.name].digest for kind in method.uploads}
     step = Step(
         kind="aggregates",
-        version=2,
+        version=3,
         settings={
             "method": method.name,
             "method_version": method.version,

@@ -10,6 +10,7 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.weights import Weights
@@ -19,7 +20,17 @@ from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
-KINDS: list[type[Statistic]] = [Weights, LabelCounts, Gram, SquaredGradients, DiagonalFisher, KFAC, DenseFisher]
+KINDS: list[type[Statistic]] = [
+    Weights,
+    LabelCounts,
+    Gram,
+    SquaredGradients,
+    DiagonalFisher,
+    KFAC,
+    DenseFisher,
+    NullSpaceProjection,
+    OfficialProjection,
+]
 EXAMPLES = tiny.examples(23)
 by_spec = pytest.mark.parametrize("spec", SPECS, ids=["tiny", "tiny with bias", "linear"])
 

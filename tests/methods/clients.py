@@ -10,6 +10,8 @@ from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection, span_projection
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.training import train
 from fedfisher_core.client.upload import Upload
@@ -23,7 +25,16 @@ from fedfisher_core.settings import TrainSettings
 from tests import tiny
 
 SIZES = (40, 25, 10)
-KINDS: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC, DenseFisher, Gram)
+KINDS: tuple[type[Statistic], ...] = (
+    Weights,
+    DiagonalFisher,
+    KFAC,
+    DenseFisher,
+    Gram,
+    NullSpaceProjection,
+    OfficialProjection,
+    LabelCounts,
+)
 
 
 def server(
@@ -63,8 +74,12 @@ def positive_definite(size: int, generator: torch.Generator) -> Tensor:
     return root.T @ root / (2 * size)
 
 
+def projection(size: int, generator: torch.Generator) -> Tensor:
+    return span_projection(positive_definite(size, generator).double()).float()
+
+
 def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = tiny.TINY) -> list[Upload]:
-    """Give each set of parameters Fishers and Gram matrices of full rank, drawn at random."""
+    """Give each set of parameters Fishers, Gram matrices and projections of full rank, drawn at random, and labels."""
     uploads = []
     for client, weights in enumerate(parameters):
         generator = torch.Generator().manual_seed(client)
@@ -75,6 +90,11 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
         diagonal = {name: 0.1 + torch.rand(tensor.shape, generator=generator) for name, tensor in weights.items()}
         statistics: dict[type[Statistic], Statistic] = {Weights: Weights(weights)}
         statistics |= {DiagonalFisher: DiagonalFisher(diagonal)} | square
+        statistics |= {
+            kind: kind({key: projection(shape[0], generator) for key, shape in kind.shapes(spec).items()})
+            for kind in (NullSpaceProjection, OfficialProjection)
+        }
+        statistics[LabelCounts] = LabelCounts({"counts": torch.full((spec.classes,), 5.0)})
         uploads.append(Upload(num_examples=SIZES[client % len(SIZES)], statistics=statistics))
     return uploads
 

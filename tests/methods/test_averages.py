@@ -51,6 +51,11 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("fedfisher_full", {"solver": "closed_form"}),
     ("otfusion", {"correction": [True]}),
     ("otfusion", {"correction": [True], "ground_metric": "activations"}),
+    ("ma_echo", {}),
+    ("ma_echo", {"local_update": "algorithm_1", "weights": "qp", "normalise": True}),
+    ("ma_echo_official", {}),
+    ("ma_echo_official", {"normalise": True, "step_size": 0.05}),
+    ("ma_echo_ot", {}),
 ]
 
 
@@ -309,6 +314,6 @@ def test_selection_without_a_validation_set_is_refused(
 
 
 def test_methods_that_select_nothing_need_no_validation_set(clients: list[Upload]) -> None:
-    for name in ("fedavg", "fisher_merge", "ensemble", "local_mean"):
+    for name in ("fedavg", "fisher_merge", "ensemble", "local_mean", "ma_echo", "ma_echo_official", "ma_echo_ot"):
         aggregate(name, clients, validation=empty())
     aggregate("regmean", clients, validation=empty(), off_diagonal=[0.9])

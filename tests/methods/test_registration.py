@@ -157,7 +157,18 @@ def test_a_wrong_wire_is_refused_by_its_name(wire: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["fisher_merge", "fedfisher_diag", "fedfisher_kfac", "otfusion"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "fisher_merge",
+        "fedfisher_diag",
+        "fedfisher_kfac",
+        "otfusion",
+        "ma_echo",
+        "ma_echo_official",
+        "ma_echo_ot",
+    ],
+)
 def test_a_network_that_a_method_cannot_serve_is_refused(name: str) -> None:
     spec = ModelSpec("normalised", channels=1, size=tiny.SIZE, classes=tiny.CLASSES)
     with pytest.raises(InputError) as caught:

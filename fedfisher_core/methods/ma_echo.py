@@ -1,0 +1,130 @@
+"""MA-Echo: a model that differs from each client's only where that client's data do not see it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+from fedfisher_core.client.null_space import NullSpaceProjection
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.common_optima.merging import merge
+from fedfisher_core.common_optima.updates import Iteration, common_descent, equal_weights
+from fedfisher_core.methods.averaging import weighted_sum
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.models.spec import Parameters
+
+Steps = Annotated[PositiveInt, Field(description="tau, how often global and local models move")]
+StepSize = Annotated[
+    float, Field(gt=0, le=1, description="eta of the global model; what is larger than 1 need not converge")
+]
+Penalty = Annotated[
+    float, Field(gt=0, allow_inf_nan=False, description="mu, how firmly local models keep to their data")
+]
+LocalUpdate = Annotated[
+    Literal["equation_11", "algorithm_1"],
+    Field(description="whether local models move from where they were trained, or from where they are"),
+]
+Alpha = Annotated[
+    Literal["equal", "qp"], Field(description="clients' weights: equal, or those of the common direction of descent")
+]
+Cap = Annotated[float, Field(gt=0, le=1, description="C, the largest weight, raised to 1 / clients (weights: qp)")]
+Normalise = Annotated[bool, Field(description="whether each row of a local model moves by step_size")]
+Start = Annotated[
+    Literal["mean", "client", "random"],
+    Field(description="of all layers but the last, which starts at the mean; client: the first, or the pivot"),
+]
+
+
+@method(
+    "ma_echo",
+    uploads=(Weights, NullSpaceProjection),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/2204.12493",
+)
+def ma_echo(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    steps: Steps = 50,
+    step_size: StepSize = 0.8,
+    penalty: Penalty = 1.0,
+    local_update: LocalUpdate = "equation_11",
+    weights: Alpha = "equal",
+    cap: Cap = 0.5,
+    normalise: Normalise = False,
+    start: Start = "mean",
+) -> Aggregate:
+    """Move to where each client's outputs stay what they are (Su, Li and Xue 2022, equations 7 and 11, Algorithm 1).
+
+    Every layer by itself, the last included: with local models V_i that start at the clients' W_i,
+    W <- W - 2 eta sum_i alpha_i (W - V_i) P_i and then V_i <- V + Norm((W - V) (I - mu / (1 + mu) P_i)).
+
+    The paper has V in two ways, and this takes its equation 11 by default: V = W_i, so that the iteration ends at the
+    minimum of sum_i alpha_i |(W - W_i) P_i|^2. In its Algorithm 1, V is the V_i before, which moves by half of its way
+    to W even along P_i: within a few steps all V_i meet W near its start, unless mu is large. Equal weights, as the
+    authors' code has them, are the quadratic programme's with C = 1 / N, the paper's smallest. The same code has steps,
+    eta (there without the factor 2, 1.6) and C. Normalised steps have length eta, as there, not the paper's 1.
+
+    Args:
+        server: draws the random start.
+        uploads: the weights W_i and the projections P_i.
+
+    Returns:
+        W. The result does not depend on the order of the clients, unless it starts at one of them.
+    """
+    return explore(
+        server,
+        [upload[Weights].tensors for upload in uploads],
+        [upload[NullSpaceProjection].tensors for upload in uploads],
+        first=0,
+        start=start,
+        iteration=iteration_of(steps, step_size, penalty, local_update, weights, cap, normalise),
+    )
+
+
+def iteration_of(
+    steps: int, step_size: float, penalty: float, local_update: str, weights: str, cap: float, normalise: bool
+) -> Iteration:
+    """Read the iteration off a method's settings; see `ma_echo`."""
+    return Iteration(
+        steps=steps,
+        step_size=step_size,
+        penalty=penalty,
+        weigh=equal_weights if weights == "equal" else common_descent(cap),
+        anchored=local_update == "equation_11",
+        normalise=normalise,
+    )
+
+
+def explore(
+    server: Server,
+    models: Sequence[Parameters],
+    projections: Sequence[Mapping[str, Tensor]],
+    *,
+    first: int,
+    start: Start,
+    iteration: Iteration,
+) -> Aggregate:
+    """Merge models as MA-Echo does, from one of the starts of its section 7.3.
+
+    Args:
+        server: draws the random start.
+        models: of the clients.
+        projections: of the clients, by layer.
+        first: the client that may be started from.
+        start: where the global model starts.
+        iteration: how it moves.
+
+    Returns:
+        The global model, with the paper's objective at its start and at its end.
+    """
+    layers = list(projections[0])
+    begin = weighted_sum(models, [1 / len(models)] * len(models))
+    if start != "mean":
+        drawn = models[first] if start == "client" else server.spec.initialise(server.generator)
+        begin |= {name: one.to(server.device) for name, one in drawn.items() if name.rpartition(".")[0] != layers[-1]}
+    merged = merge(models, projections, begin, iteration, server.track(layers, what="layer"))
+    return Aggregate.of(merged.parameters, distance_at_start=merged.distance_at_start, distance=merged.distance)

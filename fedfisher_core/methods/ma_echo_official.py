@@ -1,0 +1,61 @@
+"""MA-Echo as its authors' code has it."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field, PositiveInt
+
+from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.null_space import OfficialProjection
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.common_optima.merging import merge_official
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+
+_TOO_FEW = 1
+
+
+@method(
+    "ma_echo_official",
+    uploads=(Weights, OfficialProjection, LabelCounts),
+    sees_each=(Weights,),
+    reference="https://github.com/FudanVI/MAEcho",
+)
+def ma_echo_official(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    steps: Annotated[PositiveInt, Field(description="how often global and local models move")] = 50,
+    step_size: Annotated[
+        float, Field(gt=0, lt=2, description="eta of global and local models; from 2 on nothing converges")
+    ] = 1.6,
+    normalise: Annotated[bool, Field(description="whether each row of a local model moves by step_size")] = False,
+) -> Aggregate:
+    """Iterate as the authors' code does, which differs from their paper, and average the local models.
+
+    From the mean W of the clients' W_i, W <- W - eta / N sum_i (W - V_i) (I - Q_i) and then
+    V_i <- V_i + eta Norm((W - V_i) Q_i), with V_i = W_i at first: local models move as far as W and only where their
+    data do not see it (the paper's mu without bound), clients weigh the same, and the last layer does not take part.
+    For each class, its row there is the mean over the clients that hold two examples of it or more, and 0, with its
+    bias, where there are none. Rows that have nowhere to go stay, where the authors' code divides by 0.
+
+    Args:
+        server: not used, but for its progress.
+        uploads: the weights W_i, what the code has in place of I - P_i, and the counts of labels.
+
+    Returns:
+        The mean of the V_i.
+    """
+    counts = torch.stack([upload[LabelCounts].tensors["counts"] for upload in uploads])
+    parameters = merge_official(
+        [upload[Weights].tensors for upload in uploads],
+        [upload[OfficialProjection].tensors for upload in uploads],
+        counts > _TOO_FEW,
+        list(uploads[0][OfficialProjection].tensors),
+        steps=steps,
+        step_size=step_size,
+        normalise=normalise,
+    )
+    return Aggregate.of(parameters, classes_of_nobody=float((counts <= _TOO_FEW).all(0).sum()))
