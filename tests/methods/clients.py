@@ -12,6 +12,7 @@ from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection, span_projection
+from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.training import train
 from fedfisher_core.client.upload import Upload
@@ -90,6 +91,7 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
         diagonal = {name: 0.1 + torch.rand(tensor.shape, generator=generator) for name, tensor in weights.items()}
         statistics: dict[type[Statistic], Statistic] = {Weights: Weights(weights)}
         statistics |= {DiagonalFisher: DiagonalFisher(diagonal)} | square
+        statistics[SquaredGradients] = SquaredGradients({name: 3 * tensor for name, tensor in diagonal.items()})
         statistics |= {
             kind: kind({key: projection(shape[0], generator) for key, shape in kind.shapes(spec).items()})
             for kind in (NullSpaceProjection, OfficialProjection)

@@ -1,0 +1,97 @@
+"""What holds for every method, whatever its mathematics."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.method import methods
+from fedfisher_core.methods.server import Aggregate
+from tests import tiny
+from tests.methods.clients import aggregate, made_up_uploads
+
+QUICK: dict[str, dict[str, Any]] = {"dense": {"epochs": 2, "generator_steps": 2, "images": 8}}
+NAMES = sorted(name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core."))
+ORDERED = {
+    "pfnm": "the units of the first client make the first global units",
+    "otfusion": "the others are aligned to the first client",
+    "ma_echo_ot": "the others are aligned to the first client",
+    "centralised": "it is given one client",
+}
+RESHAPED = {"pfnm": "the prior shrinks units"}
+every_method = pytest.mark.parametrize("name", NAMES)
+
+
+def run(name: str, uploads: list[Upload]) -> Aggregate:
+    return aggregate(name, uploads, **QUICK.get(name, {}))
+
+
+def clients(*, zero_rows: bool = False, empty_class: bool = False) -> list[Upload]:
+    parameters = [tiny.initial(seed=seed) for seed in range(3)]
+    for index, one in enumerate(parameters):
+        if zero_rows:
+            # A filter and a hidden unit that are dead in all clients, and one that is dead in one.
+            one["conv.weight"][0] = 0
+            one["hidden.weight"][0] = 0
+            one["hidden.weight"][1 + index] = 0
+    uploads = made_up_uploads(parameters)
+    if empty_class:
+        counts = torch.tensor([[9.0, 0, 0], [3, 4, 0], [0, 1, 0]])
+        for one, row in zip(uploads, counts, strict=True):
+            one.statistics[LabelCounts] = LabelCounts({"counts": row})  # type: ignore[index]
+    return uploads
+
+
+def close(one: dict[str, Tensor], other: dict[str, Tensor], *, atol: float) -> bool:
+    return list(one) == list(other) and all(torch.allclose(one[key], other[key], atol=atol) for key in one)
+
+
+def test_the_methods_are_those_of_the_project() -> None:
+    assert {"fedavg", "fedfisher_kfac", "pfnm", "otfusion", "dense", "ma_echo", "fedfish", "regmean"} < set(NAMES)
+    assert set(ORDERED) | set(RESHAPED) <= set(NAMES)
+
+
+@every_method
+@pytest.mark.parametrize("zero_rows", [False, True], ids=["", "zero rows"])
+@pytest.mark.parametrize("empty_class", [False, True], ids=["", "a class that nobody has"])
+def test_numbers_are_finite_and_named_as_the_clients(name: str, zero_rows: bool, empty_class: bool) -> None:
+    result = run(name, clients(zero_rows=zero_rows, empty_class=empty_class))
+    for network in result.networks:
+        assert list(network) == list(tiny.initial())
+        assert all(torch.isfinite(tensor).all() and tensor.dtype == torch.float32 for tensor in network.values())
+    assert result.weights is None or torch.isfinite(result.weights).all()
+    assert all(isinstance(value, float) for value in result.details.values())
+
+
+@every_method
+def test_one_client_alone_keeps_its_model(name: str) -> None:
+    uploads = clients()[:1]
+    (network,) = run(name, uploads).networks
+    same = close(network, uploads[0][Weights].tensors, atol=1e-5)
+    assert same != (name in RESHAPED), RESHAPED.get(name)
+
+
+@every_method
+def test_the_order_of_clients_matters_only_where_it_must(name: str) -> None:
+    if name == "centralised":
+        pytest.skip("centralised training has one client")
+    forward, backward = run(name, clients()), run(name, clients()[::-1])
+    if len(forward.networks) > 1:
+        assert all(close(a, b, atol=0) for a, b in zip(forward.networks, backward.networks[::-1], strict=True))
+        return
+    shapes = [[tensor.shape for tensor in one.networks[0].values()] for one in (forward, backward)]
+    same = shapes[0] == shapes[1] and close(forward.networks[0], backward.networks[0], atol=2e-4)
+    assert same != (name in ORDERED), ORDERED.get(name)
+
+
+@every_method
+def test_uploads_stay_as_they_were(name: str) -> None:
+    uploads, before = clients(), clients()
+    run(name, uploads)
+    for one, other in zip(uploads, before, strict=True):
+        for kind in methods.get(name).uploads:
+            assert close(one[kind].tensors, other[kind].tensors, atol=0), kind.name
