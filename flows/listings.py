@@ -87,5 +87,7 @@ def _setting(schema: dict[str, Any]) -> str:
         chosen = dict(schema["default"])
         name = chosen.pop("name")
         return f"{names}, default {name} ({', '.join(f'{key}={value}' for key, value in chosen.items())})"
-    kind = schema.get("type") or "/".join(str(option.get("type", option)) for option in schema.get("anyOf", []))
-    return f"{kind}, default {schema.get('default')}"
+    kinds = [schema, *schema.get("anyOf", [])]
+    kind = "/".join(str(one) for option in kinds for one in option.get("enum", [option.get("type")]) if one)
+    text = f"{kind}, default {schema.get('default')}"
+    return f"{text}: {schema['description']}" if "description" in schema else text

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TypeVar, cast, overload
 
 import torch
-from torch import Tensor
 
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.models.spec import ModelSpec
@@ -15,6 +14,7 @@ from fedfisher_core.settings import WireSettings
 from fedfisher_core.wire import Family, Schema, fedavg_bits, fit, payload
 
 S = TypeVar("S", bound=Statistic)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -103,31 +103,31 @@ class _Deferred(Mapping[type[Statistic], Statistic]):
         return len(self._kinds)
 
 
-class Column(Sequence[dict[str, Tensor]]):
-    """The tensors of one statistic of every client, looked up when they are asked for.
+class Column(Sequence[T]):
+    """Something of every client's upload, looked up when it is asked for.
 
     Args:
         uploads: one a client.
-        kind: the statistic.
+        pick: takes it from an upload.
     """
 
-    def __init__(self, uploads: Sequence[Upload], kind: type[Statistic]) -> None:
+    def __init__(self, uploads: Sequence[Upload], pick: Callable[[Upload], T]) -> None:
         self._uploads = uploads
-        self._kind = kind
+        self._pick = pick
 
     def __len__(self) -> int:
         return len(self._uploads)
 
     @overload
-    def __getitem__(self, index: int) -> dict[str, Tensor]: ...
+    def __getitem__(self, index: int) -> T: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[dict[str, Tensor]]: ...
+    def __getitem__(self, index: slice) -> list[T]: ...
 
-    def __getitem__(self, index: int | slice) -> dict[str, Tensor] | list[dict[str, Tensor]]:
+    def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return [upload[self._kind].tensors for upload in self._uploads[index]]
-        return self._uploads[index][self._kind].tensors
+            return [self._pick(upload) for upload in self._uploads[index]]
+        return self._pick(self._uploads[index])
 
 
 def upload_schema(kinds: Sequence[type[Statistic]], spec: ModelSpec, wire: WireSettings) -> Schema:

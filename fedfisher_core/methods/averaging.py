@@ -50,4 +50,4 @@ def weighted_sum(tensors: Iterable[Mapping[str, Tensor]], weights: Sequence[floa
 
 def mean_parameters(uploads: Sequence[Upload]) -> Parameters:
     """Average the clients' weights by their numbers of examples, as FedAvg does."""
-    return weighted_sum(Column(uploads, Weights), proportions(uploads))
+    return weighted_sum(Column(uploads, lambda upload: upload[Weights].tensors), proportions(uploads))

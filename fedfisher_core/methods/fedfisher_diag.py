@@ -27,8 +27,8 @@ def fedfisher_diag(server: Server, uploads: Sequence[Upload], *, solver: Diagona
         The solution.
     """
     quadratic = diagonal_quadratic(
-        Column(uploads, Weights),
-        Column(uploads, DiagonalFisher),
+        Column(uploads, lambda upload: upload[Weights].tensors),
+        Column(uploads, lambda upload: upload[DiagonalFisher].tensors),
         proportions(uploads),
     )
     return aggregate_by(solver, quadratic, server)

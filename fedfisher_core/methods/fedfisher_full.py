@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from fedfisher_core.client.dense_fisher import DenseFisher
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions
 from fedfisher_core.methods.fedfisher import ConjugateGradients, DenseSolver, aggregate_by
@@ -27,8 +27,8 @@ def fedfisher_full(server: Server, uploads: Sequence[Upload], *, solver: DenseSo
         The solution.
     """
     quadratic = dense_quadratic(
-        [upload[Weights].tensors for upload in uploads],
-        [upload[DenseFisher].tensors["matrix"] for upload in uploads],
+        Column(uploads, lambda upload: upload[Weights].tensors),
+        Column(uploads, lambda upload: upload[DenseFisher].tensors["matrix"]),
         proportions(uploads),
     )
     return aggregate_by(solver, quadratic, server)

@@ -26,7 +26,7 @@ def fisher_merge(server: Server, uploads: Sequence[Upload], *, fisher_floor: Non
         sum_i p_i F_i w_i / sum_i p_i F_i.
     """
     weights = proportions(uploads)
-    total = weighted_sum(Column(uploads, DiagonalFisher), weights)
+    total = weighted_sum(Column(uploads, lambda upload: upload[DiagonalFisher].tensors), weights)
     products = (
         {name: fisher * upload[Weights].tensors[name] for name, fisher in upload[DiagonalFisher].tensors.items()}
         for upload in uploads

@@ -48,7 +48,7 @@ def regmean(
 
 
 def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
-    merged = weighted_sum(Column(uploads, Weights), [1 / len(uploads)] * len(uploads))
+    merged = weighted_sum(Column(uploads, lambda upload: upload[Weights].tensors), [1 / len(uploads)] * len(uploads))
     left: dict[str, Tensor] = {}
     right: dict[str, Tensor] = {}
     for share, upload in zip(proportions(uploads), uploads, strict=True):

@@ -81,7 +81,7 @@ def accuracies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
             kind for one in bound.values() if one.method.pooled == (client == POOLED) for kind in one.method.uploads
         ]
         trained = train_client(context, cell, data, partition, client)
-        clients[client] = compute_statistics(context, cell, data, partition, client, trained, dict.fromkeys(kinds))
+        clients[client] = compute_statistics(context, cell, data, partition, client, trained, kinds)
     for label, one in bound.items():
         members = {client: own for client, own in clients.items() if (client == POOLED) == one.method.pooled}
         result = aggregate(context, cell, one, data, partition, members)
@@ -92,7 +92,3 @@ def accuracies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
 @pytest.mark.parametrize("name", METHODS)
 def test_the_accuracy_is_what_it_was(name: str, accuracies: dict[str, float]) -> None:
     assert accuracies[name] == pytest.approx(GOLDEN[name], abs=TOLERANCE)
-
-
-def test_the_methods_can_be_told_apart() -> None:
-    assert max(GOLDEN.values()) - min(GOLDEN.values()) > 10 * TOLERANCE

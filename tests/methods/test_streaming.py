@@ -47,7 +47,7 @@ def test_the_methods_that_need_sums_alone() -> None:
     assert not {"fedfisher_kfac", "otfusion", "pfnm", "dense", "ensemble"} & set(BY_SUMS)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfish"])
+@pytest.mark.parametrize("name", ["fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_full", "fedfish"])
 def test_they_hold_no_more_for_more_clients(name: str) -> None:
     watched = Watched()
     (streamed,) = aggregate(name, watched).networks
