@@ -1,0 +1,102 @@
+"""The server's step of every method on the mlp, against FedAvg's; run as `python -m benchmarks.server`.
+
+Clients are trained for one epoch on the embedded digits, one thread. DENSE runs for two of its twenty epochs; the last
+lines say what all of them take and which targets are met, by the clock.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fedfisher_core.configuration import parse_settings
+from fedfisher_core.methods.method import bind
+from fedfisher_core.steps.aggregation import aggregate
+from fedfisher_core.steps.clients import compute_statistics, train_client
+from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.data import decode_data
+from fedfisher_core.steps.partitions import split_data
+from fedfisher_core.store import Artifact, read_timings
+
+FEW, MANY = 5, 30
+SECONDS_FEW, SECONDS_MANY, SECONDS_DENSE = 10, 60, 30 * 60
+METHODS = (
+    "fedavg",
+    "fisher_merge",
+    "regmean",
+    "otfusion",
+    "pfnm",
+    "ma_echo",
+    "ma_echo_official",
+    "ma_echo_ot",
+    "fedfish",
+    "fedfisher_diag",
+    "fedfisher_kfac",
+)
+DENSE_EPOCHS, MEASURED_EPOCHS = 20, 2
+
+
+def server_steps(clients: int, methods: Mapping[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, float]]:
+    """Train clients and time the server's step of methods.
+
+    Args:
+        clients: how many.
+        methods: their settings by name.
+        folder: where artifacts go.
+
+    Returns:
+        Seconds and peak working memory in bytes, by method.
+    """
+    content = {
+        "seeds": 0,
+        "partition": {"alpha": 0.5, "clients": clients},
+        "model": {"name": "mlp"},
+        "train": {"epochs": 1},
+        "run": {"device": "cpu", "store": str(folder)},
+    }
+    context = Context(parse_settings(content))
+    (cell,) = context.settings.cells()
+    data = decode_data(context, cell.dataset)
+    partition = split_data(context, cell, data)
+    bound = {name: bind(name, settings, [context.model(cell)]) for name, settings in methods.items()}
+    kinds = dict.fromkeys(kind for one in bound.values() for kind in one.method.uploads)
+    members: dict[int, dict[str, Artifact]] = {}
+    for client in range(clients):
+        trained = train_client(context, cell, data, partition, client)
+        members[client] = compute_statistics(context, cell, data, partition, client, trained, kinds)
+    return {name: read_timings(aggregate(context, cell, one, data, partition, members)) for name, one in bound.items()}
+
+
+def main() -> None:
+    """Print seconds, their ratio to FedAvg's, memory, and the targets."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    torch.set_num_threads(1)
+    dense: dict[str, Any] = {"epochs": MEASURED_EPOCHS}
+    with tempfile.TemporaryDirectory() as folder:
+        few = server_steps(FEW, {name: {} for name in METHODS} | {"dense": dense}, Path(folder))
+        many = server_steps(MANY, {"fedavg": {}, "otfusion": {}, "pfnm": {}}, Path(folder))
+    for clients, found in ((FEW, few), (MANY, many)):
+        print(f"mlp, {clients} clients, one thread")
+        for name, timings in found.items():
+            ratio = timings["seconds"] / found["fedavg"]["seconds"]
+            memory = timings["peak_memory_bytes"] / 2**20
+            print(f"  {name:18} {timings['seconds']:8.2f} s {ratio:9.1f} times FedAvg {memory:7.0f} MiB")
+    slowest = max((name for name in few if name != "dense"), key=lambda name: few[name]["seconds"])
+    targets = {
+        f"{FEW} clients, slowest but dense: {slowest}": (few[slowest]["seconds"], SECONDS_FEW),
+        f"{MANY} clients, otfusion": (many["otfusion"]["seconds"], SECONDS_MANY),
+        f"{MANY} clients, pfnm": (many["pfnm"]["seconds"], SECONDS_MANY),
+        f"{FEW} clients, dense, {DENSE_EPOCHS} epochs": (
+            few["dense"]["seconds"] / MEASURED_EPOCHS * DENSE_EPOCHS,
+            SECONDS_DENSE,
+        ),
+    }
+    for what, (seconds, limit) in targets.items():
+        print(f"{'met   ' if seconds < limit else 'MISSED'}  {what:45} {seconds:.1f} s (below {limit})")
+
+
+if __name__ == "__main__":
+    main()
