@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.alignment.transport import squared_distances
-from fedfisher_core.models.chain import ChainLayer
+from fedfisher_core.models.streams import StreamLayer
 
 _BATCH = 100
 
 
 @torch.no_grad()
 def activation_distances(
-    network: nn.Module, pivot: nn.Module, inputs: Tensor, layers: Sequence[ChainLayer]
+    network: nn.Module, pivot: nn.Module, inputs: Tensor, layers: Sequence[StreamLayer]
 ) -> dict[str, Tensor]:
     """Compare the outputs of layers, before the non-linearity, on the same inputs.
 
@@ -39,7 +39,7 @@ def activation_distances(
     return total
 
 
-def _outputs(network: nn.Module, inputs: Tensor, layers: Sequence[ChainLayer]) -> dict[str, Tensor]:
+def _outputs(network: nn.Module, inputs: Tensor, layers: Sequence[StreamLayer]) -> dict[str, Tensor]:
     """By layer, one unit a row, and a column for each example and pixel."""
     kept: dict[str, Tensor] = {}
 

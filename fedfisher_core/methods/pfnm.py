@@ -16,8 +16,9 @@ from fedfisher_core.matching.bayesian import ClientUnits, UnitModel, match
 from fedfisher_core.methods.averaging import class_proportions
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.chain import ChainLayer, chain
+from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.models.streams import StreamLayer
 
 _Positive = Field(gt=0, allow_inf_nan=False)
 
@@ -126,7 +127,7 @@ def _visits(clients: int, sweeps: int, generator: torch.Generator) -> list[int]:
     return [*range(clients), *(client for order in drawn for client in order)]
 
 
-def _units(layer: ChainLayer, parameters: Parameters, slots: Tensor, coordinates: int) -> ClientUnits:
+def _units(layer: StreamLayer, parameters: Parameters, slots: Tensor, coordinates: int) -> ClientUnits:
     """See a layer's units as vectors [incoming weights | bias] at their places among the global coordinates."""
     vectors = layer.blocks(parameters).flatten(1).double()
     columns = (slots[:, None] * layer.places + torch.arange(layer.places, device=slots.device)).flatten()
@@ -136,7 +137,7 @@ def _units(layer: ChainLayer, parameters: Parameters, slots: Tensor, coordinates
     return ClientUnits(vectors=vectors, columns=columns)
 
 
-def _parameters(layer: ChainLayer, units: Tensor, like: Parameters) -> Parameters:
+def _parameters(layer: StreamLayer, units: Tensor, like: Parameters) -> Parameters:
     """Make a layer's parameters of the vectors of its units."""
     kernel = like[f"{layer.name}.weight"].shape[2:]
     weights = units[:, :-1] if layer.bias else units
@@ -147,7 +148,7 @@ def _parameters(layer: ChainLayer, units: Tensor, like: Parameters) -> Parameter
 
 
 def _last_layer(
-    layer: ChainLayer, clients: Sequence[Parameters], slots: Sequence[Tensor], width: int, shares: Tensor
+    layer: StreamLayer, clients: Sequence[Parameters], slots: Sequence[Tensor], width: int, shares: Tensor
 ) -> Parameters:
     """Average the weights into each class, and its bias, by the clients' parts of its examples."""
     weights = shares.new_zeros(layer.units, width, layer.places)

@@ -3,6 +3,10 @@
 A stream is a set of hidden units that can be put in another order together, and only together: those of one layer
 where layers follow one another; where outputs of several layers are added, as by a skip connection, those of all of
 these layers. A residual network has one stream for each group of blocks, and one inside each block.
+
+Every weight is seen as a block of shape (units, inputs, places): one unit a row, one unit of what the layer reads (or
+one input of the network) a column, and the places that such a column covers: the elements of a convolution's kernel,
+or the pixels of a feature map that is flattened before a linear layer.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,23 +17,44 @@ import torch
 from torch import Tensor, fx, nn
 
 from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.models.chain import ChainLayer
 from fedfisher_core.models.spec import ModelSpec, Parameters
 
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
-class StreamLayer(ChainLayer):
+class StreamLayer:
     """One layer of a network, and which streams it connects.
 
     Args:
+        name: of the module.
+        units: its outputs: neurons or filters.
+        inputs: the units that it reads, or the network's inputs: channels or, flattened, pixels.
+        places: numbers of a weight that each of them covers.
+        bias: whether it has one.
         reads: the stream whose units it looks at; None where their order is fixed: the network's inputs.
         writes: the stream that it adds to; None where the order is fixed: the network's outputs.
     """
 
+    name: str
+    units: int
+    inputs: int
+    places: int
+    bias: bool
     reads: int | None
     writes: int | None
+
+    def blocks(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """View the layer's weight as shape (units, inputs, places); the sizes are read off the weight itself.
+
+        Args:
+            parameters: of this network, or of one of the same family with other widths.
+
+        Returns:
+            A view of the weight.
+        """
+        weight = parameters[f"{self.name}.weight"]
+        return weight.reshape(weight.shape[0], -1, self.places)
 
 
 @lru_cache

@@ -15,8 +15,9 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.methods.method import bind
-from fedfisher_core.models.chain import chain, permuted
+from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.models.streams import reordered
 from fedfisher_core.settings import WireSettings
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, empty, made_up_uploads, projection, server, trained_uploads
@@ -230,13 +231,13 @@ def test_matching_undoes_another_order_of_a_clients_units(spec: ModelSpec) -> No
         return Upload(SIZES[client], {kind: kind.compute(local) for kind in kinds})
 
     straight = [upload(one, client) for client, one in enumerate(near)]
-    shuffled = [straight[0], upload(permuted(near[1], layers, orders), 1), straight[2]]
+    shuffled = [straight[0], upload(reordered(near[1], layers, orders), 1), straight[2]]
     expected = aggregate("ma_echo", straight, spec=spec).networks[0]
     assert not close(aggregate("ma_echo", shuffled, spec=spec).networks[0], expected, atol=1e-2)
     assert close(aggregate("ma_echo_ot", shuffled, spec=spec).networks[0], expected, atol=1e-4)
     # Around the client with the other order, the same network comes out in that order.
     pivoted = aggregate("ma_echo_ot", shuffled, spec=spec, pivot=1).networks[0]
-    assert close(pivoted, permuted(expected, layers, orders), atol=1e-4)
+    assert close(pivoted, reordered(expected, layers, orders), atol=1e-4)
 
 
 def test_a_pivot_that_is_no_client_is_refused() -> None:

@@ -13,8 +13,9 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.method import bind
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.chain import chain, permuted
+from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters, model
+from fedfisher_core.models.streams import reordered
 from tests import tiny
 from tests.methods.clients import empty
 
@@ -61,7 +62,7 @@ def related(spec: ModelSpec, count: int) -> list[Parameters]:
 def shuffled(parameters: Parameters, spec: ModelSpec, seed: int) -> Parameters:
     generator = torch.Generator().manual_seed(seed)
     layers = chain(spec)
-    return permuted(parameters, layers, [torch.randperm(one.units, generator=generator) for one in layers[:-1]])
+    return reordered(parameters, layers, [torch.randperm(one.units, generator=generator) for one in layers[:-1]])
 
 
 def uploaded(clients: Sequence[Parameters], counts: Sequence[Sequence[int]] | None = None) -> list[Upload]:

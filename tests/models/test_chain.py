@@ -4,8 +4,9 @@ from torch import nn
 from torch.nn import functional
 
 from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.models.chain import chain, permuted
+from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, model
+from fedfisher_core.models.streams import reordered
 from tests import tiny
 
 
@@ -43,7 +44,7 @@ def test_permuted_units_compute_the_same_function(name: str, bias: bool) -> None
     generator = torch.Generator().manual_seed(1)
     layers = chain(spec)
     orders = [torch.randperm(layer.units, generator=generator) for layer in layers[:-1]]
-    other = permuted(parameters, layers, orders)
+    other = reordered(parameters, layers, orders)
     inputs = torch.randn(5, 1, 16, 16, generator=generator)
     assert list(other) == list(parameters)
     assert not torch.equal(other[f"{layers[0].name}.weight"], parameters[f"{layers[0].name}.weight"])
