@@ -138,11 +138,10 @@ def _prepared(options: argparse.Namespace) -> Settings:
 
 
 def _prepared_two_layer(options: argparse.Namespace) -> TwoLayerBenchmark:
-    from fedfisher_core.steps.theory import TwoLayerContext
-    from flows.plan import require_places
+    from flows.plan import check_two_layer
 
     settings = load_two_layer(options.config, options.overrides)
-    require_places(TwoLayerContext(settings), settings.tracking)
+    check_two_layer(settings)
     _use_prefect(settings.tracking)
     return settings
 

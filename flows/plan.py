@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fedfisher_core.client.statistic import Statistic, estimator_of
-from fedfisher_core.configuration import validate
+from fedfisher_core.configuration import load_settings, validate
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
@@ -24,6 +24,9 @@ from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import Cell, FisherSettings, Scope, Settings, TrackingSettings
 from fedfisher_core.steps.clients import POOLED, group_by_pass
 from fedfisher_core.steps.context import Context, WorkContext
+from fedfisher_core.steps.theory import TwoLayerContext
+from fedfisher_core.theory.settings import TwoLayerBenchmark
+from flows.sharing import PARAMS
 
 _PATIENCE_SECONDS = 5
 
@@ -114,6 +117,27 @@ def _scope(label: str, chosen: Mapping[str, Any], settings: Settings) -> Scope:
     if not any(scope.admits(cell) for cell in settings.cells()):
         raise InputError(f"methods.{label}.only={dict(given)} leaves no point of the benchmark; allowed: at least one")
     return scope
+
+
+def check_two_layer(settings: TwoLayerBenchmark) -> TwoLayerContext:
+    """Check everything that can be checked without work.
+
+    Args:
+        settings: the experiment.
+
+    Returns:
+        The settings and what follows from them.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    if PARAMS.is_file() and settings.name == load_settings(PARAMS).name:
+        raise InputError(
+            f"name={settings.name!r} is that of {PARAMS}, whose report this would replace; allowed: others"
+        )
+    context = TwoLayerContext(settings)
+    require_places(context, settings.tracking)
+    return context
 
 
 def require_places(context: WorkContext, tracking: TrackingSettings) -> None:

@@ -13,7 +13,7 @@ from fedfisher_core.store import Artifact
 from fedfisher_core.theory.curves import curve_of
 from fedfisher_core.theory.rows import METHODS, TwoLayerRow, make_rows
 from fedfisher_core.theory.settings import TwoLayerBenchmark
-from flows.plan import require_places
+from flows.plan import check_two_layer
 from flows.pool import Pool, task_runner
 from flows.progress import Progress
 from flows.provenance import command, git_commit
@@ -32,8 +32,7 @@ def two_layer(settings: TwoLayerBenchmark = _DEFAULTS) -> str:
     Returns:
         The report's folder.
     """
-    context = TwoLayerContext(settings)
-    require_places(context, settings.tracking)
+    context = check_two_layer(settings)
     rows = _rows(context, _measure(context))
     folder = report_two_layer(settings=settings, command=command("two-layer"), rows=rows)
     record_two_layer(settings=settings, rows=rows, tags={"flow_run": str(flow_run.id), "git_commit": git_commit()})

@@ -41,6 +41,7 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["run", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"], ["tracking.mlflow", "can't be"]),
         (["stage", "clients", "theory.yaml"], ["experiment='two_layer'", "allowed here: benchmark"]),
         (["doctor", "theory.yaml"], ["experiment='two_layer'", "allowed here: benchmark"]),
+        (["run", "theory.yaml", "--set", "name=demo"], ["name='demo'", "params.yaml", "allowed: others"]),
         (["run", "odd.yaml"], ["experiment='tow_layer'", "did you mean 'two_layer'?"]),
     ],
 )
@@ -48,6 +49,7 @@ def test_what_can_not_be_run_is_refused_by_name(
     project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
 ) -> None:
     (project / "odd.yaml").write_text("experiment: tow_layer\n")
+    (project / "params.yaml").write_text("name: demo\n")
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
