@@ -13,6 +13,9 @@ from pydantic import BaseModel, ValidationError
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import Experiment, Settings
 
+PARAMS = Path("params.yaml")
+"""The default benchmark."""
+
 BENCHMARK = "benchmark"
 TWO_LAYER = "two_layer"
 EXPERIMENTS = (BENCHMARK, TWO_LAYER)

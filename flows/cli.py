@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedfisher_core.configuration import TWO_LAYER, experiment_of, load_settings
+from fedfisher_core.configuration import PARAMS, TWO_LAYER, experiment_of, load_settings
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.settings import Experiment, Settings, TrackingSettings
 from fedfisher_core.theory.settings import TwoLayerBenchmark, load_two_layer
 
-_PARAMS = "params.yaml"
 # Nothing here phones home, and Prefect reports what goes wrong rather than every task that does not. A temporary server
 # that is stopped in the middle of writing down an event tells of it in a hundred lines; no result rests on that event.
 _ENVIRONMENT = {
@@ -93,7 +92,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", type=Path, default=Path(_PARAMS), help=f"settings (default: {_PARAMS})")
+    parser.add_argument("config", nargs="?", type=Path, default=PARAMS, help=f"settings (default: {PARAMS})")
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a setting"
     )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fedfisher_core.client.statistic import Statistic, estimator_of
-from fedfisher_core.configuration import load_settings, validate
+from fedfisher_core.configuration import PARAMS, load_settings, validate
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
@@ -26,7 +26,6 @@ from fedfisher_core.steps.clients import POOLED, group_by_pass
 from fedfisher_core.steps.context import Context, WorkContext
 from fedfisher_core.steps.theory import TwoLayerContext
 from fedfisher_core.theory.settings import TwoLayerBenchmark
-from flows.sharing import PARAMS
 
 _PATIENCE_SECONDS = 5
 

@@ -6,13 +6,12 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedfisher_core.configuration import load_settings
+from fedfisher_core.configuration import PARAMS, load_settings
 from fedfisher_core.settings import Settings
 from fedfisher_core.steps.context import STAGES
 from fedfisher_core.store import Artifact
 from flows.work import Work
 
-PARAMS = Path("params.yaml")
 DVC_STAGES = ("clients", "aggregates", "report")
 
 
