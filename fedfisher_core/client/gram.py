@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-import torch
 from torch import Size, Tensor, nn
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.watching import watch
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.wire import Kind
 
@@ -27,21 +27,11 @@ class Gram(Statistic):
         layers = {name: layer for name, layer in local.network.named_modules() if isinstance(layer, nn.Linear)}
         sums: dict[str, Tensor] = {}
 
-        def add(name: str, inputs: Tensor) -> None:
+        def add(name: str, inputs: Tensor, _: Tensor) -> None:
             product = (inputs.T @ inputs).double()
             sums[name] = product if name not in sums else sums[name].add_(product)
 
-        hooks = [
-            layer.register_forward_pre_hook(lambda _, inputs, name=name: add(name, inputs[0]))
-            for name, layer in layers.items()
-        ]
-        try:
-            with torch.no_grad():
-                for batch in local.examples.inputs.split(_BATCH_SIZE):
-                    local.network(batch)
-        finally:
-            for hook in hooks:
-                hook.remove()
+        watch(local, layers, add, batch_size=_BATCH_SIZE)
         return cls({name: (sums[name] / len(local.examples)).float() for name in layers})
 
     @classmethod

@@ -1,8 +1,6 @@
 """Projections onto the span of every layer's inputs, and off it (MA-Echo)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import ClassVar, Self
 
 import torch
@@ -10,6 +8,7 @@ from torch import Size, Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.watching import watch
 from fedfisher_core.fisher.blocks import WORKSPACE
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
 from fedfisher_core.fisher.layers import Layer, fisher_layers
@@ -50,12 +49,12 @@ class NullSpaceProjection(Statistic):
         layers = fisher_layers(local.network)
         moments: dict[str, _Moment] = {}
 
-        def see(name: str, layer: Layer, inputs: Tensor, outputs: Tensor) -> None:
+        def see(name: str, inputs: Tensor, outputs: Tensor) -> None:
             if name not in moments:
-                moments[name] = _moment(layer, inputs, outputs)
+                moments[name] = _moment(layers[name], inputs, outputs)
             moments[name].add(inputs)
 
-        _watch(local, layers, see, batch_size=_BATCH_SIZE)
+        watch(local, layers, see, batch_size=_BATCH_SIZE)
         return cls({name: span_projection(moments[name].mean()).float() for name in layers})
 
     @classmethod
@@ -85,14 +84,15 @@ class OfficialProjection(Statistic):
         device = local.examples.inputs.device
         matrices = {name: torch.eye(_inputs(one), dtype=torch.float64, device=device) for name, one in layers.items()}
 
-        def see(name: str, layer: Layer, inputs: Tensor, _: Tensor) -> None:
+        def see(name: str, inputs: Tensor, _: Tensor) -> None:
+            layer = layers[name]
             regulariser = _LINEAR_REGULARISER if isinstance(layer, nn.Linear) else _CONVOLUTION_REGULARISER
             for row in _mean_rows(layer, inputs).double():
                 image = matrices[name] @ row
                 scaled = image * (_FORGETTING / (regulariser + row @ image)).sqrt()
                 matrices[name] -= torch.outer(scaled, scaled)
 
-        _watch(local, layers, see, batch_size=local.batch_size)
+        watch(local, layers, see, batch_size=local.batch_size)
         return cls({name: matrix.float() for name, matrix in matrices.items()})
 
     @classmethod
@@ -191,21 +191,3 @@ def _inputs(layer: Layer) -> int:
 
 def _shapes(spec: ModelSpec) -> dict[str, Size]:
     return {name: Size([_inputs(layer)] * 2) for name, layer in fisher_layers(spec.skeleton()).items()}
-
-
-def _watch(
-    local: Local, layers: dict[str, Layer], see: Callable[[str, Layer, Tensor, Tensor], None], *, batch_size: int
-) -> None:
-    """Run the network over the examples, and show a function what enters and leaves each layer."""
-
-    def hook(name: str, layer: nn.Module, arguments: tuple[Tensor, ...], outputs: Tensor) -> None:
-        see(name, layers[name], arguments[0], outputs)
-
-    hooks = [layer.register_forward_hook(partial(hook, name)) for name, layer in layers.items()]
-    try:
-        with torch.no_grad():
-            for batch in local.examples.inputs.split(batch_size):
-                local.network(batch)
-    finally:
-        for one in hooks:
-            one.remove()
