@@ -24,8 +24,8 @@ from flows.plan import Plan, make_plan, parse_published
 from tests.tiny import tiny_settings
 
 
-@model("grouped")
-class Grouped(nn.Module):
+@model("split_filters")
+class SplitFilters(nn.Module):
     """A network that can be trained but has no Fisher."""
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -105,8 +105,8 @@ def test_points_that_no_method_runs_in_are_left_out(workplace: Path) -> None:
 
 def test_a_network_that_a_method_can_not_serve_may_be_left_to_others(workplace: Path) -> None:
     methods = {"fedavg": {}, "fedfisher_diag": {"only": {"model": "tiny"}}}
-    models = {"name": ["tiny", "grouped"]}
-    with pytest.raises(InputError, match="method 'fedfisher_diag' can't serve model 'grouped'"):
+    models = {"name": ["tiny", "split_filters"]}
+    with pytest.raises(InputError, match="method 'fedfisher_diag' can't serve model 'split_filters'"):
         plan(workplace, model=models, methods={"fedavg": {}, "fedfisher_diag": {}})
     assert len(plan(workplace, model=models, methods=methods).cells) == 2
 
