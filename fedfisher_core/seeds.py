@@ -16,6 +16,7 @@ class Stream(IntEnum):
     SERVER = 4
     ATTACK = 5
     FISHER = 6
+    SECURE = 7
 
 
 def _sequence(seed: int, stream: Stream, index: int) -> np.random.SeedSequence:

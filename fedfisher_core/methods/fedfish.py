@@ -12,9 +12,36 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.sums import Summation, Sums, weighted_terms
+from fedfisher_core.models.spec import Parameters
 
 
-@method("fedfish", uploads=(Weights, SquaredGradients), reference="https://arxiv.org/abs/2311.10291")
+def _step(
+    initial: Parameters, changes: Parameters, totals: Parameters, means: Parameters, global_step: float
+) -> Aggregate:
+    """Step by the weighted mean of the changes, and by their plain mean where no client gives a weight."""
+    informed = {name: total > 0 for name, total in totals.items()}
+    steps = {
+        name: torch.where(informed[name], changes[name] / torch.where(informed[name], total, 1), means[name])
+        for name, total in totals.items()
+    }
+    return Aggregate.of({name: (initial[name] - global_step * step).float() for name, step in steps.items()})
+
+
+def _of_sums(server: Server, sums: Sums, *, global_step: float) -> Aggregate:
+    initial = server.initial
+    totals, products, weights = sums.mean_weight("fisher"), sums.mean("product"), sums.mean("weights")
+    changes = {name: total * initial[name] - products[name] for name, total in totals.items()}
+    means = {name: initial[name] - mean for name, mean in weights.items()}
+    return _step(initial, changes, totals, means, global_step)
+
+
+@method(
+    "fedfish",
+    uploads=(Weights, SquaredGradients),
+    reference="https://arxiv.org/abs/2311.10291",
+    sums=Summation(weighted_terms(SquaredGradients), _of_sums),
+)
 def fedfish(server: Server, uploads: Sequence[Upload], *, global_step: PositiveFloat = 1.0) -> Aggregate:
     """Step from the initial weights by the weighted mean of the clients' changes (Dhawan et al. 2023, Algorithm 1).
 
@@ -36,12 +63,7 @@ def fedfish(server: Server, uploads: Sequence[Upload], *, global_step: PositiveF
             changes[name] += squares * (initial[name] - trained)
             means[name] += share * (initial[name] - trained)
             totals[name] += squares
-    informed = {name: total > 0 for name, total in totals.items()}
-    steps = {
-        name: torch.where(informed[name], changes[name] / torch.where(informed[name], total, 1), means[name])
-        for name, total in totals.items()
-    }
-    return Aggregate.of({name: (initial[name] - global_step * step).float() for name, step in steps.items()})
+    return _step(initial, changes, totals, means, global_step)
 
 
 def _zeros(like: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -9,12 +9,29 @@ from fedfisher_core.methods.averaging import proportions
 from fedfisher_core.methods.fedfisher import ClosedForm, DiagonalSolver, aggregate_by
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.solvers.quadratic import diagonal_quadratic
+from fedfisher_core.methods.sums import Summation, Sums, weighted_terms
+from fedfisher_core.solvers.quadratic import diagonal_quadratic, diagonal_quadratic_of_sums
 
 DEFAULT_SOLVER = ClosedForm()
 
 
-@method("fedfisher_diag", uploads=(Weights, DiagonalFisher), reference="https://arxiv.org/abs/2403.12329", version=2)
+def _of_sums(server: Server, sums: Sums, *, solver: DiagonalSolver) -> Aggregate:
+    quadratic = diagonal_quadratic_of_sums(
+        mean=sums.mean("weights"),
+        fisher=sums.mean_weight("fisher"),
+        product=sums.mean("product"),
+        energy=sums.mean("energy")["total"].item(),
+    )
+    return aggregate_by(solver, quadratic, server)
+
+
+@method(
+    "fedfisher_diag",
+    uploads=(Weights, DiagonalFisher),
+    reference="https://arxiv.org/abs/2403.12329",
+    version=2,
+    sums=Summation(weighted_terms(DiagonalFisher), _of_sums),
+)
 def fedfisher_diag(server: Server, uploads: Sequence[Upload], *, solver: DiagonalSolver = DEFAULT_SOLVER) -> Aggregate:
     """Minimise sum_i p_i (w - w_i)^T diag(F_i) (w - w_i) (FedFisher, equation 7).
 

@@ -11,9 +11,33 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import mean_parameters, proportions, weighted_sum
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.sums import Summation, Sums, weighted_terms
+from fedfisher_core.models.spec import Parameters
 
 
-@method("fisher_merge", uploads=(Weights, DiagonalFisher), reference="https://arxiv.org/abs/2111.09832")
+def _merge(fishers: Parameters, products: Parameters, mean: Parameters, fisher_floor: float) -> Aggregate:
+    """Divide sum_i p_i F_i w_i by sum_i p_i F_i, and take the mean of the weights where that is too small."""
+    informed = {name: (fisher >= fisher_floor) & (fisher > 0) for name, fisher in fishers.items()}
+    return Aggregate.of(
+        {
+            name: torch.where(
+                informed[name], products[name] / torch.where(informed[name], fisher, 1), mean[name]
+            ).float()
+            for name, fisher in fishers.items()
+        }
+    )
+
+
+def _of_sums(server: Server, sums: Sums, *, fisher_floor: float) -> Aggregate:
+    return _merge(sums.mean_weight("fisher"), sums.mean("product"), sums.mean("weights"), fisher_floor)
+
+
+@method(
+    "fisher_merge",
+    uploads=(Weights, DiagonalFisher),
+    reference="https://arxiv.org/abs/2111.09832",
+    sums=Summation(weighted_terms(DiagonalFisher), _of_sums),
+)
 def fisher_merge(server: Server, uploads: Sequence[Upload], *, fisher_floor: NonNegativeFloat = 1e-6) -> Aggregate:
     """Weight every coordinate by the clients' diagonal Fishers (Matena and Raffel 2022, equation 4).
 
@@ -31,12 +55,4 @@ def fisher_merge(server: Server, uploads: Sequence[Upload], *, fisher_floor: Non
         {name: fisher * upload[Weights].tensors[name] for name, fisher in upload[DiagonalFisher].tensors.items()}
         for upload in uploads
     )
-    merged = weighted_sum(products, weights)
-    mean = mean_parameters(uploads)
-    informed = {name: (fisher >= fisher_floor) & (fisher > 0) for name, fisher in total.items()}
-    return Aggregate.of(
-        {
-            name: torch.where(informed[name], merged[name] / torch.where(informed[name], fisher, 1), mean[name])
-            for name, fisher in total.items()
-        }
-    )
+    return _merge(total, weighted_sum(products, weights), mean_parameters(uploads), fisher_floor)

@@ -13,6 +13,7 @@ from fedfisher_core.client.upload import Upload, upload_schema
 from fedfisher_core.configuration import nearest
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.sums import Summation, Sums
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.registry import Registry, import_submodules
 from fedfisher_core.settings import WireSettings
@@ -38,6 +39,7 @@ class Method:
         pooled: whether it is given one client that holds all data, instead of the clients.
         settings: the function's keyword arguments as a model.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
+        sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Method:
     pooled: bool
     settings: type[BaseModel]
     supports: Callable[[ModelSpec], None] | None = None
+    sums: Summation | None = None
 
     @property
     def summary(self) -> str:
@@ -86,8 +89,28 @@ class BoundMethod:
         Returns:
             The global model.
         """
-        chosen = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
-        return self.method.function(server, uploads, **chosen)
+        return self.method.function(server, uploads, **self._chosen())
+
+    @property
+    def summation(self) -> Summation | None:
+        """The method written in sums, where the settings let the server see nothing else."""
+        return self.method.sums if self.wire.server_view == "secure_sum" else None
+
+    def of_sums(self, server: Server, sums: Sums) -> Aggregate:
+        """Aggregate what the server learned by secure aggregation.
+
+        Args:
+            server: what the server holds.
+            sums: over all clients whose upload arrived.
+
+        Returns:
+            The global model.
+        """
+        assert self.method.sums is not None
+        return self.method.sums.aggregate(server, sums, **self._chosen())
+
+    def _chosen(self) -> dict[str, Any]:
+        return {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
 
     def dumped_settings(self) -> dict[str, Any]:
         """The settings as JSON has them."""
@@ -95,7 +118,7 @@ class BoundMethod:
 
     def described(self) -> dict[str, Any]:
         """Everything that sets this row apart from others of the same benchmark, as JSON has it."""
-        return {"method": self.method.name, **self.dumped_settings(), "wire": self.wire.model_dump(mode="json")}
+        return {"method": self.method.name, **self.dumped_settings(), "wire": self.wire.described()}
 
 
 def method(
@@ -108,6 +131,7 @@ def method(
     one_shot: bool = True,
     pooled: bool = False,
     supports: Callable[[ModelSpec], None] | None = None,
+    sums: Summation | None = None,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
 
@@ -120,6 +144,7 @@ def method(
         one_shot: False for a reference row.
         pooled: whether it is given one client that holds all data, instead of the clients.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
+        sums: the method written in sums over clients, where that is possible.
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
@@ -150,6 +175,7 @@ def method(
                 pooled=pooled,
                 settings=settings,
                 supports=supports,
+                sums=sums,
             ),
         )
         return function
@@ -178,6 +204,8 @@ def bind(
     given = dict(settings)
     chosen = methods.get(given.pop("method", label))
     wire = _merge_wire(label, wire, given.pop("wire", {}))
+    if wire.server_view == "secure_sum" and chosen.sums is None:
+        raise InputError(_no_sums(label, chosen))
     if chosen.pooled:
         wire = WireSettings(budget="none", format="float32")
     known = list(chosen.settings.model_fields)
@@ -210,6 +238,13 @@ def _merge_wire(label: str, wire: WireSettings, changes: Any) -> WireSettings:
         return WireSettings.model_validate(wire.model_dump() | dict(changes))
     except ValidationError as error:
         raise InputError(_explain(f"methods.{label}.wire", error)) from None
+
+
+def _no_sums(label: str, chosen: Method) -> str:
+    each = [name for name, view in chosen.views.items() if view is ServerView.EACH]
+    reason = f"needs each client's own {', '.join(each)}" if each else "is not written in sums over clients"
+    able = ", ".join(sorted(name for name in methods if methods.get(name).sums is not None))
+    return f"methods.{label}.wire.server_view='secure_sum': method {chosen.name!r} {reason}; allowed: {able}"
 
 
 def _explain(prefix: str, error: ValidationError) -> str:

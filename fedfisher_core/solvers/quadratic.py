@@ -108,6 +108,32 @@ def diagonal_quadratic(
     return Quadratic(blocks, tuple(mean.values()), tuple(slopes.values()), floor, mean)
 
 
+def diagonal_quadratic_of_sums(
+    *, mean: Parameters, fisher: Parameters, product: Parameters, energy: float
+) -> Quadratic:
+    """Form the objective with diagonal Fishers from means over clients, all in double precision.
+
+    The slope is then a difference of large numbers; it is formed in double precision, and the objective in single.
+
+    Args:
+        mean: m = sum_i p_i w_i, by name.
+        fisher: A = sum_i p_i F_i, with the same names and shapes; where it is 0 the objective is flat.
+        product: sum_i p_i F_i w_i.
+        energy: sum_i p_i w_i^T F_i w_i.
+
+    Returns:
+        The objective, one block a parameter.
+    """
+    blocks, slopes, floor = [], [], energy
+    for name, start in mean.items():
+        total = fisher[name]
+        blocks.append(DiagonalBlock(name, total.float()))
+        slopes.append(torch.where(total > 0, product[name] - total * start, 0).float())
+        floor += dot(start, total * start - 2 * product[name])
+    like = {name: tensor.float() for name, tensor in mean.items()}
+    return Quadratic(tuple(blocks), tuple(like.values()), tuple(slopes), floor, like)
+
+
 def kronecker_quadratic(
     clients: Sequence[Parameters], fishers: Sequence[Mapping[str, Kronecker]], weights: Sequence[float]
 ) -> Quadratic:

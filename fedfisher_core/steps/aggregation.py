@@ -2,14 +2,15 @@
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from fedfisher_core.client.statistic import ServerView
+from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.client.upload import StoredUploads, Upload, encode, upload_schema
 from fedfisher_core.data.tensors import select
 from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
@@ -23,6 +24,7 @@ from fedfisher_core.steps.context import Context
 from fedfisher_core.steps.data import load_data
 from fedfisher_core.steps.memory import working_memory
 from fedfisher_core.steps.partitions import label_counts, load_partition
+from fedfisher_core.steps.secure import collect_securely, sums_of, vector_bits
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 from fedfisher_core.wire import Schema, formula_bits
 
@@ -66,6 +68,7 @@ def aggregate(
             "wire": schema.digest().hex(),
             "model": {"name": cell.model, "bias": context.settings.model.bias},
             "seed": cell.seed,
+            **({} if bound.summation is None else {"secure_sum": bound.wire.secure.model_dump(mode="json")}),
             **context.numerics,
         },
         inputs=inputs,
@@ -75,14 +78,10 @@ def aggregate(
         return found
     counts = _num_examples(bound, partition, sorted(clients))
     server = _server(context, cell, data, partition)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = []
-        for client, count in counts.items():
-            paths.append(Path(folder, str(client)))
-            paths[-1].write_bytes(_payload(bound, spec, schema, clients[client], count))
-        sizes = [path.stat().st_size for path in paths]
-        uploads = StoredUploads(paths, list(counts.values()), schema, method.uploads, context.device)
-        result, timings = _timed(bound, server, uploads, context.device)
+    if bound.summation is None:
+        result, timings, bits = _plainly(context, bound, server, data, schema, clients, counts)
+    else:
+        result, timings, bits = _securely(context, cell, bound, server, clients, counts, session=step.key.encode())
     measures = _measure(context, cell, result, data, partition)
     parameters = sum(tensor.numel() for network in result.networks for tensor in network.values())
     document = {
@@ -90,8 +89,8 @@ def aggregate(
         "details": result.details,
         "widths": (result.spec or spec).widths,
         "uses_validation": server.used_validation,
-        **_upload_bits(bound, schema, data, sizes),
-        "download_bits": 32 * parameters * cell.clients,
+        **bits,
+        "download_bits": 32 * parameters * cell.clients + bits.get("download_bits", 0),
     }
     networks = {
         f"network_{i}.safetensors": {name: tensor.cpu().contiguous() for name, tensor in network.items()}
@@ -117,14 +116,65 @@ def _num_examples(bound: BoundMethod, partition: Artifact, clients: Sequence[int
     return {client: sum(counts) if bound.method.pooled else counts[client] for client in clients}
 
 
+def _plainly(
+    context: Context,
+    bound: BoundMethod,
+    server: Server,
+    data: Artifact,
+    schema: Schema,
+    clients: Mapping[int, Mapping[str, Artifact]],
+    counts: Mapping[int, int],
+) -> tuple[Aggregate, dict[str, float], dict[str, int]]:
+    """Send every client's upload to the server: the result, its timings, and the bits that were sent."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = []
+        for client, count in counts.items():
+            paths.append(Path(folder, str(client)))
+            paths[-1].write_bytes(_payload(bound, server.spec, schema, clients[client], count))
+        bits = _upload_bits(bound, schema, data, [path.stat().st_size for path in paths])
+        uploads = StoredUploads(paths, list(counts.values()), schema, bound.method.uploads, context.device)
+        result, timings = _timed(bound, partial(_aggregate, bound, server, uploads), context.device)
+    return result, timings, bits
+
+
+def _securely(
+    context: Context,
+    cell: Cell,
+    bound: BoundMethod,
+    server: Server,
+    clients: Mapping[int, Mapping[str, Artifact]],
+    counts: Mapping[int, int],
+    *,
+    session: bytes,
+) -> tuple[Aggregate, dict[str, float], dict[str, int]]:
+    """Let the server learn sums only: the result, its timings, and the bits that were sent."""
+    readers = {client: partial(_statistics, bound, server.spec, clients[client]) for client in counts}
+    collected = collect_securely(bound, cell, readers, counts, session=session)
+    result, timings = _timed(bound, lambda: bound.of_sums(server, sums_of(collected, context.device)), context.device)
+    details = {**result.details, "clients_in_sum": float(len(collected.uploaded))}
+    bits = {
+        "upload_bits": 8 * collected.upload_bytes,
+        "upload_bits_formula": vector_bits(collected),
+        "download_bits": 8 * collected.download_bytes,
+    }
+    return replace(result, details=details), timings, bits
+
+
+def _statistics(
+    bound: BoundMethod, spec: ModelSpec, stored: Mapping[str, Artifact]
+) -> dict[type[Statistic], Statistic]:
+    """Read a client's statistics; files order tensors by name, the wire orders them as the statistic does."""
+    found: dict[type[Statistic], Statistic] = {}
+    for kind in bound.method.uploads:
+        tensors = read_tensors(stored[kind.name], TENSORS)
+        found[kind] = kind({name: tensors[name] for name in kind.shapes(spec)})
+    return found
+
+
 def _payload(
     bound: BoundMethod, spec: ModelSpec, schema: Schema, statistics: Mapping[str, Artifact], num_examples: int
 ) -> bytes:
-    sent = []
-    for kind in bound.method.uploads:
-        tensors = read_tensors(statistics[kind.name], TENSORS)
-        # Files order tensors by name; the wire orders them as the statistic does.
-        sent.append(kind({name: tensors[name] for name in kind.shapes(spec)}))
+    sent = list(_statistics(bound, spec, statistics).values())
     return encode(schema, sent, num_examples=num_examples)
 
 
@@ -142,17 +192,21 @@ def _server(context: Context, cell: Cell, data: Artifact, partition: Artifact) -
     )
 
 
-def _timed(
-    bound: BoundMethod, server: Server, stored: StoredUploads, device: torch.device
-) -> tuple[Aggregate, dict[str, float]]:
+def _aggregate(bound: BoundMethod, server: Server, stored: StoredUploads) -> Aggregate:
     """Decode and aggregate. Methods that make do with sums get one client's tensors at a time."""
     streamed = all(view is ServerView.SUM for view in bound.method.views.values())
+    return bound(server, stored if streamed else [Upload(one.num_examples, dict(one.statistics)) for one in stored])
+
+
+def _timed(
+    bound: BoundMethod, work: Callable[[], Aggregate], device: torch.device
+) -> tuple[Aggregate, dict[str, float]]:
+    """Do the server's work, and measure what it takes."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     with working_memory(device) as peak:
         begun = time.perf_counter()
-        uploads = stored if streamed else [Upload(one.num_examples, dict(one.statistics)) for one in stored]
-        result = bound(server, uploads)
+        result = work()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds = time.perf_counter() - begun

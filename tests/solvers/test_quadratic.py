@@ -4,7 +4,12 @@ from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.solvers.quadratic import dense_quadratic, diagonal_quadratic, kronecker_quadratic
+from fedfisher_core.solvers.quadratic import (
+    dense_quadratic,
+    diagonal_quadratic,
+    diagonal_quadratic_of_sums,
+    kronecker_quadratic,
+)
 
 
 def flat(parameters: dict[str, Tensor]) -> Tensor:
@@ -107,3 +112,33 @@ def test_what_is_not_finite_names_its_client():
         kronecker_quadratic([CLIENT] * 2, [FACTORS, broken], [0.5, 0.5])
     with pytest.raises(DivergedClientError, match="client 0"):
         dense_quadratic([CLIENT | {"layer.bias": torch.full((2,), torch.nan)}], [torch.eye(8)], [1.0])
+
+
+def test_sums_make_the_diagonal_objective_of_the_clients():
+    generator = torch.Generator().manual_seed(0)
+    clients = [{"x": torch.randn(3, 4, generator=generator), "y": torch.randn(5, generator=generator)} for _ in "abc"]
+    fishers = [
+        {name: torch.rand(tensor.shape, generator=generator) for name, tensor in clients[0].items()} for _ in "abc"
+    ]
+    for fisher in fishers:
+        fisher["y"][2] = 0
+    weights = [0.5, 0.3, 0.2]
+    expected = diagonal_quadratic(clients, fishers, weights)
+
+    def mean(each):
+        return {name: sum(p * one[name].double() for p, one in zip(weights, each, strict=True)) for name in clients[0]}
+
+    products = [{name: fisher[name] * one[name] for name in one} for one, fisher in zip(clients, fishers, strict=True)]
+    energies = [{name: products[i][name] * clients[i][name] for name in clients[i]} for i in range(3)]
+    found = diagonal_quadratic_of_sums(
+        mean=mean(clients),
+        fisher=mean(fishers),
+        product=mean(products),
+        energy=sum(tensor.sum().item() for tensor in mean(energies).values()),
+    )
+    vectors = tuple(start + 1 for start in expected.start)
+    assert found.floor == pytest.approx(expected.floor, rel=1e-5)
+    assert found.value(vectors) == pytest.approx(expected.value(vectors), rel=1e-5)
+    for one, other in zip(found.residual(vectors), expected.residual(vectors), strict=True):
+        torch.testing.assert_close(one, other)
+    assert found.slope[1][2] == 0

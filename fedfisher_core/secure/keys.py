@@ -1,0 +1,63 @@
+"""Keys that two clients agree on through the server, and messages that only the other one can read."""
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from fedfisher_core.errors import CorruptArtifactError
+
+KEY_BYTES = 32
+TAG_BYTES = 16
+# Every key seals one message only, so that its nonce need not change.
+_NONCE = bytes(12)
+
+
+def public_key(private: bytes) -> bytes:
+    """The X25519 public key, 32 bytes, of a private key of 32 bytes."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agree(private: bytes, public: bytes, *, purpose: bytes) -> bytes:
+    """Agree on a key (X25519, then HKDF with SHA-256); both ends get the same one.
+
+    Args:
+        private: of this end, 32 bytes.
+        public: of the other end, 32 bytes.
+        purpose: what the key is for; another purpose gives another key.
+
+    Returns:
+        32 bytes.
+    """
+    shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    return derive(shared, purpose=purpose)
+
+
+def derive(secret: bytes, *, purpose: bytes) -> bytes:
+    """Derive a key of 32 bytes for one purpose from a secret (HKDF with SHA-256)."""
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=purpose).derive(secret)
+
+
+def seal(key: bytes, message: bytes) -> bytes:
+    """Encrypt and authenticate the only message of a key (ChaCha20-Poly1305); 16 bytes longer than the message."""
+    return ChaCha20Poly1305(key).encrypt(_NONCE, message, None)
+
+
+def unseal(key: bytes, sealed: bytes) -> bytes:
+    """Undo `seal`.
+
+    Args:
+        key: that it was sealed with.
+        sealed: the encrypted message.
+
+    Returns:
+        The message.
+
+    Raises:
+        CorruptArtifactError: it was sealed with another key, or changed.
+    """
+    try:
+        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+    except InvalidTag:
+        raise CorruptArtifactError("sealed message was changed, or is not for this key") from None

@@ -1,0 +1,38 @@
+"""Masks: pseudo-random vectors that two clients, or a client and the server, can cancel."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from numpy.typing import NDArray
+
+from fedfisher_core.secure.keys import derive
+
+Vector: TypeAlias = NDArray[np.unsignedinteger[Any]]
+"""Numbers modulo 2^32 or 2^64: the arithmetic of the type wraps as the ring does."""
+
+# Every key gives one mask only, so that its nonce need not change.
+_NONCE = bytes(16)
+
+
+def ring_type(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """The type of numbers modulo 2^bits, little-endian on every machine; bits are 32 or 64."""
+    return np.dtype(f"<u{bits // 8}")
+
+
+def mask(seed: bytes, size: int, *, bits: int, session: bytes) -> Vector:
+    """Expand a seed to a mask (HKDF, then ChaCha20).
+
+    Args:
+        seed: the secret, 32 bytes.
+        size: length of the mask.
+        bits: of a number, 32 or 64.
+        session: names the aggregation; the same seed gives another mask in another one.
+
+    Returns:
+        Numbers that nobody without the seed can tell from uniform ones, shape (size,).
+    """
+    cipher = Cipher(ChaCha20(derive(seed, purpose=b"mask" + session), _NONCE), mode=None)
+    kind = ring_type(bits)
+    return np.frombuffer(cipher.encryptor().update(bytes(size * kind.itemsize)), dtype=kind)

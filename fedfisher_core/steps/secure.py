@@ -1,0 +1,106 @@
+"""Uploading by secure aggregation: clients whose statistics are stored, and the sums that the server learns."""
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.errors import InputError
+from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.sums import Summation, Sums
+from fedfisher_core.models.spec import Parameters
+from fedfisher_core.secure.protocol import Client, Collected, Terms, collect, default_threshold
+from fedfisher_core.seeds import Stream, numpy_generator
+from fedfisher_core.settings import Cell
+
+Read = Callable[[], Mapping[type[Statistic], Statistic]]
+
+_EXAMPLES = "num_examples"
+
+
+def collect_securely(
+    bound: BoundMethod,
+    cell: Cell,
+    statistics: Mapping[int, Read],
+    counts: Mapping[int, int],
+    *,
+    session: bytes,
+) -> Collected:
+    """Let clients and server carry out secure aggregation.
+
+    Args:
+        bound: the method, which is written in sums; its wire holds the settings of the protocol.
+        cell: its seed draws the clients' secrets.
+        statistics: reads a client's, by its number.
+        counts: how many examples each client holds.
+        session: names the aggregation.
+
+    Returns:
+        What the server holds in the end.
+
+    Raises:
+        InputError: the threshold can't be met, or a client that drops out does not exist.
+    """
+    secure, summation = bound.wire.secure, bound.summation
+    assert summation is not None
+    unknown = sorted(number for number in secure.dropouts if number >= cell.clients)
+    if unknown:
+        raise InputError(f"wire.secure.dropouts names clients {unknown}; allowed: 0 to {cell.clients - 1}")
+    threshold = default_threshold(len(counts)) if secure.threshold is None else secure.threshold
+    if threshold > len(counts):
+        raise InputError(
+            f"wire.secure.threshold={threshold} with {len(counts)} clients; allowed: 2 to the number of clients"
+        )
+    readers = {
+        number: partial(_contribution, summation, read, counts[number]) for number, read in sorted(statistics.items())
+    }
+    layout = {name: array.shape for name, array in next(iter(readers.values()))().items()}
+    terms = Terms(layout=layout, bits=secure.bits, threshold=threshold, session=session)
+    clients = [
+        Client(number, read, terms=terms, rng=numpy_generator(cell.seed, Stream.SECURE, number))
+        for number, read in readers.items()
+    ]
+    return collect(clients, terms, dropouts=secure.dropouts)
+
+
+def sums_of(collected: Collected, device: torch.device) -> Sums:
+    """Unmask the sums: the server's part.
+
+    Args:
+        collected: what the server holds.
+        device: where the sums go.
+
+    Returns:
+        The sums of the clients whose uploads arrived.
+    """
+    tensors, errors = dict(collected.tensors()), collected.errors()
+    num_examples = round(tensors.pop(_EXAMPLES).item())
+    totals: dict[str, Parameters] = {}
+    bounds: dict[str, dict[str, float]] = {}
+    for key, array in tensors.items():
+        term, _, name = key.partition("/")
+        totals.setdefault(term, {})[name] = torch.from_numpy(array).to(device)
+        bounds.setdefault(term, {})[name] = errors[key]
+    return Sums(num_examples=num_examples, totals=totals, errors=bounds)
+
+
+def vector_bits(collected: Collected) -> int:
+    """Bits of the masked vectors that arrived, without keys and shares."""
+    size = sum(math.prod(shape) for shape in collected.terms.layout.values())
+    return len(collected.uploaded) * size * collected.terms.bits
+
+
+def _contribution(summation: Summation, read: Read, num_examples: int) -> dict[str, NDArray[np.float64]]:
+    """What one client adds: n_i, and n_i times each term."""
+    terms = summation.terms(Upload(num_examples, read()))
+    added = {
+        f"{term}/{name}": (num_examples * tensor).cpu().numpy()
+        for term, tensors in terms.items()
+        for name, tensor in tensors.items()
+    }
+    return {_EXAMPLES: np.array(num_examples, dtype=np.float64), **added}

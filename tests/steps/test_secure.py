@@ -1,0 +1,223 @@
+"""Secure aggregation of the embedded digits, by settings, beside what the server makes of every client's upload."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.squared_gradients import SquaredGradients
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.configuration import parse_settings
+from fedfisher_core.errors import InputError
+from fedfisher_core.methods.method import BoundMethod, bind
+from fedfisher_core.settings import WireSettings
+from fedfisher_core.steps.aggregation import aggregate, read_result
+from fedfisher_core.steps.clients import TENSORS, compute_statistics, train_client
+from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.data import decode_data
+from fedfisher_core.steps.partitions import label_counts, split_data
+from fedfisher_core.steps.rows import make_row
+from fedfisher_core.store import Artifact, read_tensors
+from tests import tiny
+
+CLIENTS = 5
+SECURE = {"budget": "none", "server_view": "secure_sum"}
+PLAIN = {"budget": "none", "format": "float32"}
+DROPOUTS = {1: "shares", 3: "upload"}
+SURVIVORS = (0, 2, 4)
+
+
+class Trained:
+    """Five clients of the compact network, trained for one epoch each."""
+
+    def __init__(self, store: str) -> None:
+        content = {
+            "seeds": 0,
+            "data": {"dataset": "mnist5k", "validation_size": 200},
+            "partition": {"alpha": 0.5, "clients": CLIENTS},
+            "model": {"name": "compact"},
+            "train": {"epochs": 1},
+            "run": {"device": "cpu", "store": store},
+        }
+        self.context = Context(parse_settings(content))
+        (self.cell,) = self.context.settings.cells()
+        self.data = decode_data(self.context, self.cell.dataset)
+        self.partition = split_data(self.context, self.cell, self.data)
+        self.counts = [sum(one) for one in label_counts(self.partition)]
+        self.clients: dict[int, dict[str, Artifact]] = {}
+        shared = (self.context, self.cell, self.data, self.partition)
+        for client in range(CLIENTS):
+            kinds = (Weights, DiagonalFisher, SquaredGradients)
+            trained = train_client(*shared, client)
+            self.clients[client] = compute_statistics(*shared, client, trained, kinds)
+
+    def bind(self, name: str, wire: Mapping[str, Any], **settings: Any) -> BoundMethod:
+        return bind(name, {**settings, "wire": wire}, [self.context.model(self.cell)])
+
+    def run(self, bound: BoundMethod, clients: tuple[int, ...] = tuple(range(CLIENTS))) -> Artifact:
+        members = {client: self.clients[client] for client in clients}
+        return aggregate(self.context, self.cell, bound, self.data, self.partition, members)
+
+    def tensors(self, client: int, statistic: str) -> dict[str, Tensor]:
+        stored = read_tensors(self.clients[client][statistic], TENSORS)
+        return {name: self.counts[client] * tensor.double() for name, tensor in stored.items()}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    torch.set_num_threads(1)
+    return Trained(str(tmp_path_factory.mktemp("store") / "artifacts"))
+
+
+def network(artifact: Artifact) -> dict[str, Tensor]:
+    return read_tensors(artifact, "network_0.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("dropouts", "summed"),
+    [({}, (0, 1, 2, 3, 4)), (DROPOUTS, SURVIVORS), ({0: "unmasking", 4: "unmasking"}, (0, 1, 2, 3, 4))],
+    ids=["all", "three", "late"],
+)
+@pytest.mark.parametrize("name", ["fedavg", "fedfisher_diag", "fisher_merge", "fedfish"])
+def test_a_secure_sum_gives_the_network_of_the_clients_in_it(
+    name: str, dropouts: dict[int, str], summed: tuple[int, ...], trained: Trained
+) -> None:
+    secure = trained.run(trained.bind(name, SECURE | {"secure": {"dropouts": dropouts}}))
+    plain = trained.run(trained.bind(name, PLAIN), summed)
+    for key, tensor in network(plain).items():
+        # What float32 rounds is larger than the steps of 64 bits.
+        torch.testing.assert_close(network(secure)[key], tensor, rtol=1e-5, atol=2e-6)
+    assert read_result(secure)["details"]["clients_in_sum"] == len(summed)
+    assert read_result(secure)["measures"]["accuracy"] == pytest.approx(
+        read_result(plain)["measures"]["accuracy"], abs=0.002
+    )
+    if dropouts == DROPOUTS:
+        everyone = network(trained.run(trained.bind(name, PLAIN)))
+        assert any((network(secure)[key] - tensor).abs().max() > 1e-3 for key, tensor in everyone.items())
+
+
+def bound_of(largest: list[Tensor], bits: int) -> float:
+    """Half a quantisation step for each of three uploads, where all but the client that sent no shares are added."""
+    exponent = math.frexp(max(float(tensor.abs().max()) for tensor in largest))[1]
+    return len(SURVIVORS) / 2 * 2.0 ** (exponent - (bits - 1 - CLIENTS.bit_length()))
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_networks_differ_by_no_more_than_the_quantisation_steps(bits: int, trained: Trained) -> None:
+    wire = SECURE | {"secure": {"bits": bits, "dropouts": DROPOUTS}}
+    averaged = network(trained.run(trained.bind("fedavg", wire)))
+    weighted = network(trained.run(trained.bind("fedfisher_diag", wire)))
+    total = sum(trained.counts[client] for client in SURVIVORS)
+    everyone = range(CLIENTS)
+    for key in averaged:
+        weights = [trained.tensors(client, "weights")[key] for client in everyone]
+        fishers = [trained.tensors(client, "diagonal_fisher")[key] for client in everyone]
+        products = [
+            fisher * weight / count for fisher, weight, count in zip(fishers, weights, trained.counts, strict=True)
+        ]
+        mean = sum(weights[client] for client in SURVIVORS) / total
+        rounding = 1e-6 * (mean.abs() + 1)
+        assert ((averaged[key] - mean).abs() <= bound_of(weights, bits) / total + rounding).all()
+
+        fisher, product = (sum(one[client] for client in SURVIVORS) for one in (fishers, products))
+        known = fisher > 1024 * bound_of(fishers, bits)
+        quotient = torch.where(known, product / fisher, mean)
+        errors = (bound_of(products, bits) + quotient.abs() * bound_of(fishers, bits)) / fisher
+        allowed = torch.where(known, 1.01 * errors, bound_of(weights, bits) / total) + rounding
+        # The server knows the Fisher up to rounding, so that those at the border may fall to either side.
+        border = (fisher / bound_of(fishers, bits) - 1024).abs() < 2
+        assert (((weighted[key] - quotient).abs() <= allowed) | border).all()
+        assert ((fisher > 0) & ~known).double().mean() < 0.01
+
+
+def test_every_solver_of_the_objective_works_on_sums(trained: Trained) -> None:
+    for solver in ("conjugate_gradients", "gradient_descent"):
+        secure, plain = (
+            read_result(trained.run(trained.bind("fedfisher_diag", wire, solver={"name": solver, "steps": 20})))
+            for wire in (SECURE, PLAIN)
+        )
+        assert secure["details"]["objective"] == pytest.approx(plain["details"]["objective"], rel=1e-3)
+        assert secure["measures"]["loss"] == pytest.approx(plain["measures"]["loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_bits_are_those_of_all_messages(bits: int, trained: Trained) -> None:
+    bound = trained.bind("fedavg", SECURE | {"secure": {"bits": bits, "dropouts": DROPOUTS}})
+    artifact = trained.run(bound)
+    row = make_row(trained.context, trained.cell, "secure", bound, trained.clients, (), artifact)
+    tensors = network(artifact).values()
+    numbers = 1 + sum(tensor.numel() for tensor in tensors)
+    # Two keys and an exponent a tensor; shares for four others; vectors; a share of each of four clients.
+    keys, shares, answers = 5 * (64 + 2 * (1 + len(tensors))), 4 * 4 * (33 + 33 + 16), 3 * 4 * 33
+    assert row.upload_bits == 8 * (keys + shares + answers) + 3 * bits * numbers
+    assert row.upload_bits_formula == 3 * bits * numbers
+    assert row.download_bits > 5 * 32 * (numbers - 1)
+    assert row.method_settings["wire"]["secure"] == {
+        "bits": bits,
+        "threshold": None,
+        "dropouts": {"1": "shares", "3": "upload"},
+    }
+
+
+def test_dropouts_belong_to_the_key_of_the_result(trained: Trained) -> None:
+    keys = {
+        trained.run(trained.bind("fedavg", wire)).key
+        for wire in (PLAIN, SECURE, SECURE | {"secure": {"dropouts": {1: "upload"}}}, SECURE | {"secure": {"bits": 32}})
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.parametrize(
+    ("secure", "message"),
+    [
+        ({"dropouts": {0: "upload", 1: "upload", 2: "keys"}}, r"2 of 5 clients.*survivors: \[3, 4\].*threshold=3"),
+        ({"threshold": 4, "dropouts": DROPOUTS}, r"3 of 5 clients.*survivors: \[0, 2, 4\].*threshold=4"),
+        ({"threshold": 6}, r"wire\.secure\.threshold=6 with 5 clients; allowed: 2 to the number of clients"),
+        ({"dropouts": {5: "keys"}}, r"wire\.secure\.dropouts names clients \[5\]; allowed: 0 to 4"),
+    ],
+)
+def test_a_sum_that_cannot_be_had_is_refused(secure: dict[str, Any], message: str, trained: Trained) -> None:
+    with pytest.raises(InputError, match=message):
+        trained.run(trained.bind("fedavg", SECURE | {"secure": secure}))
+
+
+def test_one_client_alone_has_no_secure_sum(trained: Trained) -> None:
+    with pytest.raises(InputError, match=r"wire\.secure\.threshold=2 with 1 clients"):
+        trained.run(trained.bind("fedavg", SECURE), (0,))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("regmean", "is not written in sums over clients"),
+        ("centralised", "needs each client's own weights"),
+        ("ensemble", "needs each client's own weights"),
+        ("otfusion", "needs each client's own weights"),
+        ("fedfisher_kfac", "needs each client's own kfac"),
+    ],
+)
+def test_methods_that_need_more_than_sums_are_refused_by_name(name: str, reason: str) -> None:
+    with pytest.raises(InputError) as caught:
+        bind("mine", {"method": name, "wire": SECURE}, [tiny.TINY])
+    assert str(caught.value) == (
+        f"methods.mine.wire.server_view='secure_sum': method {name!r} {reason}; "
+        "allowed: fedavg, fedfish, fedfisher_diag, fisher_merge"
+    )
+
+
+def test_a_budget_beside_a_secure_sum_is_refused() -> None:
+    with pytest.raises(InputError, match=r"wire\.budget='fedavg' with wire\.server_view='secure_sum'; allowed: 'none'"):
+        bind("fedavg", {"wire": {"server_view": "secure_sum"}}, [tiny.TINY])
+    with pytest.raises(InputError, match=r"methods\.fedavg\.wire\.secure\.threshold=1"):
+        bind("fedavg", {"wire": SECURE | {"secure": {"threshold": 1}}}, [tiny.TINY])
+    with pytest.raises(InputError, match=r"methods\.fedavg\.wire\.secure\.dropouts"):
+        bind("fedavg", {"wire": SECURE | {"secure": {"dropouts": {1: "never"}}}}, [tiny.TINY])
+
+
+def test_the_benchmarks_wire_may_ask_for_secure_sums() -> None:
+    assert bind("fedavg", {}, [tiny.TINY], WireSettings.model_validate(SECURE)).summation is not None
+    assert bind("fedavg", {}, [tiny.TINY], WireSettings(budget="none")).summation is None
