@@ -25,8 +25,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# What starts real components runs alone; the rest a module at a time on each core.
 test: lint
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --ignore tests/end_to_end
+	$(BIN)/python -m pytest tests/end_to_end
 
 clean:
 	rm -rf artifacts stages mlflow.db mlartifacts

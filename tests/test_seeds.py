@@ -39,6 +39,7 @@ def test_the_tree_stays_as_it_is() -> None:
         "SERVER": 4,
         "ATTACK": 5,
         "FISHER": 6,
+        "SECURE": 7,
     }
 
 
