@@ -3,7 +3,7 @@
 Compares one pass of `compute_fisher` with the two calls that nngeometry 0.3 needs, on the same network and data, and
 either with the local training that precedes it (30 epochs of SGD with momentum in batches of 64). The images are the
 embedded digits and, with FEDFISHER_DATA_DIR set, CIFAR-10's, otherwise random ones. The last lines say which targets
-are met, by the clock. Peak memory is read from Linux's /proc.
+are met, by the clock.
 """
 
 import argparse
@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -27,6 +26,7 @@ from fedfisher_core.fisher.estimators import MonteCarlo
 from fedfisher_core.fisher.nngeometry_backend import compute as compute_by_nngeometry
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
+from fedfisher_core.steps.memory import working_memory
 
 EPOCHS = 30
 BATCHES = (64, 256)
@@ -110,17 +110,9 @@ def _peak_memory_here(name: str, threads: int) -> int:
     model = spec.load(spec.initialise(torch.Generator().manual_seed(0)))
     with torch.no_grad():
         model(inputs[:64])
-    # What came before took memory too: set the peak back to what is in use now.
-    Path("/proc/self/clear_refs").write_text("5")
-    before = _status("VmRSS")
-    compute_fisher(model, inputs)
-    return _status("VmHWM") - before
-
-
-def _status(field: str) -> int:
-    """Bytes of one of the kernel's counters of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+    with working_memory(inputs.device) as peak:
+        compute_fisher(model, inputs)
+    return peak.bytes
 
 
 @dataclass(frozen=True)
