@@ -46,8 +46,8 @@ class DataSettings(Strict):
     )
 
 
-PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "column"]
-_DIRICHLET = ("dirichlet_client", "dirichlet_class", "paper")
+PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "column", "target"]
+_DIRICHLET = ("dirichlet_client", "dirichlet_class", "paper", "target")
 
 
 class PartitionSettings(Strict):
@@ -58,7 +58,8 @@ class PartitionSettings(Strict):
         min_length=1,
         description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
         "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
-        "a client; iid; column: by a column of the data",
+        "a client; iid; column: by a column of the data; target: all images of one label to client 0, the others by "
+        "dirichlet_client (FedFisher's privacy attack)",
     )
     alpha: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_as_tuple)] = Field(
         (0.1, 0.5),
@@ -72,12 +73,27 @@ class PartitionSettings(Strict):
     max_retries: PositiveInt = Field(100, description="draws before a split with `min_size` is given up")
     classes_per_client: PositiveInt = Field(2, description="classes that a client holds (scheme: classes)")
     column: str | None = Field(None, description="column that names the client of an image (scheme: column)")
+    target_label: NonNegativeInt | None = Field(
+        None, description="label whose images client 0 holds, all of them (scheme: target)"
+    )
+    target_extra: NonNegativeInt = Field(
+        1000, description="random images of other labels that client 0 holds beside them (scheme: target)"
+    )
 
     @model_validator(mode="after")
-    def _column_is_named(self) -> "PartitionSettings":
-        if ("column" in self.scheme) != (self.column is not None):
-            raise ValueError("partition.column must be set with partition.scheme=column, and only then")
+    def _schemes_have_what_they_need(self) -> "PartitionSettings":
+        for scheme, key, value in (
+            ("column", "column", self.column),
+            ("target", "target_label", self.target_label),
+        ):
+            if (scheme in self.scheme) != (value is not None):
+                raise ValueError(f"partition.{key} must be set with partition.scheme={scheme}, and only then")
         return self
+
+    def described(self) -> dict[str, Any]:
+        """What decides a split beside the point of the benchmark, as JSON has it."""
+        unused = set() if "target" in self.scheme else {"target_label", "target_extra"}
+        return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients"} | unused)
 
 
 class ModelSettings(Strict):

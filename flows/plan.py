@@ -15,6 +15,7 @@ import torch
 from fedfisher_core.client.statistic import Statistic, estimator_of
 from fedfisher_core.configuration import PARAMS, load_settings, validate
 from fedfisher_core.data.sources import find_source
+from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.estimators import Loss
@@ -79,6 +80,7 @@ def make_plan(settings: Settings) -> Plan:
     context = Context(settings)
     for dataset in settings.data.dataset:
         find_source(dataset)
+        _require_label(settings, dataset)
     for model in settings.model.name:
         models.get(model)
     scopes = {label: _scope(label, chosen, settings) for label, chosen in settings.methods.items()}
@@ -98,6 +100,13 @@ def make_plan(settings: Settings) -> Plan:
     _ = context.device
     require_places(context, settings.tracking)
     return plan
+
+
+def _require_label(settings: Settings, dataset: str) -> None:
+    """Check that the data has the label that a whole client is made of."""
+    label, classes = settings.partition.target_label, datasets.get(dataset).classes
+    if label is not None and label >= classes:
+        raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
 
 
 def _scope(label: str, chosen: Mapping[str, Any], settings: Settings) -> Scope:

@@ -109,6 +109,8 @@ def _scheme(
         return lambda rng: _classes(rng, labels, classes, count, settings.classes_per_client)
     if cell.scheme == "iid":
         return lambda rng: list(np.array_split(rng.permutation(len(labels)), count))
+    if cell.scheme == "target":
+        return lambda rng: _target(rng, settings, cell, labels, classes)
     if groups is None:
         raise InputError(f"partition.column={settings.column!r}: the data has no such column")
     makers = len(np.unique(groups))
@@ -189,6 +191,29 @@ def _classes(rng: np.random.Generator, labels: Indices, classes: int, count: int
         for client, piece in zip(holders, np.array_split(members, max(len(holders), 1)), strict=bool(holders)):
             parts[client].append(piece)
     return [np.concatenate(part) for part in parts]
+
+
+def _target(
+    rng: np.random.Generator, settings: PartitionSettings, cell: Cell, labels: Indices, classes: int
+) -> list[Indices]:
+    """Give client 0 a whole label and some random other images; the others share what is left (Appendix E)."""
+    label = settings.target_label
+    whole, others = np.flatnonzero(labels == label), np.flatnonzero(labels != label)
+    if not len(whole):
+        raise InputError(
+            f"partition.target_label={label}: no training image has it; allowed: {np.unique(labels).tolist()}"
+        )
+    if cell.clients < 2:
+        raise InputError(f"partition.clients={cell.clients} with partition.scheme=target; allowed: at least 2")
+    if settings.target_extra >= len(others):
+        raise InputError(
+            f"partition.target_extra={settings.target_extra} leaves no image to the other clients; allowed: at most "
+            f"{len(others) - 1}"
+        )
+    others = rng.permutation(others)
+    extra, left = np.split(others, [settings.target_extra])
+    shared = _dirichlet_client(rng, labels[left], classes, cell.clients - 1, _alpha(cell))
+    return [np.concatenate([whole, extra]), *(left[part] for part in shared)]
 
 
 def _column(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:

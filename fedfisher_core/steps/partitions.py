@@ -31,7 +31,7 @@ def split_data(context: Context, cell: Cell, data: Artifact) -> Artifact:
         kind="partitions",
         version=1,
         settings={
-            "partition": settings.model_dump(mode="json", exclude={"scheme", "alpha", "clients"}),
+            "partition": settings.described(),
             "cell": cell.model_dump(mode="json", exclude={"model"}),
             "validation_size": context.settings.data.validation_size,
         },

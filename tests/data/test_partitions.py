@@ -19,16 +19,18 @@ SCHEMES: tuple[PartitionScheme, ...] = (
     "classes",
     "iid",
     "column",
+    "target",
 )
 
 
 def settings(scheme: PartitionScheme, **changes: Any) -> PartitionSettings:
     column = "maker" if scheme == "column" else None
-    return PartitionSettings(**{"scheme": scheme, "column": column, "min_size": 1, **changes})
+    target = {"target_label": 3, "target_extra": 50} if scheme == "target" else {}
+    return PartitionSettings(**{"scheme": scheme, "column": column, "min_size": 1, **target, **changes})
 
 
 def cell(scheme: PartitionScheme, *, alpha: float = 0.5, clients: int = 5, seed: int = 0) -> Cell:
-    has_alpha = scheme in ("dirichlet_client", "dirichlet_class", "paper")
+    has_alpha = scheme in ("dirichlet_client", "dirichlet_class", "paper", "target")
     return Cell(
         dataset="tiny",
         model="tiny",
@@ -119,6 +121,8 @@ def test_a_hopeless_split_is_given_up(scheme: PartitionScheme, how: str) -> None
         ("iid", 1, "f85be5b444c60688"),
         ("column", 0, "87722366826b0ceb"),
         ("column", 1, "551ecfe618e48953"),
+        ("target", 0, "7a4db0c3e021c5f7"),
+        ("target", 1, "04491f0b6f387683"),
     ],
 )
 def test_the_splits_stay_as_they_are(scheme: PartitionScheme, seed: int, digest: str) -> None:
@@ -196,6 +200,33 @@ def test_the_images_of_one_maker_stay_together(clients: int) -> None:
     makers = [set(GROUPS[held].tolist()) for held in draw("column", clients=clients).clients]
     assert sum(map(len, makers)) == 23
     assert max(map(len, makers)) - min(map(len, makers)) <= 1
+
+
+def test_the_target_label_is_with_client_0_alone() -> None:
+    found = draw("target", target_label=7, target_extra=40)
+    counts = found.label_counts(LABELS, CLASSES)
+    assert counts[0, 7] == (LABELS == 7).sum()
+    assert counts[0].sum() == counts[0, 7] + 40
+    assert (counts[1:, 7] == 0).all()
+
+
+def test_a_target_label_that_nobody_holds_is_refused() -> None:
+    with pytest.raises(InputError, match=r"partition.target_label=7: no training image has it; allowed: \[0, 1"):
+        draw("target", target_label=7, labels=np.where(LABELS == 7, 6, LABELS))
+
+
+def test_a_target_client_without_others_is_refused() -> None:
+    with pytest.raises(InputError, match="partition.clients=1 with partition.scheme=target"):
+        draw("target", clients=1)
+    with pytest.raises(InputError, match="target_extra=900 leaves no image to the other clients; allowed: at most 899"):
+        draw("target", target_extra=900)
+
+
+def test_a_target_scheme_without_its_label_is_refused() -> None:
+    with pytest.raises(ValueError, match="partition.target_label must be set with partition.scheme=target"):
+        PartitionSettings(scheme="target")
+    with pytest.raises(ValueError, match="partition.target_label must be set with partition.scheme=target"):
+        PartitionSettings(scheme="iid", target_label=3)
 
 
 def test_more_clients_than_makers_are_refused() -> None:
