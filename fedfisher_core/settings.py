@@ -153,6 +153,26 @@ class FisherSettings(Strict):
         return self
 
 
+class PrivacySettings(Strict):
+    """Differential privacy of every client, by DP-SGD and noise on its Fishers."""
+
+    epsilon: PositiveFloat = Field(description="budget of all that one client releases: its weights and its Fishers")
+    delta: float = Field(1e-5, gt=0, lt=1, description="of (epsilon, delta); well below 1 / examples of a client")
+    gradient_clip: PositiveFloat = Field(1.0, description="largest L2 norm of an example's gradient in training")
+    statistics_share: float = Field(
+        0.3, gt=0, lt=1, description="part of epsilon that the release of one Fisher alone would cost"
+    )
+    diagonal_clip: PositiveFloat = Field(
+        0.1, description="largest L2 norm of an example's squared derivatives, which the diagonal Fisher averages"
+    )
+    input_clip: PositiveFloat = Field(
+        0.5, description="of K-FAC's inputs: largest mean square of an example's inputs of a layer"
+    )
+    output_clip: PositiveFloat = Field(
+        0.01, description="of K-FAC's outputs: largest squared norm of an example's gradients at a layer's outputs"
+    )
+
+
 Round = Literal["keys", "shares", "upload", "unmasking"]
 """The messages of a client in the protocol of secure aggregation, in their order."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 
 from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.fisher.layers import Layer
@@ -86,6 +86,51 @@ def trace(model: nn.Module, layers: Mapping[str, Layer], inputs: Tensor) -> Trac
         if name not in edges:
             raise UnsupportedLayerError(f"layer {name!r} is not used in the forward pass")
     return Trace(outputs, kept, edges, shapes)
+
+
+def measure(model: nn.Module, layers: Mapping[str, Layer], example: Tensor) -> tuple[Trace, int]:
+    """Trace one example, and count the bytes that its graph keeps.
+
+    Args:
+        model: the network.
+        layers: the layers to record, by name.
+        example: shape (1, ...), on the model's device.
+
+    Returns:
+        The recording and the bytes.
+    """
+    own = {parameter.data_ptr() for parameter in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def record(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with saved_tensors_hooks(record, lambda tensor: tensor):
+        # A copy, so that the storage behind a slice of the data isn't counted.
+        seen = trace(model, layers, example.clone())
+    return seen, sum(kept.values())
+
+
+def backpropagate(seen: Trace, vectors: Tensor, *, last: bool) -> dict[str, Tensor]:
+    """Run the recorded pass backward.
+
+    Args:
+        seen: the recording.
+        vectors: one at the outputs of each example, shape (examples, outputs).
+        last: whether the recording's graph may go.
+
+    Returns:
+        By layer, the gradients at its outputs; zero where the model's outputs don't depend on them.
+    """
+    edges = list(seen.edges.values())
+    found = torch.autograd.grad(seen.outputs, edges, vectors, retain_graph=not last, allow_unused=True)
+    return {
+        name: vectors.new_zeros(seen.output_shapes[name]) if gradient is None else gradient
+        for name, gradient in zip(seen.edges, found, strict=True)
+    }
 
 
 def _check_input(name: str, layer: nn.Module, inputs: Tensor, examples: int) -> None:

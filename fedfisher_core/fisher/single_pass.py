@@ -8,14 +8,13 @@ from collections.abc import Mapping, Set
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import saved_tensors_hooks
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, symmetric
 from fedfisher_core.fisher.blocks import WORKSPACE, Approximation, block_of
-from fedfisher_core.fisher.capture import Trace, trace
+from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
 from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
-from fedfisher_core.fisher.layers import Layer, fisher_layers, from_matrix
+from fedfisher_core.fisher.layers import fisher_layers, from_matrix
 from fedfisher_core.fisher.result import Fisher, require_finite
 
 CHUNK = 128 * 2**20
@@ -58,7 +57,7 @@ class FisherPass:
         self._estimator = estimator
         self._examples = 0
         self._like = next(model.parameters()).detach()
-        probe, graph_bytes = _measure(model, self._layers, example)
+        probe, graph_bytes = measure(model, self._layers, example)
         self.outputs = probe.outputs.shape[1]
         if loss is Loss.CLASSIFICATION and self.outputs < 2:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
@@ -110,15 +109,8 @@ class FisherPass:
         )
         for name, block in self._blocks.items():
             block.begin(seen.inputs[name], len(vectors))
-        edges = list(seen.edges.values())
         for index, vector in enumerate(vectors):
-            more = index + 1 < len(vectors)
-            found = torch.autograd.grad(seen.outputs, edges, vector, retain_graph=more, allow_unused=True)
-            gradients = {
-                # A layer that the outputs don't depend on has no gradient.
-                name: inputs.new_zeros(seen.output_shapes[name]) if gradient is None else gradient
-                for name, gradient in zip(seen.edges, found, strict=True)
-            }
+            gradients = backpropagate(seen, vector, last=index + 1 == len(vectors))
             for name, block in self._blocks.items():
                 block.add_direction(index, gradients[name])
             if self._dense is not None:
@@ -182,20 +174,3 @@ def _dense_sum(model: nn.Module, like: Tensor) -> RunningSum:
             f"parameters"
         )
     return RunningSum((size, size), like=like)
-
-
-def _measure(model: nn.Module, layers: Mapping[str, Layer], example: Tensor) -> tuple[Trace, int]:
-    """Trace one example, and count the bytes that its graph keeps."""
-    own = {parameter.data_ptr() for parameter in model.parameters()}
-    kept: dict[int, int] = {}
-
-    def record(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with saved_tensors_hooks(record, lambda tensor: tensor):
-        # A copy, so that the storage behind a slice of the data isn't counted.
-        seen = trace(model, layers, example.clone())
-    return seen, sum(kept.values())

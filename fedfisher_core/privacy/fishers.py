@@ -1,0 +1,134 @@
+"""Fishers that a client may release: clipped sums over its examples with normal noise."""
+
+from collections.abc import Iterable, Set
+
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.capture import evaluation_mode
+from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.fisher.layers import from_matrix
+from fedfisher_core.fisher.result import Fisher, require_finite
+from fedfisher_core.privacy.noise import add_noise, add_symmetric_noise, nearest_semidefinite
+from fedfisher_core.privacy.sums import ClippedSums, MomentSum, clipped_sums
+from fedfisher_core.settings import FisherSettings, PrivacySettings
+
+_ALLOWED: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC)
+
+
+def require_private(kinds: Iterable[type[Statistic]]) -> None:
+    """Make sure that statistics can be released with privacy.
+
+    Args:
+        kinds: the statistics.
+
+    Raises:
+        InputError: names the first that can't.
+    """
+    for kind in kinds:
+        if kind not in _ALLOWED:
+            raise InputError(
+                f"privacy with statistic {kind.name!r}; allowed: {', '.join(repr(one.name) for one in _ALLOWED)}"
+            )
+
+
+def require_private_fisher(settings: FisherSettings) -> None:
+    """Make sure that the settings of the Fishers are those that privacy supports.
+
+    Args:
+        settings: how clients compute their Fishers.
+
+    Raises:
+        InputError: names the setting that isn't.
+    """
+    if settings.backend != "native":
+        raise InputError(f"privacy with fisher.backend={settings.backend!r}; allowed: 'native'")
+    if settings.estimator != "exact":
+        raise InputError(f"privacy with fisher.estimator={settings.estimator!r}; allowed: 'exact'")
+
+
+def private_fisher(
+    model: nn.Module,
+    inputs: Tensor,
+    settings: PrivacySettings,
+    *,
+    approximations: Set[Approximation],
+    noise_multiplier: float,
+    memory_limit: int,
+    generator: torch.Generator,
+) -> Fisher:
+    """Compute a network's exact Fisher with noise; each approximation is one Gaussian mechanism.
+
+    The diagonal: every example's squared derivatives in all parameters, summed over output directions, are clipped to
+    L2 norm `diagonal_clip`; to each element of their sum comes noise of deviation noise_multiplier `diagonal_clip`.
+
+    K-FAC: every example's part of each of the J factors is clipped on its own (see `clipped_sums`). Divided by their
+    clips, all factors together change by at most sqrt(J) with an example, so that the noise on a factor of clip C_j
+    has deviation noise_multiplier C_j sqrt(J), on the upper triangle, mirrored.
+
+    Negative elements and eigenvalues, which can only be noise, are then set to 0. Every approximation has its own
+    noise, which doesn't depend on which others are asked for. The number of examples is public.
+
+    Args:
+        model: a network as for `compute_fisher`; it leaves as it came.
+        inputs: examples, shape (examples, ...), of the model's type; on any device.
+        settings: the clips.
+        approximations: diagonal or K-FAC or both, in one pass.
+        noise_multiplier: of each, see `Noise.release`.
+        memory_limit: most bytes of working memory of the pass over the examples.
+        generator: draws the noise, on the CPU; for two calls on one data set, two different ones.
+
+    Returns:
+        The approximations, in the scale and on the device of `compute_fisher`.
+
+    Raises:
+        InputError: an argument is not usable; the message names it.
+        UnsupportedLayerError: a layer has no Fisher block; the message names it.
+        DivergedClientError: a weight or the Fisher is not finite.
+    """
+    parameters = dict(model.named_parameters())
+    for name, parameter in parameters.items():
+        # As examples that aren't finite are left out, this network would get a Fisher of nothing but noise.
+        if not torch.isfinite(parameter).all():
+            raise DivergedClientError(f"weight {name!r} is not finite")
+    seeds = torch.randint(2**63 - 1, (2,), generator=generator).tolist()
+    for_diagonal, for_kfac = (torch.Generator().manual_seed(seed) for seed in seeds)
+    with evaluation_mode(model):
+        sums = clipped_sums(model, inputs, settings, approximations=approximations, memory_limit=memory_limit)
+    like = next(iter(parameters.values()))
+    diagonal, kfac = None, None
+    if sums.squares:
+        deviation = noise_multiplier * settings.diagonal_clip
+        found: dict[str, Tensor] = {}
+        for name, total in sums.squares.items():
+            noisy = add_noise(total, deviation, for_diagonal) / len(inputs)
+            found |= from_matrix(noisy.clamp(min=0).to(like), name, parameters)
+        diagonal = {name: found[name] for name in parameters}
+    if sums.moments:
+        kfac = _noisy_factors(sums, len(inputs), noise_multiplier, for_kfac, like=like)
+    fisher = Fisher(diagonal=diagonal, kfac=kfac)
+    require_finite(fisher, parameters)
+    return fisher
+
+
+def _noisy_factors(
+    sums: ClippedSums, examples: int, noise_multiplier: float, generator: torch.Generator, *, like: Tensor
+) -> dict[str, Kronecker]:
+    """Means of the moments with noise, as factors."""
+    tensors = sum(len(pair) for pair in sums.moments.values())
+
+    def factor(moments: MomentSum) -> Tensor:
+        deviation = noise_multiplier * moments.clip * tensors**0.5
+        noisy = add_symmetric_noise(moments.total, deviation, generator)
+        return nearest_semidefinite(noisy * (moments.scale / examples)).to(like)
+
+    return {
+        name: Kronecker(inputs=factor(inputs), outputs=factor(outputs))
+        for name, (inputs, outputs) in sums.moments.items()
+    }

@@ -1,0 +1,206 @@
+"""Sums over a client's examples, none of which can change them by more than a clip."""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.fisher.accumulation import FLUSH_EVERY
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
+from fedfisher_core.fisher.estimators import Exact, Loss, directions_per_example, nominal_directions, output_directions
+from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.fisher.single_pass import CHUNK
+from fedfisher_core.privacy.contributions import Contributions, clip_factors
+from fedfisher_core.privacy.layers import LayerExamples, LayerShape
+from fedfisher_core.settings import PrivacySettings
+
+_EXACT = Exact()
+_LOSS = Loss.CLASSIFICATION
+_SUPPORTED = frozenset({Approximation.DIAGONAL, Approximation.KFAC})
+
+
+@dataclass(frozen=True)
+class MomentSum:
+    """The sum of second moments of one layer, from which one of its Kronecker factors is made.
+
+    Args:
+        total: symmetric, in double precision.
+        clip: largest Frobenius norm of an example's part.
+        scale: by which the mean over the examples becomes the factor.
+    """
+
+    total: Tensor
+    clip: float
+    scale: float
+
+
+@dataclass(frozen=True)
+class ClippedSums:
+    """Sums that no example changes by more than a clip; what wasn't asked for is empty.
+
+    Args:
+        squares: by layer, the sum of squared derivatives, in the shape of the layer's matrix and in double precision.
+            An example changes all of them together by at most `diagonal_clip` in L2 norm.
+        moments: by layer, the sums of x x^T and of g g^T, each of which an example changes by at most its own clip.
+    """
+
+    squares: dict[str, Tensor]
+    moments: dict[str, tuple[MomentSum, MomentSum]]
+
+
+def clipped_sums(
+    model: nn.Module,
+    inputs: Tensor,
+    settings: PrivacySettings,
+    *,
+    approximations: Set[Approximation],
+    memory_limit: int,
+) -> ClippedSums:
+    """Add up what every example contributes to the exact Fisher of a classifier, each clipped.
+
+    The clips depend on the network's shape and on settings, never on data. In a layer of a inputs and S windows, an
+    example's sum of x x^T over the windows has Frobenius norm at most S a times the mean square of its inputs (and
+    exactly that in a linear layer), so its clip is `input_clip` S a. Its sum of g g^T over windows and directions has
+    norm at most the sum of squares of these gradients, so its clip is `output_clip`. Each setting thus means the same
+    in every layer. Inputs above their clip only lose their length: the solvers of FedFisher take every layer by
+    itself, to which a factor's scale is nothing, as long as it is the same for all examples and clients. An example
+    that isn't finite adds nothing.
+
+    The settings' defaults are small, as noise is in proportion to clips: of networks trained on MNIST with privacy,
+    nearly all examples reach the clip of the inputs, and many those of the derivatives, which most examples leave
+    close to 0.
+
+    Args:
+        model: the network, in evaluation mode.
+        inputs: examples, shape (examples, ...), of the model's type; on any device.
+        settings: the clips.
+        approximations: what to sum, diagonal or K-FAC or both, in one pass.
+        memory_limit: most bytes of working memory.
+
+    Returns:
+        The sums, without noise.
+
+    Raises:
+        InputError: there are no examples, one doesn't fit the memory, or an approximation can't be made private.
+        UnsupportedLayerError: a layer has no Fisher block.
+    """
+    refused = sorted(approximations - _SUPPORTED)
+    if refused or not approximations:
+        allowed = ", ".join(sorted(_SUPPORTED))
+        raise InputError(
+            f"approximations={[str(one) for one in refused]} with privacy; allowed: one or both of {allowed}"
+        )
+    if len(inputs) == 0:
+        raise InputError("inputs hold no examples; allowed: at least one")
+    device = next(model.parameters()).device
+    one_pass = _Pass(model, inputs[:1].to(device), settings, approximations=approximations, memory_limit=memory_limit)
+    for chunk in inputs.split(one_pass.examples_per_chunk):
+        one_pass.add(chunk.to(device))
+    return one_pass.sums
+
+
+class _Pass:
+    """One pass over the data; see `clipped_sums` for the arguments."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        example: Tensor,
+        settings: PrivacySettings,
+        *,
+        approximations: Set[Approximation],
+        memory_limit: int,
+    ) -> None:
+        self._model = model
+        self._layers = fisher_layers(model)
+        self._clip = settings.diagonal_clip
+        probe, graph_bytes = measure(model, self._layers, example)
+        classes = probe.outputs.shape[1]
+        if classes < 2:
+            raise InputError(f"the model has {classes} output; allowed: at least 2")
+        self._directions = directions_per_example(_LOSS, _EXACT, classes)
+        self._shapes = {
+            name: LayerShape.of(layer, probe.inputs[name].shape, probe.output_shapes[name])
+            for name, layer in self._layers.items()
+        }
+        like = probe.outputs.new_empty(0, dtype=torch.float64)
+        shapes = self._shapes.items()
+        self.sums = ClippedSums(
+            {name: like.new_zeros(one.rows, one.columns) for name, one in shapes}
+            if Approximation.DIAGONAL in approximations
+            else {},
+            {name: _empty_moments(one, settings, classes, like=like) for name, one in shapes}
+            if Approximation.KFAC in approximations
+            else {},
+        )
+        self.examples_per_chunk = self._fit(probe, graph_bytes, memory_limit)
+
+    def _fit(self, probe: Trace, graph_bytes: int, memory_limit: int) -> int:
+        """Number of examples whose working memory fits."""
+        totals = [*self.sums.squares.values(), *(one.total for pair in self.sums.moments.values() for one in pair)]
+        # Beside the totals, the parts of a chunk are held.
+        sums = 2 * sum(total.nbytes for total in totals)
+        outputs = [shape.numel() for shape in probe.output_shapes.values()]
+        # The gradients of all directions, of one in flight and what a step of its backward pass holds, the output
+        # directions with their intermediate results, and every layer's contributions.
+        numbers = (self._directions + 1) * (sum(outputs) + max(outputs)) + 2 * max(outputs)
+        numbers += 4 * self._directions * probe.outputs.shape[1]
+        numbers += sum(shape.numbers(self._directions) for shape in self._shapes.values())
+        example = graph_bytes + numbers * probe.outputs.element_size()
+        if sums + example > memory_limit:
+            raise InputError(
+                f"memory_limit={memory_limit} bytes is too small for one example of this model; "
+                f"allowed: at least {sums + example}"
+            )
+        return max(1, min(min(memory_limit - sums, CHUNK) // example, FLUSH_EVERY))
+
+    def add(self, inputs: Tensor) -> None:
+        """Add one chunk of examples."""
+        seen = trace(self._model, self._layers, inputs)
+        vectors = output_directions(seen.outputs.detach(), loss=_LOSS, estimator=_EXACT, labels=None, noise=None)
+        gradients: dict[str, list[Tensor]] = {name: [] for name in self._layers}
+        for index, vector in enumerate(vectors):
+            for name, gradient in backpropagate(seen, vector, last=index + 1 == len(vectors)).items():
+                gradients[name].append(gradient)
+        chunk = {
+            name: LayerExamples(shape, seen.inputs[name], gradients.pop(name)) for name, shape in self._shapes.items()
+        }
+        if self.sums.squares:
+            self._add_squares({name: one.squares() for name, one in chunk.items()})
+        for name, (inputs_sum, outputs_sum) in self.sums.moments.items():
+            _add_clipped(inputs_sum, chunk[name].input_moments())
+            _add_clipped(outputs_sum, chunk[name].output_moments())
+
+    def _add_squares(self, squares: Mapping[str, Contributions]) -> None:
+        """Clip the layers' parts together."""
+        norms = torch.stack([one.squared_norms() for one in squares.values()]).sum(0)
+        factors = clip_factors(norms, self._clip)
+        for name, one in squares.items():
+            self.sums.squares[name] += one.weighted_sum(factors)
+
+
+def _empty_moments(
+    shape: LayerShape, settings: PrivacySettings, classes: int, *, like: Tensor
+) -> tuple[MomentSum, MomentSum]:
+    """Zero sums of a layer's moments, to become factors in the scale of `fedfisher_core.fisher.blocks`."""
+    scale = nominal_directions(_EXACT, classes) ** 0.5
+    return (
+        MomentSum(
+            total=like.new_zeros(shape.columns, shape.columns),
+            clip=settings.input_clip * shape.windows * shape.columns,
+            scale=scale,
+        ),
+        MomentSum(
+            total=like.new_zeros(shape.rows, shape.rows),
+            clip=settings.output_clip,
+            scale=1 / (scale * shape.windows),
+        ),
+    )
+
+
+def _add_clipped(moments: MomentSum, contributions: Contributions) -> None:
+    factors = clip_factors(contributions.squared_norms(), moments.clip)
+    moments.total.add_(contributions.weighted_sum(factors))

@@ -1,0 +1,150 @@
+"""Local training by DP-SGD (Abadi et al. 2016, "Deep learning with differential privacy"), computed by Opacus."""
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.client.training import Trained
+from fedfisher_core.data.tensors import Examples, augment
+from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
+from fedfisher_core.fisher.layers import Layer, fisher_layers
+from fedfisher_core.models.spec import parameters_of
+from fedfisher_core.privacy.accountant import sampling_rate
+from fedfisher_core.settings import TrainSettings
+
+
+def steps_of(settings: TrainSettings, num_examples: int) -> int:
+    """Number of steps of a client's training.
+
+    Args:
+        settings: steps, or epochs of ceil(num_examples / batch_size) steps.
+        num_examples: of the client.
+
+    Returns:
+        The number that the accountant counts.
+    """
+    return sum(_epochs(settings, num_examples))
+
+
+def train_privately(
+    network: nn.Module,
+    examples: Examples,
+    settings: TrainSettings,
+    *,
+    noise_multiplier: float,
+    gradient_clip: float,
+    generator: torch.Generator,
+    augmented: bool = False,
+) -> Trained:
+    """Minimise the cross-entropy on a client's examples by DP-SGD.
+
+    Each step takes every example with probability min(batch_size / n, 1), clips its gradient to L2 norm
+    `gradient_clip`, adds normal noise of deviation noise_multiplier gradient_clip to each element of their sum, and
+    divides by the expected number of examples. There are as many steps as without privacy. The clipped sums are
+    Opacus' "ghost clipping": of a linear layer, no example's gradient is ever formed.
+
+    The guarantee covers the weights. The losses are a record of the simulation, and an exception that says that
+    training diverged depends on the data too; neither may leave a real client. There, the generator must be
+    cryptographically secure as well (Opacus' secure_mode): one that is seeded makes the simulation repeatable.
+
+    Args:
+        network: holds the initial weights; trained in place, on its own device.
+        examples: the client's data, on the same device.
+        settings: epochs or steps, learning rate, momentum, weight decay and batch size.
+        noise_multiplier: deviation of the noise, as a multiple of the clip.
+        gradient_clip: largest L2 norm of an example's gradient.
+        generator: draws the batches, the augmentation and the noise, on the CPU.
+        augmented: whether each batch is cropped and mirrored at random.
+
+    Returns:
+        The trained weights, and the mean loss over the examples drawn in each epoch (0 where none was).
+
+    Raises:
+        UnsupportedLayerError: a layer has no gradient for each example.
+        DivergedClientError: the loss or a weight is not finite.
+    """
+    layers = _supported_layers(network)
+    # Opacus takes seconds to import.
+    from fedfisher_core.privacy.descent import PrivateDescent
+
+    network.train()
+    losses: list[float] = []
+    with (
+        _contiguous_inputs(layers),
+        PrivateDescent(
+            network,
+            settings,
+            noise_multiplier=noise_multiplier,
+            gradient_clip=gradient_clip,
+            expected_batch_size=min(settings.batch_size, len(examples)),
+            generator=generator,
+        ) as descent,
+    ):
+        for epoch, steps in enumerate(_epochs(settings, len(examples))):
+            total = 0.0
+            seen = 0
+            for _ in range(steps):
+                batch = _draw(len(examples), settings.batch_size, generator).to(examples.inputs.device)
+                inputs = examples.inputs[batch]
+                if augmented:
+                    inputs = augment(inputs, generator)
+                total += descent.step(inputs, examples.labels[batch])
+                seen += len(batch)
+            losses.append(total / max(seen, 1))
+            if not math.isfinite(total):
+                raise DivergedClientError(f"training loss is {losses[-1]} in epoch {epoch + 1}")
+    parameters = {name: tensor.cpu() for name, tensor in parameters_of(network).items()}
+    for name, tensor in parameters.items():
+        if not torch.isfinite(tensor).all():
+            raise DivergedClientError(f"weight {name!r} is not finite after {len(losses)} epochs")
+    return Trained(parameters=parameters, epoch_losses=tuple(losses))
+
+
+def _epochs(settings: TrainSettings, examples: int) -> Iterator[int]:
+    """Steps of every epoch; where steps are counted, the last epoch ends early."""
+    per_epoch = -(-examples // settings.batch_size)
+    if settings.steps is None:
+        assert settings.epochs is not None
+        yield from [per_epoch] * settings.epochs
+        return
+    for done in range(0, settings.steps, per_epoch):
+        yield min(per_epoch, settings.steps - done)
+
+
+def _draw(examples: int, batch_size: int, generator: torch.Generator) -> Tensor:
+    """Draw a Poisson-sampled batch as indices of examples."""
+    # In double precision, a number falls below the rate as often as it should to 2^-53.
+    uniform = torch.rand(examples, dtype=torch.float64, generator=generator)
+    return (uniform < sampling_rate(examples, batch_size)).nonzero()[:, 0]
+
+
+def _supported_layers(network: nn.Module) -> dict[str, Layer]:
+    """The layers of a network that has a gradient for each example."""
+    layers = fisher_layers(network)
+    for name, layer in layers.items():
+        if isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros":
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a Conv2d with padding_mode={layer.padding_mode!r}; allowed with privacy: 'zeros'"
+            )
+    return layers
+
+
+@contextmanager
+def _contiguous_inputs(layers: Mapping[str, Layer]) -> Iterator[None]:
+    """Lay out the inputs of convolutions in the order of their dimensions.
+
+    Opacus takes for granted that they are when it cuts them into patches. Other layouts, such as that of augmented
+    images, would give it wrong norms, and the clip would not hold.
+    """
+    with ExitStack() as hooks:
+        for layer in layers.values():
+            if isinstance(layer, nn.Conv2d):
+                hooks.enter_context(layer.register_forward_pre_hook(_contiguous))
+        yield
+
+
+def _contiguous(layer: nn.Module, arguments: tuple[Tensor]) -> tuple[Tensor]:
+    return (arguments[0].contiguous(),)

@@ -1,0 +1,108 @@
+import functools
+
+import pytest
+from opacus.accountants import RDPAccountant
+from opacus.accountants.utils import get_noise_multiplier
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.privacy.accountant import Noise, calibrate, spent
+from fedfisher_core.privacy.library import quieten
+from fedfisher_core.settings import PrivacySettings
+
+DELTA = 1e-5
+EXAMPLES = 2000
+STEPS = 100
+RATE = 0.025
+
+
+@functools.cache
+def calibrated(
+    epsilon: float, *, batch_size: int = 50, releases: int = 1, share: float = 0.3, steps: int = STEPS
+) -> Noise:
+    settings = PrivacySettings(epsilon=epsilon, delta=DELTA, statistics_share=share)
+    return calibrate(settings, num_examples=EXAMPLES, batch_size=batch_size, steps=steps, releases=releases)
+
+
+def opacus_epsilon(noise: Noise, *, rate: float, releases: int) -> float:
+    """Compose one mechanism at a time."""
+    accountant = RDPAccountant()
+    for _ in range(STEPS):
+        accountant.step(noise_multiplier=noise.training, sample_rate=rate)
+    for _ in range(releases):
+        assert noise.release is not None
+        accountant.step(noise_multiplier=noise.release, sample_rate=1.0)
+    return accountant.get_epsilon(delta=DELTA)
+
+
+@pytest.mark.parametrize(("epsilon", "releases"), [(1.0, 1), (3.0, 0), (3.0, 2)])
+def test_epsilon_is_that_of_opacus_accountant_and_within_the_budget(epsilon: float, releases: int) -> None:
+    noise = calibrated(epsilon, releases=releases)
+    assert noise.epsilon == pytest.approx(opacus_epsilon(noise, rate=RATE, releases=releases), rel=1e-9)
+    assert 0.99 * epsilon < noise.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("releases", [0, 2])
+def test_the_noise_of_training_is_the_least(releases: int) -> None:
+    noise = calibrated(3.0, releases=releases)
+    less = Noise(training=0.998 * noise.training, release=noise.release, epsilon=0.0)
+    assert opacus_epsilon(less, rate=RATE, releases=releases) > 3.0
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_without_fishers_it_is_the_multiplier_that_opacus_finds(epsilon: float) -> None:
+    noise = calibrated(epsilon, releases=0)
+    quieten()
+    expected = get_noise_multiplier(
+        target_epsilon=epsilon, target_delta=DELTA, sample_rate=RATE, steps=STEPS, epsilon_tolerance=1e-3 * epsilon
+    )
+    assert noise.training == pytest.approx(expected, rel=3e-3)
+    assert noise.release is None
+
+
+@pytest.mark.parametrize(("epsilon", "share"), [(1.0, 0.3), (3.0, 0.6)])
+def test_one_fisher_alone_costs_its_share(epsilon: float, share: float) -> None:
+    noise = calibrated(epsilon, share=share)
+    assert noise.release is not None
+    assert spent([(noise.release, 1.0, 1)], delta=DELTA) == pytest.approx(share * epsilon, rel=3e-3)
+    assert spent([(noise.release, 1.0, 1)], delta=DELTA) <= share * epsilon
+
+
+def test_every_fisher_makes_training_noisier() -> None:
+    none, one, two = (calibrated(3.0, releases=releases).training for releases in range(3))
+    assert none < one < two
+
+
+def test_a_batch_of_all_examples_and_a_larger_one_are_the_same() -> None:
+    exact, larger = (calibrated(3.0, batch_size=size) for size in (EXAMPLES, 5 * EXAMPLES))
+    assert exact == larger
+    assert exact.epsilon == pytest.approx(opacus_epsilon(exact, rate=1.0, releases=1), rel=1e-9)
+
+
+def test_a_budget_below_what_a_fisher_can_cost_is_refused() -> None:
+    with pytest.raises(InputError, match=r"privacy\.epsilon=0\.2 .*allowed: at least 0\.3\d+, as no noise"):
+        calibrated(0.2)
+
+
+def test_a_budget_below_what_the_conversion_costs_is_refused() -> None:
+    with pytest.raises(InputError, match=r"privacy\.epsilon=0\.05 .* 0\.10\d* is spent; allowed: a larger epsilon"):
+        calibrated(0.05, releases=0)
+
+
+def test_fishers_that_leave_nothing_to_the_training_are_refused() -> None:
+    with pytest.raises(InputError, match=r"privacy\.epsilon=3 .*statistics_share=0\.9.* 2 Fishers: .* is spent"):
+        calibrated(3.0, releases=2, share=0.9)
+
+
+def test_the_smallest_allowed_budget_is_met() -> None:
+    with pytest.raises(InputError) as refusal:
+        calibrated(0.2)
+    allowed = float(str(refusal.value).split("allowed: at least ")[1].split(",")[0])
+    assert calibrated(1.01 * allowed).epsilon <= 1.01 * allowed
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("batch_size", {"batch_size": 0}), ("steps", {"steps": 0}), ("releases", {"releases": 3})]
+)
+def test_numbers_out_of_range_are_named(name: str, changes: dict[str, int]) -> None:
+    with pytest.raises(InputError, match=rf"{name}={changes[name]}; allowed"):
+        calibrated(3.0, **changes)  # type: ignore[arg-type]
