@@ -18,6 +18,7 @@ setup: .venv/installed
 
 demo: setup
 	$(BIN)/fedfisher run
+	$(BIN)/fedfisher run configs/privacy_demo.yaml
 
 lint: setup
 	$(BIN)/ruff check .

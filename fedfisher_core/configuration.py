@@ -18,7 +18,8 @@ PARAMS = Path("params.yaml")
 
 BENCHMARK = "benchmark"
 TWO_LAYER = "two_layer"
-EXPERIMENTS = (BENCHMARK, TWO_LAYER)
+PRIVACY_ATTACK = "privacy_attack"
+EXPERIMENTS = (BENCHMARK, TWO_LAYER, PRIVACY_ATTACK)
 
 M = TypeVar("M", bound=BaseModel)
 E = TypeVar("E", bound=Experiment)
@@ -46,6 +47,28 @@ def load_settings(config: Path, overrides: Sequence[str] = ()) -> Settings:
     for text in overrides:
         override(content, text)
     return name_apart(parse_settings(content), original)
+
+
+def load_experiment(kind: type[E], config: Path, overrides: Sequence[str] = ()) -> E:
+    """Read the configuration file of an experiment that is no benchmark, and apply overrides.
+
+    Args:
+        kind: the settings; the default of their field `experiment` is what the file must name.
+        config: a YAML file; keys that it leaves out have their defaults.
+        overrides: `key=value` each, as `load_settings` takes them.
+
+    Returns:
+        The settings.
+
+    Raises:
+        InputError: the file can't be read or describes another experiment, or a key or value is not allowed; it
+            names the key, the value and what is allowed.
+    """
+    content = read_config(config, experiment=kind.model_fields["experiment"].default)
+    original = validate(kind, content)
+    for text in overrides:
+        override(content, text)
+    return name_apart(validate(kind, content), original)
 
 
 def parse_settings(content: Mapping[str, Any]) -> Settings:

@@ -15,3 +15,7 @@ class CorruptArtifactError(RuntimeError):
 
 class DivergedClientError(ArithmeticError):
     """A client whose training or statistic is not finite; the message names the client and the quantity."""
+
+
+class DivergedAttackError(ArithmeticError):
+    """A part of an attack whose loss is not finite; the message names the part, the step and the loss."""

@@ -21,11 +21,13 @@ from pydantic import (
 )
 
 
-def _as_tuple(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
+    """Let a setting with several values be given as one."""
     return value if value is None or isinstance(value, list | tuple) else (value,)
 
 
-def _as_mapping(value: Any) -> Any:
+def as_mapping(value: Any) -> Any:
+    """Let a mapping to settings be given as a list of its keys."""
     return {key: {} for key in value} if isinstance(value, list | tuple) else value
 
 
@@ -38,7 +40,7 @@ class Strict(BaseModel):
 class DataSettings(Strict):
     """Which images the clients hold."""
 
-    dataset: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+    dataset: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, one setting each"
     )
     validation_size: NonNegativeInt = Field(
@@ -53,7 +55,7 @@ _DIRICHLET = ("dirichlet_client", "dirichlet_class", "paper", "target")
 class PartitionSettings(Strict):
     """How the training images are split over clients."""
 
-    scheme: Annotated[tuple[PartitionScheme, ...], BeforeValidator(_as_tuple)] = Field(
+    scheme: Annotated[tuple[PartitionScheme, ...], BeforeValidator(as_tuple)] = Field(
         ("dirichlet_client",),
         min_length=1,
         description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
@@ -61,12 +63,12 @@ class PartitionSettings(Strict):
         "a client; iid; column: by a column of the data; target: all images of one label to client 0, the others by "
         "dirichlet_client (FedFisher's privacy attack)",
     )
-    alpha: Annotated[tuple[PositiveFloat, ...], BeforeValidator(_as_tuple)] = Field(
+    alpha: Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_tuple)] = Field(
         (0.1, 0.5),
         min_length=1,
         description="Dirichlet concentrations, one setting each; smaller is more skewed",
     )
-    clients: Annotated[tuple[PositiveInt, ...], BeforeValidator(_as_tuple)] = Field(
+    clients: Annotated[tuple[PositiveInt, ...], BeforeValidator(as_tuple)] = Field(
         (5,), min_length=1, description="numbers of clients, one setting each"
     )
     min_size: PositiveInt = Field(10, description="images that every client must hold at least")
@@ -99,7 +101,7 @@ class PartitionSettings(Strict):
 class ModelSettings(Strict):
     """The network that every client trains."""
 
-    name: Annotated[tuple[str, ...], BeforeValidator(_as_tuple)] = Field(
+    name: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         ("lenet",), min_length=1, description="names that `fedfisher models` lists, one setting each"
     )
     bias: bool = Field(False, description="whether layers have a bias; the papers' models have none")
@@ -153,10 +155,9 @@ class FisherSettings(Strict):
         return self
 
 
-class PrivacySettings(Strict):
-    """Differential privacy of every client, by DP-SGD and noise on its Fishers."""
+class PrivacyMechanism(Strict):
+    """How clients are kept private by DP-SGD and noise on their Fishers, whatever the budget."""
 
-    epsilon: PositiveFloat = Field(description="budget of all that one client releases: its weights and its Fishers")
     delta: float = Field(1e-5, gt=0, lt=1, description="of (epsilon, delta); well below 1 / examples of a client")
     gradient_clip: PositiveFloat = Field(1.0, description="largest L2 norm of an example's gradient in training")
     statistics_share: float = Field(
@@ -171,6 +172,12 @@ class PrivacySettings(Strict):
     output_clip: PositiveFloat = Field(
         0.01, description="of K-FAC's outputs: largest squared norm of an example's gradients at a layer's outputs"
     )
+
+
+class PrivacySettings(PrivacyMechanism):
+    """Differential privacy of every client."""
+
+    epsilon: PositiveFloat = Field(description="budget of all that one client releases: its weights and its Fishers")
 
 
 Round = Literal["keys", "shares", "upload", "unmasking"]
@@ -324,12 +331,12 @@ class Cell(Strict):
 class Scope(Strict):
     """Some of the points of a benchmark; a coordinate that is not given is free."""
 
-    dataset: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple)] = None
-    model: Annotated[tuple[str, ...] | None, BeforeValidator(_as_tuple)] = None
-    scheme: Annotated[tuple[PartitionScheme, ...] | None, BeforeValidator(_as_tuple)] = None
-    alpha: Annotated[tuple[float, ...] | None, BeforeValidator(_as_tuple)] = None
-    clients: Annotated[tuple[int, ...] | None, BeforeValidator(_as_tuple)] = None
-    seed: Annotated[tuple[int, ...] | None, BeforeValidator(_as_tuple)] = None
+    dataset: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
+    model: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
+    scheme: Annotated[tuple[PartitionScheme, ...] | None, BeforeValidator(as_tuple)] = None
+    alpha: Annotated[tuple[float, ...] | None, BeforeValidator(as_tuple)] = None
+    clients: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
+    seed: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
 
     def admits(self, cell: Cell) -> bool:
         """Say whether a point of the benchmark is within."""
@@ -351,13 +358,13 @@ class Settings(Experiment):
     """One benchmark: what is compared, on what, and how it is carried out."""
 
     name: Name = "demo"
-    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(_as_tuple)] = Field((0, 1, 2), min_length=1)
+    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field((0, 1, 2), min_length=1)
     data: DataSettings = DataSettings()
     partition: PartitionSettings = PartitionSettings()
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     fisher: FisherSettings = FisherSettings()
-    methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(_as_mapping)] = Field(
+    methods: Annotated[dict[str, dict[str, Any]], BeforeValidator(as_mapping)] = Field(
         {
             "fedavg": {},
             "fisher_merge": {},
@@ -376,6 +383,9 @@ class Settings(Experiment):
         (), description="points that are left out, such as [{clients: 50, alpha: 0.01}], where no split exists"
     )
     wire: WireSettings = WireSettings()
+    privacy: PrivacySettings | None = Field(
+        None, description="differential privacy of every client; what methods have it release shares one budget"
+    )
     run: RunSettings = RunSettings()
     tracking: TrackingSettings = TrackingSettings()
     report: ReportSettings = ReportSettings()

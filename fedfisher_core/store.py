@@ -316,7 +316,7 @@ def _alive(process: int) -> bool:
 @cache
 def libraries() -> dict[str, str]:
     """Versions of what results depend on."""
-    names = ("torch", "torchvision", "numpy", "scipy", "nngeometry", "POT", "fedfisher")
+    names = ("torch", "torchvision", "numpy", "scipy", "nngeometry", "POT", "opacus", "fedfisher")
     return {"python": platform.python_version(), **{name: _version(name) for name in names}}
 
 

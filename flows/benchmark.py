@@ -3,10 +3,8 @@
 import re
 from pathlib import Path
 
-import torch
 from prefect import flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
-from prefect.client.orchestration import get_client
 from prefect.runtime import flow_run
 
 from fedfisher_core.reporting.published import PublishedResult, read_published
@@ -14,10 +12,10 @@ from fedfisher_core.reporting.rows import Row
 from fedfisher_core.reporting.summary import summarise
 from fedfisher_core.settings import Settings
 from flows.plan import make_plan, parse_published
+from flows.pool import allow_gpus
 from flows.provenance import command, git_commit
 from flows.sharing import export, is_default, own_name, share
 from flows.work import Work, working
-from tasks.options import GPU_LIMIT
 from tasks.reporting import report
 from tasks.tracking import record
 
@@ -51,7 +49,7 @@ def clients(settings: Settings) -> None:
         settings: the benchmark.
     """
     plan = make_plan(settings)
-    _allow_gpus()
+    allow_gpus()
     with working(plan) as work:
         work.train()
     export(settings.name, "clients", work.client_artifacts())
@@ -79,7 +77,7 @@ def report_stage(settings: Settings) -> None:
 
 def _work(settings: Settings) -> Work:
     plan = make_plan(settings)
-    _allow_gpus()
+    allow_gpus()
     with working(plan) as work:
         work.train_and_aggregate()
     return work
@@ -129,10 +127,3 @@ def _published(settings: Settings) -> list[PublishedResult] | None:
         return None
     source, table = parse_published(settings.report.published)
     return [one for one in read_published(PUBLISHED) if (one.source, one.table) == (source, table)]
-
-
-def _allow_gpus() -> None:
-    """Tell the Prefect server how many tasks may compute on GPUs at a time: one each."""
-    if torch.cuda.is_available():
-        with get_client(sync_client=True) as client:
-            client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=torch.cuda.device_count())

@@ -8,10 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedfisher_core.configuration import PARAMS, TWO_LAYER, experiment_of, load_settings
+from fedfisher_core.attack.experiment import PrivacyAttack
+from fedfisher_core.configuration import (
+    PARAMS,
+    PRIVACY_ATTACK,
+    TWO_LAYER,
+    experiment_of,
+    load_experiment,
+    load_settings,
+)
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.settings import Experiment, Settings, TrackingSettings
-from fedfisher_core.theory.settings import TwoLayerBenchmark, load_two_layer
+from fedfisher_core.settings import Experiment, Settings
+from fedfisher_core.theory.settings import TwoLayerBenchmark
 
 # Nothing here phones home, and Prefect reports what goes wrong rather than every task that does not. A temporary server
 # that is stopped in the middle of writing down an event tells of it in a hundred lines; no result rests on that event.
@@ -103,51 +111,53 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 
 def _run(options: argparse.Namespace) -> None:
-    settings: Settings | TwoLayerBenchmark
-    if experiment_of(options.config) == TWO_LAYER:
-        settings = _prepared_two_layer(options)
-        from flows.theory import two_layer
-
-        folder = Path(_finish(two_layer, settings))
-    else:
-        settings = _prepared(options)
-        from flows.benchmark import benchmark
-
-        folder = Path(_finish(benchmark, settings))
+    settings = _load(options)
+    _check(settings)
+    flow: Any
+    match settings:
+        case TwoLayerBenchmark():
+            from flows.theory import two_layer as flow
+        case PrivacyAttack():
+            from flows.privacy import privacy_attack as flow
+        case _:
+            from flows.benchmark import benchmark as flow
+    folder = Path(_finish(flow, settings))
     _print_report(folder)
     print(f"MLflow: {settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
 
 def _stage(options: argparse.Namespace) -> None:
-    settings = _prepared(options)
+    settings = _settings(options)
+    _check(settings)
     from flows import benchmark
 
     flows = {"clients": benchmark.clients, "aggregates": benchmark.aggregates, "report": benchmark.report_stage}
     _finish(flows[options.stage], settings)
 
 
-def _prepared(options: argparse.Namespace) -> Settings:
+def _load(options: argparse.Namespace) -> Settings | TwoLayerBenchmark | PrivacyAttack:
+    experiment = experiment_of(options.config)
+    if experiment == TWO_LAYER:
+        return load_experiment(TwoLayerBenchmark, options.config, options.overrides)
+    if experiment == PRIVACY_ATTACK:
+        return load_experiment(PrivacyAttack, options.config, options.overrides)
+    return _settings(options)
+
+
+def _check(settings: Settings | TwoLayerBenchmark | PrivacyAttack) -> None:
     """Check the settings before Prefect starts, which takes many seconds."""
-    from flows.plan import make_plan
+    from flows import plan
+    from flows.attack_plan import make_attack_plan
 
-    settings = _settings(options)
-    make_plan(settings)
-    _use_prefect(settings.tracking)
-    return settings
-
-
-def _prepared_two_layer(options: argparse.Namespace) -> TwoLayerBenchmark:
-    from flows.plan import check_two_layer
-
-    settings = load_two_layer(options.config, options.overrides)
-    check_two_layer(settings)
-    _use_prefect(settings.tracking)
-    return settings
-
-
-def _use_prefect(tracking: TrackingSettings) -> None:
-    if tracking.prefect_api is not None:
-        os.environ["PREFECT_API_URL"] = tracking.prefect_api
+    match settings:
+        case TwoLayerBenchmark():
+            plan.check_two_layer(settings)
+        case PrivacyAttack():
+            make_attack_plan(settings)
+        case _:
+            plan.make_plan(settings)
+    if settings.tracking.prefect_api is not None:
+        os.environ["PREFECT_API_URL"] = settings.tracking.prefect_api
 
 
 def _finish(flow: Any, settings: Experiment) -> Any:
@@ -166,13 +176,21 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _print_report(folder: Path) -> None:
-    from fedfisher_core.reporting.rows import read_results
+    from fedfisher_core.attack.rows import read_rows as read_attack
+    from fedfisher_core.attack.terminal import attack_table
+    from fedfisher_core.reporting.rows import experiment_of_rows, read_results
     from fedfisher_core.reporting.terminal import summary_table
-    from fedfisher_core.theory.rows import holds_two_layer, read_rows
+    from fedfisher_core.theory.rows import read_rows as read_two_layer
     from fedfisher_core.theory.terminal import two_layer_table
 
     path = folder / "results.json"
-    print(two_layer_table(read_rows(path)) if holds_two_layer(path) else summary_table(read_results(path)))
+    experiment = experiment_of_rows(path)
+    if experiment == TWO_LAYER:
+        print(two_layer_table(read_two_layer(path)))
+    elif experiment == PRIVACY_ATTACK:
+        print(attack_table(read_attack(path)))
+    else:
+        print(summary_table(read_results(path)))
     print(f"\nreport: {folder / 'index.html'}")
 
 
@@ -197,8 +215,7 @@ def _prune(options: argparse.Namespace) -> None:
 
 
 def _ui(options: argparse.Namespace) -> None:
-    two_layer = experiment_of(options.config) == TWO_LAYER
-    tracking = (load_two_layer if two_layer else load_settings)(options.config, options.overrides).tracking
+    tracking = _load(options).tracking
     if not tracking.mlflow.startswith("sqlite:"):
         print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
         return

@@ -14,7 +14,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.settings import Settings
 from flows.plan import make_plan
 
-_PACKAGES = ("torch", "torchvision", "nngeometry", "POT", "datasets", "prefect", "fastapi", "mlflow", "dvc")
+_PACKAGES = ("torch", "torchvision", "nngeometry", "POT", "opacus", "datasets", "prefect", "fastapi", "mlflow", "dvc")
 
 
 def examine(settings: Settings) -> tuple[list[str], bool]:

@@ -22,9 +22,10 @@ from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.methods.method import BoundMethod, bind
 from fedfisher_core.models.spec import ModelSpec, models
-from fedfisher_core.settings import Cell, FisherSettings, Scope, Settings, TrackingSettings
+from fedfisher_core.settings import Cell, Experiment, FisherSettings, Scope, Settings, TrackingSettings
 from fedfisher_core.steps.clients import POOLED, group_by_pass
 from fedfisher_core.steps.context import Context, WorkContext
+from fedfisher_core.steps.privacy import require_privacy
 from fedfisher_core.steps.theory import TwoLayerContext
 from fedfisher_core.theory.settings import TwoLayerBenchmark
 
@@ -89,6 +90,7 @@ def make_plan(settings: Settings) -> Plan:
         own = {key: value for key, value in chosen.items() if key != "only"}
         specs = [context.model(cell) for cell in settings.cells() if scopes[label].admits(cell)]
         methods[label] = bind(label, own, dict.fromkeys(specs), settings.wire)
+        require_privacy(context, label, methods[label].method.uploads)
     cells = tuple(cell for cell in settings.cells() if any(scope.admits(cell) for scope in scopes.values()))
     plan = Plan(context=context, cells=cells, methods=methods, scopes=scopes)
     _require_fishers(plan)
@@ -139,13 +141,25 @@ def check_two_layer(settings: TwoLayerBenchmark) -> TwoLayerContext:
     Raises:
         InputError: names the setting, its value and what is allowed.
     """
+    require_own_name(settings)
+    context = TwoLayerContext(settings)
+    require_places(context, settings.tracking)
+    return context
+
+
+def require_own_name(settings: Experiment) -> None:
+    """Check that an experiment does not bear the name of the default benchmark.
+
+    Args:
+        settings: the experiment.
+
+    Raises:
+        InputError: it does.
+    """
     if PARAMS.is_file() and settings.name == load_settings(PARAMS).name:
         raise InputError(
             f"name={settings.name!r} is that of {PARAMS}, whose report this would replace; allowed: others"
         )
-    context = TwoLayerContext(settings)
-    require_places(context, settings.tracking)
-    return context
 
 
 def require_places(context: WorkContext, tracking: TrackingSettings) -> None:

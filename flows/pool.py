@@ -4,13 +4,15 @@ import queue
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import torch
 from prefect import Task
+from prefect.client.orchestration import get_client
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from fedfisher_core.steps.context import WorkContext
 from flows.progress import Progress
-from tasks.options import limited
+from tasks.options import GPU_LIMIT, limited
 
 R = TypeVar("R")
 
@@ -27,6 +29,13 @@ def task_runner(context: WorkContext) -> TaskRunner[Any]:
     if context.run.runner == "processes":
         return ProcessPoolTaskRunner(max_workers=context.workers)
     return ThreadPoolTaskRunner(max_workers=context.workers)
+
+
+def allow_gpus() -> None:
+    """Tell the Prefect server how many tasks may compute on GPUs at a time: one each."""
+    if torch.cuda.is_available():
+        with get_client(sync_client=True) as client:
+            client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=torch.cuda.device_count())
 
 
 class Pool:

@@ -103,13 +103,16 @@ class Work:
         return sum(map(sum, counts)) if client == POOLED else sum(counts[client])
 
     def _train_client(self, cell: Cell, client: int, when_complete: Callable[[Cell], None]) -> None:
-        place = {"cell": cell, "data": self.data[cell.dataset], "partition": self.partitions[cell], "client": client}
+        place = {
+            "cell": cell,
+            "data": self.data[cell.dataset],
+            "partition": self.partitions[cell],
+            "client": client,
+            "kinds": self.plan.kinds(cell, client),
+        }
 
         def trained(artifact: Artifact) -> None:
-            kinds = self.plan.kinds(cell, client)
-            self._pool.submit(
-                compute_statistics, then=computed, otherwise=failed, **place, trained=artifact, kinds=kinds
-            )
+            self._pool.submit(compute_statistics, then=computed, otherwise=failed, **place, trained=artifact)
 
         def computed(artifacts: dict[str, Artifact]) -> None:
             self.statistics[cell][client] = artifacts

@@ -9,10 +9,17 @@ from tasks.options import computing, step
 
 
 @step(run_name="train client {client}: {cell.label}")
-def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifact, client: int) -> Artifact:
+def train_client(
+    context: Context,
+    cell: Cell,
+    data: Artifact,
+    partition: Artifact,
+    client: int,
+    kinds: tuple[type[Statistic], ...],
+) -> Artifact:
     """Train one client."""
     with computing(context):
-        return clients.train_client(context, cell, data, partition, client)
+        return clients.train_client(context, cell, data, partition, client, kinds)
 
 
 @step(run_name="statistics of client {client}: {cell.label}")

@@ -12,7 +12,7 @@ from fedfisher_core.reporting.figures import accuracy_by_alpha_figure
 from fedfisher_core.reporting.page import PartitionView, ReportData, write_report
 from fedfisher_core.reporting.published import PublishedResult
 from fedfisher_core.reporting.rows import Row
-from fedfisher_core.settings import Cell, Settings
+from fedfisher_core.settings import Cell, Experiment, PageSettings, Settings
 from fedfisher_core.steps.partitions import class_names, label_counts
 from fedfisher_core.store import Artifact, libraries
 from tasks.options import step
@@ -52,22 +52,39 @@ def report(
     ]
     write_report(
         ReportData(
-            title=settings.report.title or settings.name,
-            benchmark=settings.name,
-            command=command,
-            created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            versions=libraries(),
-            settings=_shown(settings),
-            settings_yaml=settings.to_yaml(),
-            notes=settings.report.notes,
             rows=rows,
             partitions=views,
             published=published,
+            **page_of(settings, settings.report, command=command, shown=_shown(settings)),
         ),
         folder,
     )
     (folder / "accuracy.png").write_bytes(to_png(accuracy_by_alpha_figure(rows)))
     return folder
+
+
+def page_of(settings: Experiment, page: PageSettings, *, command: str, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Gather what every report shows beside its results: the fields of `PageData`.
+
+    Args:
+        settings: the experiment.
+        page: its title and notes.
+        command: what was run.
+        shown: the settings for the page's table.
+
+    Returns:
+        Keyword arguments.
+    """
+    return {
+        "title": page.title or settings.name,
+        "benchmark": settings.name,
+        "command": command,
+        "created": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "versions": libraries(),
+        "settings": shown,
+        "settings_yaml": settings.to_yaml(),
+        "notes": page.notes,
+    }
 
 
 def _shown(settings: Settings) -> dict[str, Any]:

@@ -4,19 +4,19 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 
 from fedfisher_core.steps import theory
 from fedfisher_core.steps.theory import TwoLayerContext
-from fedfisher_core.store import Artifact, libraries
+from fedfisher_core.store import Artifact
 from fedfisher_core.theory.curves import curve_of
 from fedfisher_core.theory.experiment import TwoLayerSettings
 from fedfisher_core.theory.page import TwoLayerReport, draw_curves, write_two_layer
 from fedfisher_core.theory.rows import METHODS, TwoLayerRow
 from fedfisher_core.theory.settings import TwoLayerBenchmark
 from tasks.options import computing, step
+from tasks.reporting import page_of
 from tasks.tracking import Record, digest, write_records
 
 _DPI = 80
@@ -41,17 +41,8 @@ def report_two_layer(settings: TwoLayerBenchmark, command: str, rows: Sequence[T
     Returns:
         The report's folder.
     """
-    report = TwoLayerReport(
-        title=settings.report.title or settings.name,
-        benchmark=settings.name,
-        command=command,
-        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        versions=libraries(),
-        settings=settings.model_dump(mode="json", exclude={"report"}),
-        settings_yaml=settings.to_yaml(),
-        notes=settings.report.notes,
-        rows=rows,
-    )
+    shown = settings.model_dump(mode="json", exclude={"report"})
+    report = TwoLayerReport(rows=rows, **page_of(settings, settings.report, command=command, shown=shown))
     return write_two_layer(report, settings.run.reports / settings.name)
 
 

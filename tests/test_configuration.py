@@ -4,10 +4,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fedfisher_core.configuration import experiment_of, load_settings, nearest, parse_settings
+from fedfisher_core.attack.experiment import PrivacyAttack
+from fedfisher_core.configuration import experiment_of, load_experiment, load_settings, nearest, parse_settings
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import Settings
-from fedfisher_core.theory.settings import load_two_layer
+from fedfisher_core.theory.settings import TwoLayerBenchmark
 
 ROOT = Path(__file__).parents[1]
 
@@ -21,8 +22,10 @@ def config(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_configuration_loads_under_its_own_name(path: Path) -> None:
-    load = load_two_layer if experiment_of(path) == "two_layer" else load_settings
-    assert load(path).name == path.stem
+    others = {"two_layer": TwoLayerBenchmark, "privacy_attack": PrivacyAttack}
+    kind = others.get(experiment_of(path))
+    settings = load_settings(path) if kind is None else load_experiment(kind, path)
+    assert settings.name == path.stem
 
 
 @pytest.mark.parametrize("line", ["", "experiment: benchmark\n"])
@@ -37,7 +40,7 @@ def test_a_file_describes_a_benchmark_unless_it_says_otherwise(tmp_path: Path, l
 def test_an_unknown_experiment_is_refused_with_those_that_exist(tmp_path: Path, value: str) -> None:
     path = tmp_path / "odd.yaml"
     path.write_text(f"experiment: {value}\n")
-    with pytest.raises(InputError, match=r"experiment=.*allowed: benchmark, two_layer"):
+    with pytest.raises(InputError, match=r"experiment=.*allowed: benchmark, privacy_attack, two_layer"):
         experiment_of(path)
 
 

@@ -21,6 +21,7 @@ from fedfisher_core.methods.averaging import mean_parameters, proportions
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec, parameters_of
+from fedfisher_core.progress import track
 
 _log = logging.getLogger("fedfisher.dense")
 
@@ -119,7 +120,7 @@ def dense(
     if score is not None:
         details["teacher_validation_accuracy"] = accuracy(teacher, server.validation)
     highest = -1.0
-    for epoch in server.track(range(1, epochs + 1), what="epoch"):
+    for epoch in track(range(1, epochs + 1), what="epoch"):
         made = synthesise(
             draw_generator(
                 channels=server.spec.channels,

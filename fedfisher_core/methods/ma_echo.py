@@ -15,6 +15,7 @@ from fedfisher_core.methods.averaging import weighted_sum
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
+from fedfisher_core.progress import track
 
 Steps = Annotated[PositiveInt, Field(description="tau, how often global and local models move")]
 StepSize = Annotated[
@@ -126,5 +127,5 @@ def explore(
     if start != "mean":
         drawn = models[first] if start == "client" else server.spec.initialise(server.generator)
         begin |= {name: one.to(server.device) for name, one in drawn.items() if name.rpartition(".")[0] != layers[-1]}
-    merged = merge(models, projections, begin, iteration, server.track(layers, what="layer"))
+    merged = merge(models, projections, begin, iteration, track(layers, what="layer"))
     return Aggregate.of(merged.parameters, distance_at_start=merged.distance_at_start, distance=merged.distance)

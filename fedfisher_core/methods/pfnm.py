@@ -19,6 +19,7 @@ from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.streams import StreamLayer
+from fedfisher_core.progress import track
 
 _Positive = Field(gt=0, allow_inf_nan=False)
 
@@ -95,7 +96,7 @@ def pfnm(
     slots: Sequence[Tensor] = [torch.arange(width, device=server.device)] * len(clients)
     merged: Parameters = {}
     widths: list[int] = []
-    for index, layer in enumerate(server.track(hidden, what="layer")):
+    for index, layer in enumerate(track(hidden, what="layer")):
         coordinates = width * layer.places + layer.bias
         prior = torch.full((coordinates,), prior_mean, dtype=torch.float64, device=server.device)
         if official_prior_bug and index > 0:

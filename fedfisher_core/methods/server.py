@@ -1,24 +1,17 @@
 """What a server holds while it aggregates, and what it returns."""
 
-import logging
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
-
-T = TypeVar("T")
-_log = logging.getLogger("fedfisher.server")
 
 
 class Combine(StrEnum):
@@ -114,24 +107,6 @@ class Server:
     def network(self, parameters: Mapping[str, Tensor]) -> nn.Module:
         """Build a network with given parameters, in evaluation mode."""
         return self.spec.load(parameters).eval()
-
-    def track(self, steps: Sequence[T], *, what: str) -> Iterator[T]:
-        """Go through the steps of an aggregation that takes long, and show how far it is.
-
-        A bar in a terminal, and a line of the log at every tenth.
-
-        Args:
-            steps: the steps.
-            what: their name, such as "epoch".
-
-        Returns:
-            The steps.
-        """
-        bar = tqdm(steps, unit=what, leave=False, file=sys.stderr, disable=not sys.stderr.isatty())
-        for done, one in enumerate(bar, start=1):
-            yield one
-            if 10 * done // len(steps) > 10 * (done - 1) // len(steps):
-                _log.info("%s %d of %d", what, done, len(steps))
 
     def scorer(self) -> Callable[[Mapping[str, Tensor]], float]:
         """Prepare to score parameters on the validation set.

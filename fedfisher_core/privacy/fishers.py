@@ -70,7 +70,7 @@ def private_fisher(
 
     K-FAC: every example's part of each of the J factors is clipped on its own (see `clipped_sums`). Divided by their
     clips, all factors together change by at most sqrt(J) with an example, so that the noise on a factor of clip C_j
-    has deviation noise_multiplier C_j sqrt(J), on the upper triangle, mirrored.
+    has deviation noise_multiplier C_j sqrt(J) on its diagonal, and 1 / sqrt(2) of that elsewhere.
 
     Negative elements and eigenvalues, which can only be noise, are then set to 0. Every approximation has its own
     noise, which doesn't depend on which others are asked for. The number of examples is public.

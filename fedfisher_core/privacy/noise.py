@@ -20,21 +20,22 @@ def add_noise(tensor: Tensor, deviation: float, generator: torch.Generator) -> T
 
 
 def add_symmetric_noise(matrix: Tensor, deviation: float, generator: torch.Generator) -> Tensor:
-    """Add normal noise to the upper triangle of a symmetric matrix, and mirror it.
+    """Add normal noise to a symmetric matrix, of the given deviation on the diagonal and 1 / sqrt(2) of it elsewhere.
 
-    The triangle tells all that the matrix does, and an example changes it no more than the matrix, in Frobenius norm
-    (Dwork, Talwar, Thakurta and Zhang 2014, "Analyze Gauss").
+    Its diagonal together with sqrt(2) times what is above tells all of the matrix, and has its Frobenius norm as L2
+    norm: this is the Gaussian mechanism on that vector.
 
     Args:
         matrix: symmetric, in double precision, on any device.
-        deviation: of the noise.
+        deviation: of the noise on the vector.
         generator: draws it, on the CPU.
 
     Returns:
         The noisy matrix, symmetric to the last bit.
     """
-    upper = add_noise(matrix, deviation, generator).triu()
-    return upper + upper.triu(1).T
+    noise = add_noise(torch.zeros_like(matrix), deviation, generator)
+    above = noise.triu(1) / 2**0.5
+    return matrix + above + above.T + noise.diagonal().diag()
 
 
 def nearest_semidefinite(matrix: Tensor) -> Tensor:

@@ -49,8 +49,8 @@ class PartitionView:
 
 
 @dataclass(frozen=True)
-class ReportData:
-    """All that a report shows.
+class PageData:
+    """What the report of any experiment shows beside its results.
 
     Args:
         title: its title.
@@ -61,9 +61,6 @@ class ReportData:
         settings: the settings; nested mappings become groups.
         settings_yaml: the same as YAML.
         notes: paragraphs in the little markup of `notes_html`.
-        rows: the results, at least one.
-        partitions: the splits to show, one a setting.
-        published: published accuracies to compare with; None for no comparison.
     """
 
     title: str
@@ -74,6 +71,18 @@ class ReportData:
     settings: Mapping[str, Any]
     settings_yaml: str
     notes: str
+
+
+@dataclass(frozen=True)
+class ReportData(PageData):
+    """All that the report of a benchmark shows.
+
+    Args:
+        rows: the results, at least one.
+        partitions: the splits to show, one a setting.
+        published: published accuracies to compare with; None for no comparison.
+    """
+
     rows: Sequence[Row]
     partitions: Sequence[PartitionView]
     published: Sequence[PublishedResult] | None

@@ -108,6 +108,40 @@ FIELDS = tuple(field.name for field in fields(Row))
 _ROWS = TypeAdapter(list[Row])
 
 
+def write_rows(rows: Sequence[Any], folder: Path) -> None:
+    """Write the rows of any experiment as results.json (one row a line) and results.csv, each replaced in one step.
+
+    Args:
+        rows: data classes of one type, at least one, in the files' order.
+        folder: where to; made if missing.
+    """
+    lines = ",\n".join("  " + json.dumps(asdict(row), allow_nan=False) for row in rows)
+    write_text(folder / "results.json", f"[\n{lines}\n]\n")
+    names = [field.name for field in fields(rows[0])]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_csv_field(getattr(row, name)) for name in names] for row in rows)
+    write_text(folder / "results.csv", text.getvalue())
+
+
+def experiment_of_rows(path: Path) -> str | None:
+    """Say of which experiment the rows of a results.json are, whatever else may be wrong with them.
+
+    Args:
+        path: the file.
+
+    Returns:
+        What its rows have under `experiment`; None where they have nothing, as those of a benchmark.
+    """
+    try:
+        rows = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    named = [row["experiment"] for row in rows if "experiment" in row] if isinstance(rows, list) else []
+    return named[0] if named else None
+
+
 @dataclass(frozen=True)
 class _Trace:
     """What the rows of all experiments have in common."""

@@ -5,11 +5,14 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from scipy import stats
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.reporting.rows import BASELINE, Row, sorted_rows
+
+K = TypeVar("K")
 
 
 @dataclass(frozen=True)
@@ -170,8 +173,8 @@ def by_setting(rows: Iterable[Row]) -> dict[Setting, dict[str, list[Row]]]:
     return {setting: dict(methods) for setting, methods in groups.items()}
 
 
-def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) -> PairedDifference | None:
-    """Compare accuracies seed by seed.
+def paired_difference(ours: Mapping[K, float], baseline: Mapping[K, float]) -> PairedDifference | None:
+    """Compare accuracies seed by seed, or whatever else they are repeated over.
 
     Args:
         ours: accuracy by seed.
@@ -181,7 +184,7 @@ def paired_difference(ours: Mapping[int, float], baseline: Mapping[int, float]) 
         The mean difference over the common seeds, with its 95 % interval mean ± t(0.975, n - 1) s / sqrt(n);
         None without a common seed.
     """
-    differences = [ours[seed] - baseline[seed] for seed in sorted(ours.keys() & baseline.keys())]
+    differences = [ours[seed] - baseline[seed] for seed in ours if seed in baseline]
     if not differences:
         return None
     measure = Measure.of(differences)

@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from fedfisher_core.client.statistic import ServerView, Statistic
-from fedfisher_core.client.upload import StoredUploads, Upload, encode, upload_schema
+from fedfisher_core.client.upload import StoredUploads, Upload, decode, encode, upload_schema
 from fedfisher_core.data.tensors import select
 from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
 from fedfisher_core.methods.method import BoundMethod
@@ -109,6 +109,33 @@ def read_result(artifact: Artifact) -> dict[str, Any]:
         measures, details, uses_validation, upload_bits, upload_bits_formula and download_bits.
     """
     return read_document(artifact, _RESULT)
+
+
+def receive(
+    context: Context,
+    cell: Cell,
+    bound: BoundMethod,
+    partition: Artifact,
+    clients: Mapping[int, Mapping[str, Artifact]],
+) -> Iterator[Upload]:
+    """Send clients' uploads to the server.
+
+    Args:
+        context: the benchmark.
+        cell: which data set, how it is split, and the seed.
+        bound: the method and its settings.
+        partition: who holds what.
+        clients: artifacts of the statistics by client and name.
+
+    Yields:
+        Each client's upload as it arrives, in the order of their numbers.
+    """
+    spec = context.model(cell)
+    schema = upload_schema(bound.method.uploads, spec, bound.wire)
+    for client, count in _num_examples(bound, partition, sorted(clients)).items():
+        yield decode(
+            _payload(bound, spec, schema, clients[client], count), schema, bound.method.uploads, context.device
+        )
 
 
 def _num_examples(bound: BoundMethod, partition: Artifact, clients: Sequence[int]) -> dict[int, int]:

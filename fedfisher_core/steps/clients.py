@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import torch
@@ -17,11 +17,14 @@ from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.models.spec import Parameters
+from fedfisher_core.privacy.local import PrivateLocal
+from fedfisher_core.privacy.training import train_privately
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell
 from fedfisher_core.steps.context import Context
 from fedfisher_core.steps.data import load_data
 from fedfisher_core.steps.partitions import load_partition
+from fedfisher_core.steps.privacy import described, noise_of
 from fedfisher_core.store import Artifact, Content, Step, read_tensors
 
 TENSORS = "tensors.safetensors"
@@ -29,7 +32,14 @@ TENSORS = "tensors.safetensors"
 POOLED = -1
 
 
-def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifact, client: int) -> Artifact:
+def train_client(
+    context: Context,
+    cell: Cell,
+    data: Artifact,
+    partition: Artifact,
+    client: int,
+    kinds: Iterable[type[Statistic]] = (Weights,),
+) -> Artifact:
     """Train one client from the cell's initial weights.
 
     Args:
@@ -38,6 +48,7 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
         data: the decoded data set.
         partition: who holds what.
         client: its number, or POOLED.
+        kinds: the statistics that it uploads; with differential privacy they share its budget.
 
     Returns:
         The trained weights.
@@ -58,6 +69,7 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
             "augment": augmented,
             "seed": cell.seed,
             "client": client,
+            **described(context, kinds),
             **context.numerics,
         },
         inputs={"data": data.digest, "indices": hashlib.sha256(indices.tobytes()).hexdigest()},
@@ -67,21 +79,31 @@ def train_client(context: Context, cell: Cell, data: Artifact, partition: Artifa
         return found
     examples = _examples(context, data, indices)
     network = context.model(cell).load(initial_parameters(context, cell, client)).to(context.device)
+    generator = torch_generator(cell.seed, Stream.CLIENT, _branch(client))
+    noise = noise_of(context, len(examples), kinds)
     begun = time.perf_counter()
     try:
-        trained = train(
-            network,
-            examples,
-            settings.train,
-            generator=torch_generator(cell.seed, Stream.CLIENT, _branch(client)),
-            augmented=augmented,
-        )
+        if noise is None or settings.privacy is None:
+            trained = train(network, examples, settings.train, generator=generator, augmented=augmented)
+        else:
+            trained = train_privately(
+                network,
+                examples,
+                settings.train,
+                noise_multiplier=noise.training,
+                gradient_clip=settings.privacy.gradient_clip,
+                generator=generator,
+                augmented=augmented,
+            )
     except DivergedClientError as error:
         raise DivergedClientError(f"{client_name(client)} of {cell.label}: {error}") from error
     seconds = time.perf_counter() - begun
+    training = {"num_examples": len(examples), "epoch_losses": trained.epoch_losses}
+    if noise is not None:
+        training |= {"noise": asdict(noise)}
     content = Content(
         tensors={TENSORS: trained.parameters},
-        documents={"training.json": {"num_examples": len(examples), "epoch_losses": trained.epoch_losses}},
+        documents={"training.json": training},
         timings={"seconds": seconds},
     )
     return context.store.write(step, content)
@@ -113,6 +135,7 @@ def compute_statistics(
     Raises:
         DivergedClientError: names the client and the statistic that is not finite.
     """
+    kinds = tuple(kinds)
     artifacts = {Weights.name: trained}
     missing: dict[type[Statistic], Step] = {}
     for kind in kinds:
@@ -121,7 +144,7 @@ def compute_statistics(
         step = Step(
             kind="statistics",
             version=kind.version,
-            settings={"statistic": kind.name, **_fisher_settings(context, kind), **context.numerics},
+            settings={"statistic": kind.name, **_fisher_settings(context, kind, kinds), **context.numerics},
             inputs={"client": trained.digest, "data": data.digest, "partition": partition.digest},
         )
         found = context.store.find(step)
@@ -131,7 +154,7 @@ def compute_statistics(
             artifacts[kind.name] = found
     if not missing:
         return artifacts
-    local = _local(context, cell, data, partition, client, trained)
+    local = _local(context, cell, data, partition, client, trained, kinds)
     for group in group_by_pass(context, tuple(missing)):
         for kind, (statistic, seconds) in _compute(local, group).items():
             try:
@@ -143,8 +166,10 @@ def compute_statistics(
     return artifacts
 
 
-def _fisher_settings(context: Context, kind: type[Statistic]) -> dict[str, object]:
-    return {} if kind.approximation is None else {"fisher": context.settings.fisher.model_dump(mode="json")}
+def _fisher_settings(context: Context, kind: type[Statistic], kinds: Iterable[type[Statistic]]) -> dict[str, object]:
+    if kind.approximation is None:
+        return {}
+    return {"fisher": context.settings.fisher.model_dump(mode="json"), **described(context, kinds)}
 
 
 def group_by_pass(context: Context, kinds: tuple[type[Statistic], ...]) -> list[tuple[type[Statistic], ...]]:
@@ -220,9 +245,17 @@ def _examples(context: Context, data: Artifact, indices: Indices) -> Examples:
     return select(dataset.train, dataset.spec, torch.from_numpy(indices)).to(context.device)
 
 
-def _local(context: Context, cell: Cell, data: Artifact, partition: Artifact, client: int, trained: Artifact) -> Local:
+def _local(
+    context: Context,
+    cell: Cell,
+    data: Artifact,
+    partition: Artifact,
+    client: int,
+    trained: Artifact,
+    kinds: Iterable[type[Statistic]],
+) -> Local:
     parameters = {name: tensor.to(context.device) for name, tensor in read_tensors(trained, TENSORS).items()}
-    return Local(
+    local = Local(
         network=context.model(cell).load(parameters).eval(),
         examples=_examples(context, data, _indices(partition, client)),
         classes=datasets.get(cell.dataset).classes,
@@ -231,3 +264,8 @@ def _local(context: Context, cell: Cell, data: Artifact, partition: Artifact, cl
         approximations=frozenset(),
         generator=torch_generator(cell.seed, Stream.FISHER, _branch(client)),
     )
+    noise = noise_of(context, len(local.examples), kinds)
+    if noise is None or context.settings.privacy is None:
+        return local
+    shared = {field.name: getattr(local, field.name) for field in fields(Local)}
+    return PrivateLocal(**shared, privacy=context.settings.privacy, noise=noise)

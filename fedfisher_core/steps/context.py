@@ -90,9 +90,24 @@ class Context(WorkContext):
         Raises:
             InputError: it is not there.
         """
-        chosen = self.settings.run.device
-        if chosen == "cuda" and not torch.cuda.is_available():
-            raise InputError("run.device='cuda', but torch finds no GPU; allowed here: auto, cpu")
-        if chosen == "auto":
-            chosen = "cuda" if torch.cuda.is_available() else "cpu"
-        return torch.device(chosen)
+        return chosen_device(self.settings.run)
+
+
+def chosen_device(run: RunSettings) -> torch.device:
+    """Find the device that settings choose.
+
+    Args:
+        run: the settings.
+
+    Returns:
+        The device.
+
+    Raises:
+        InputError: it is not there.
+    """
+    chosen = run.device
+    if chosen == "cuda" and not torch.cuda.is_available():
+        raise InputError("run.device='cuda', but torch finds no GPU; allowed here: auto, cpu")
+    if chosen == "auto":
+        chosen = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(chosen)

@@ -1,47 +1,30 @@
 """The report of the two-layer experiment: one HTML page beside the result files and the two figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from markupsafe import Markup
 
 from fedfisher_core.reporting import formats
 from fedfisher_core.reporting.drawing import to_png, to_svg
 from fedfisher_core.reporting.notes import notes_html
-from fedfisher_core.reporting.page import template_environment, template_text
-from fedfisher_core.reporting.rows import write_text
+from fedfisher_core.reporting.page import PageData, template_environment, template_text
+from fedfisher_core.reporting.rows import write_rows, write_text
 from fedfisher_core.theory.curves import curve_of
 from fedfisher_core.theory.figures import AXES, FIXED, LABELS, error_figure
 from fedfisher_core.theory.findings import steps_finding, width_finding
-from fedfisher_core.theory.rows import METHODS, TwoLayerRow, write_rows
+from fedfisher_core.theory.rows import METHODS, TwoLayerRow
 
 
 @dataclass(frozen=True)
-class TwoLayerReport:
+class TwoLayerReport(PageData):
     """All that a report shows.
 
     Args:
-        title: its title.
-        benchmark: name of the benchmark.
-        command: the command that makes it again.
-        created: when it was made.
-        versions: version by package.
-        settings: the settings; nested mappings become groups.
-        settings_yaml: the same as YAML.
-        notes: paragraphs in the little markup of `notes_html`.
         rows: the results, every seed with the same points.
     """
 
-    title: str
-    benchmark: str
-    command: str
-    created: str
-    versions: Mapping[str, str]
-    settings: Mapping[str, Any]
-    settings_yaml: str
-    notes: str
     rows: Sequence[TwoLayerRow]
 
 

@@ -1,17 +1,13 @@
 """The results of the two-layer experiment as tidy rows, and their files results.json and results.csv."""
 
-import csv
-import io
-import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, TypeAdapter
 
-from fedfisher_core.configuration import TWO_LAYER
-from fedfisher_core.reporting.rows import read_checked, write_text
+from fedfisher_core.reporting.rows import read_checked
 from fedfisher_core.theory.experiment import Errors, SeedErrors, TwoLayerSettings
 
 CurveName = Literal["width", "local_steps"]
@@ -94,22 +90,6 @@ def _points(settings: TwoLayerSettings, measured: SeedErrors) -> Iterator[tuple[
         yield "local_steps", settings.width_of_steps, steps, errors
 
 
-def write_rows(rows: Sequence[TwoLayerRow], folder: Path) -> None:
-    """Write results.json (a list with one row a line) and results.csv, each replaced in one step.
-
-    Args:
-        rows: the rows.
-        folder: where to; made if missing.
-    """
-    lines = ",\n".join("  " + json.dumps(asdict(row), allow_nan=False) for row in rows)
-    write_text(folder / "results.json", f"[\n{lines}\n]\n")
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(TwoLayerRow)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(map(asdict, rows))
-    write_text(folder / "results.csv", text.getvalue())
-
-
 def read_rows(path: Path) -> list[TwoLayerRow]:
     """Read the rows of a results.json.
 
@@ -123,16 +103,3 @@ def read_rows(path: Path) -> list[TwoLayerRow]:
         InputError: the file is missing, or is no list of rows with exactly the fields of `TwoLayerRow`.
     """
     return read_checked(path, _ROWS, "rows of the two-layer experiment")
-
-
-def holds_two_layer(path: Path) -> bool:
-    """Say whether a results.json is one of this experiment, whatever else may be wrong with it.
-
-    Args:
-        path: the file.
-    """
-    try:
-        rows = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return False
-    return isinstance(rows, list) and any(isinstance(row, dict) and row.get("experiment") == TWO_LAYER for row in rows)

@@ -1,10 +1,7 @@
 """The settings file of the two-layer experiment."""
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
-from fedfisher_core.configuration import TWO_LAYER, name_apart, override, read_config, validate
 from fedfisher_core.settings import Experiment, Name, PageSettings, TrackingSettings, WorkSettings
 from fedfisher_core.theory.experiment import TwoLayerSettings
 
@@ -18,24 +15,3 @@ class TwoLayerBenchmark(Experiment):
     run: WorkSettings = WorkSettings()
     tracking: TrackingSettings = TrackingSettings()
     report: PageSettings = PageSettings()
-
-
-def load_two_layer(config: Path, overrides: Sequence[str] = ()) -> TwoLayerBenchmark:
-    """Read a configuration file with `experiment: two_layer` and apply overrides.
-
-    Args:
-        config: a YAML file; keys that it leaves out have their defaults.
-        overrides: `key=value` each, as `fedfisher_core.settings.load_settings` takes them.
-
-    Returns:
-        The settings.
-
-    Raises:
-        InputError: the file can't be read or describes another experiment, or a key or value is not allowed; it
-            names the key, the value and what is allowed.
-    """
-    content = read_config(config, experiment=TWO_LAYER)
-    original = validate(TwoLayerBenchmark, content)
-    for text in overrides:
-        override(content, text)
-    return name_apart(validate(TwoLayerBenchmark, content), original)

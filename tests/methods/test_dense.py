@@ -198,7 +198,7 @@ def test_uploads_stay_as_they_are(clients: list[Upload]) -> None:
 
 
 def test_a_server_goes_through_the_epochs_by_name(clients: list[Upload], caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO", logger="fedfisher.server"):
+    with caplog.at_level("INFO", logger="fedfisher.progress"):
         dense(clients)
     assert "epoch 3 of 3" in caplog.text
 

@@ -90,10 +90,10 @@ def test_symmetric_noise_has_the_deviation_on_and_off_the_diagonal(deviation: fl
     assert torch.equal(noise, noise.transpose(1, 2))
     rows, columns = torch.triu_indices(30, 30, 1)
     above = noise[:, rows, columns]
-    assert float(above.std()) == pytest.approx(deviation, rel=0.01)
+    assert float(above.std()) == pytest.approx(deviation / math.sqrt(2), rel=0.01)
     assert float(noise.diagonal(dim1=1, dim2=2).std()) == pytest.approx(deviation, rel=0.03)
     # Elements of the triangle are independent of each other.
-    assert float(above.sum(1).std()) == pytest.approx(deviation * math.sqrt(len(rows)), rel=0.15)
+    assert float(above.sum(1).std()) == pytest.approx(deviation * math.sqrt(len(rows) / 2), rel=0.15)
 
 
 @pytest.mark.parametrize(("noise_multiplier", "clip"), [(1.0, 0.5), (4.0, 0.5), (1.0, 5.0)])
@@ -123,11 +123,11 @@ def test_the_factors_noise_is_of_their_clips_the_multiplier_and_their_number(
     assert found is not None
     # Zero inputs make A of the first layer pure noise, whose projection keeps half of its square.
     inputs = found["0"].inputs
-    deviation = noise_multiplier * clip * 150 * math.sqrt(2 * layers) * math.sqrt(classes) / examples
+    deviation = noise_multiplier * clip * 150 / math.sqrt(2) * math.sqrt(2 * layers) * math.sqrt(classes) / examples
     assert float(inputs.square().mean().sqrt()) == pytest.approx(deviation / math.sqrt(2), rel=0.05)
     # Off its diagonal, G of the first layer is 0 as well where no unit is active.
     outputs = found["0"].outputs
-    deviation = noise_multiplier * clip * math.sqrt(2 * layers) / math.sqrt(classes) / examples
+    deviation = noise_multiplier * clip / math.sqrt(2) * math.sqrt(2 * layers) / math.sqrt(classes) / examples
     assert float(outputs.square().mean().sqrt()) == pytest.approx(deviation / math.sqrt(2), rel=0.1)
 
 

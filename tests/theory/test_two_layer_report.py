@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.reporting.rows import experiment_of_rows, write_rows
 from fedfisher_core.theory.curves import Band, Curve, curve_of
 from fedfisher_core.theory.experiment import Errors, SeedErrors, TwoLayerSettings
 from fedfisher_core.theory.figures import error_figure
 from fedfisher_core.theory.findings import steps_finding, width_finding
 from fedfisher_core.theory.page import TwoLayerReport, render_two_layer, write_two_layer
-from fedfisher_core.theory.rows import TwoLayerRow, holds_two_layer, make_rows, read_rows, write_rows
+from fedfisher_core.theory.rows import TwoLayerRow, make_rows, read_rows
 from fedfisher_core.theory.terminal import two_layer_table
 from tests.reporting.test_page import Page
 
@@ -159,12 +160,12 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 def test_results_of_this_experiment_are_recognised(tmp_path: Path) -> None:
     write_rows(rows(), tmp_path)
-    assert holds_two_layer(tmp_path / "results.json")
+    assert experiment_of_rows(tmp_path / "results.json") == "two_layer"
     other = tmp_path / "other.json"
     for text in ('[{"benchmark": "demo"}]', "[]", "{", '"two_layer"'):
         other.write_text(text)
-        assert not holds_two_layer(other)
-    assert not holds_two_layer(tmp_path / "absent.json")
+        assert experiment_of_rows(other) is None
+    assert experiment_of_rows(tmp_path / "absent.json") is None
 
 
 @pytest.mark.parametrize(

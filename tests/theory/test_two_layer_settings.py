@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from fedfisher_core.configuration import load_experiment
 from fedfisher_core.errors import InputError
 from fedfisher_core.theory.experiment import TwoLayerSettings
-from fedfisher_core.theory.settings import TwoLayerBenchmark, load_two_layer
+from fedfisher_core.theory.settings import TwoLayerBenchmark
 
 
 @pytest.fixture
@@ -15,17 +16,19 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_what_a_file_leaves_out_has_its_default(config: Path) -> None:
-    settings = load_two_layer(config)
+    settings = load_experiment(TwoLayerBenchmark, config)
     assert settings.two_layer == TwoLayerSettings(widths=(8, 16), seeds=(1, 2))
     assert settings.run == TwoLayerBenchmark().run
 
 
 def test_overrides_change_settings_and_the_name(config: Path) -> None:
-    changed = load_two_layer(config, ["two_layer.steps=[1, 5]", "two_layer.noise=0.1", "run.workers=1"])
+    changed = load_experiment(
+        TwoLayerBenchmark, config, ["two_layer.steps=[1, 5]", "two_layer.noise=0.1", "run.workers=1"]
+    )
     assert changed.two_layer == TwoLayerSettings(widths=(8, 16), seeds=(1, 2), steps=(1, 5), noise=0.1)
     assert changed.name == f"small-{changed.digest()}"
-    assert load_two_layer(config, ["two_layer.noise=0.1", "name=mine"]).name == "mine"
-    assert load_two_layer(config, ["two_layer.noise=0"]).name == "small"
+    assert load_experiment(TwoLayerBenchmark, config, ["two_layer.noise=0.1", "name=mine"]).name == "mine"
+    assert load_experiment(TwoLayerBenchmark, config, ["two_layer.noise=0"]).name == "small"
 
 
 @pytest.mark.parametrize(
@@ -46,18 +49,18 @@ def test_overrides_change_settings_and_the_name(config: Path) -> None:
 )
 def test_an_impossible_override_is_refused_with_its_key(config: Path, override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load_two_layer(config, [override])
+        load_experiment(TwoLayerBenchmark, config, [override])
 
 
 def test_a_benchmark_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "plain.yaml"
     path.write_text("name: plain\n")
     with pytest.raises(InputError, match=r"plain\.yaml' has experiment='benchmark'; allowed here: two_layer"):
-        load_two_layer(path)
+        load_experiment(TwoLayerBenchmark, path)
 
 
 def test_settings_survive_their_yaml(config: Path, tmp_path: Path) -> None:
-    settings = load_two_layer(config, ["report.notes=größer"])
+    settings = load_experiment(TwoLayerBenchmark, config, ["report.notes=größer"])
     copy = tmp_path / "copy.yaml"
     copy.write_text(settings.to_yaml())
-    assert load_two_layer(copy) == settings
+    assert load_experiment(TwoLayerBenchmark, copy) == settings

@@ -1,0 +1,142 @@
+"""From rows to summaries, findings, tables and the page; the numbers are made up and round."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedfisher_core.attack.figures import Gallery
+from fedfisher_core.attack.findings import compare_cases
+from fedfisher_core.attack.page import AttackReport, render_attack, write_attack
+from fedfisher_core.attack.rows import AttackRow, read_rows, summarise
+from fedfisher_core.attack.terminal import attack_table
+from fedfisher_core.errors import InputError
+from fedfisher_core.reporting.rows import experiment_of_rows
+from tests.reporting.test_page import Page
+
+CASES = {"ensemble": "(i) local model", "fedavg": "(ii) sum of models", "otfusion": "(i) local model"}
+ATTACKED = {"ensemble": (0.75, 1.0), "otfusion": (0.75, 1.0), "fedavg": (0.25, 0.5)}
+
+
+def row(
+    method: str, attacked: float, *, label: int, epsilon: float | None = None, reference: bool = False
+) -> AttackRow:
+    return AttackRow(
+        benchmark="sample",
+        experiment="privacy_attack",
+        dataset="digits",
+        model="" if reference else "mlp",
+        num_clients=5,
+        alpha=0.5,
+        target_label=label,
+        seed=0,
+        epsilon=epsilon,
+        method=method,
+        method_settings={},
+        case="floor" if reference else CASES[method],
+        attack_accuracy=attacked,
+        mean_attack_accuracy=attacked / 2,
+        feature_distance=3.0 + attacked,
+        accuracy=None if reference else 0.9,
+        upload_bits=None if reference else 64,
+        attack_seconds=None if reference else 12.0,
+        gan_seconds=30.0,
+        evaluator_accuracy=0.99,
+        reference=reference,
+        artifact=f"key-{method}-{label}-{epsilon}",
+    )
+
+
+def rows(epsilon: float | None = None) -> list[AttackRow]:
+    attacks = [
+        row(method, attacked, label=label, epsilon=epsilon)
+        for method, values in ATTACKED.items()
+        for label, attacked in enumerate(values)
+    ]
+    return attacks + [row("noise", 0.125, label=label, reference=True) for label in (0, 1)]
+
+
+def report(of: list[AttackRow]) -> AttackReport:
+    return AttackReport(
+        title="A <sample>",
+        benchmark="sample",
+        command="fedfisher run sample.yaml",
+        created="2030-01-02 03:04 UTC",
+        versions={"numpy": "9.9"},
+        settings={"name": "sample"},
+        settings_yaml="name: sample\n",
+        notes="First.\n\n**Second**.",
+        rows=of,
+        galleries=[Gallery("Digits", ("own", "found"), np.linspace(0, 1, 2 * 3 * 64).reshape(2, 3, 1, 8, 8))],
+    )
+
+
+def test_summaries_gather_labels_and_seeds_and_put_references_last() -> None:
+    summaries = summarise(rows()[::-1])
+    assert {one.method for one in summaries} == {*ATTACKED, "noise"}
+    assert summaries[-1].reference
+    fedavg = next(one for one in summaries if one.method == "fedavg")
+    assert sorted(fedavg.values("attack_accuracy")) == [0.25, 0.5]
+    assert summaries[-1].values("accuracy") == []
+
+
+def test_findings_pair_cases_by_label_and_seed() -> None:
+    (finding,) = compare_cases(rows())
+    assert (finding.more, finding.less) == ("(i) local model", "(ii) sum of models")
+    assert finding.difference.mean == pytest.approx(0.5)
+    assert finding.difference.interval == pytest.approx((0.5, 0.5))
+
+
+def test_the_terminal_shows_methods_floors_and_deviations() -> None:
+    text = attack_table(rows())
+    assert text.startswith("digits, mlp, 2 trials\n")
+    lines = text.splitlines()
+    fedavg = next(line for line in lines if line.startswith("fedavg"))
+    assert "(ii) sum of models" in fedavg
+    assert "37.50 ± 17.68" in fedavg
+    assert any(line.startswith("noise") and "12.50" in line for line in lines)
+
+
+def test_budgets_have_blocks_of_their_own() -> None:
+    text = attack_table(rows() + rows(epsilon=2.0))
+    assert [line for line in text.splitlines() if "trials" in line] == [
+        "digits, mlp, 2 trials",
+        "digits, mlp, epsilon 2, 2 trials",
+    ]
+
+
+@pytest.mark.parametrize("epsilon", [None, 2.0])
+def test_the_page_is_whole_and_self_contained(epsilon: float | None) -> None:
+    of = rows() + (rows(epsilon) if epsilon else [])
+    html = render_attack(report(of))
+    assert html == render_attack(report(of))
+    page = Page(html)
+    sources = [attributes["src"] or "" for tag, attributes in page.tags if tag == "img"]
+    assert len(sources) == 1
+    assert sources[0].startswith("data:image/png;base64,")
+    assert all((attributes.get("href") or "#").startswith("#") for _, attributes in page.tags)
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert "A &lt;sample&gt;" in html
+    assert "Second" in page.bold
+    assert ("Differential privacy</h2>" in html) == (epsilon is not None)
+    for one in of:
+        assert one.artifact in html
+
+
+def test_the_files_hold_the_rows(tmp_path: Path) -> None:
+    folder = write_attack(report(rows()), tmp_path / "sample")
+    assert {path.name for path in folder.iterdir()} == {
+        "index.html",
+        "results.csv",
+        "results.json",
+        "reconstructions.png",
+    }
+    assert read_rows(folder / "results.json") == rows()
+    assert experiment_of_rows(folder / "results.json") == "privacy_attack"
+    assert (folder / "reconstructions.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_foreign_rows_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('[{"experiment": "privacy_attack"}]')
+    with pytest.raises(InputError, match="no list of rows of a privacy attack"):
+        read_rows(tmp_path / "results.json")

@@ -1,0 +1,73 @@
+"""What of a privacy attack is refused before any work starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedfisher_core.attack.experiment import PrivacyAttack
+from fedfisher_core.configuration import validate
+from fedfisher_core.errors import InputError
+from flows.attack_plan import AttackPlan, make_attack_plan
+
+
+def plan(folder: Path, **changes: Any) -> AttackPlan:
+    settings = {
+        "run": {"store": str(folder / "artifacts"), "reports": str(folder / "reports")},
+        "tracking": {"mlflow": f"sqlite:///{folder}/mlflow.db"},
+    }
+    return make_attack_plan(validate(PrivacyAttack, settings | changes))
+
+
+def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
+    found = plan(tmp_path)
+    assert [one.federation.target_label for one in found.federations] == [0, 1, 2]
+    names = [case.name.partition(" ")[0] for case in found.federations[0].cases.values()]
+    assert names == ["(i)", "(ii)", "(iv)", "(iii)", "(v)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"threat": {"target_labels": [10]}}, r"threat.target_labels=\[10\]: mnist5k has no label 10; allowed: 0 to 9"),
+        ({"data": {"dataset": "cats"}}, "cats"),
+        (
+            {"methods": {"centralised": {}}},
+            "method 'centralised' can't be attacked: it trains on all data in one place",
+        ),
+        ({"methods": {"regmean": {}}}, "method 'regmean' can't be attacked.*'gram'"),
+        ({"methods": {"fedfisher_kfac": {}}, "fisher": {"estimator": "empirical"}}, "fisher.estimator='empirical'"),
+        (
+            {"methods": {"fedfisher_full": {}}, "model": {"name": "compact"}, "privacy": {"epsilon": 4}},
+            "method 'fedfisher_full'",
+        ),
+        (
+            {"methods": {"fedfisher_diag": {}}, "privacy": {"epsilon": 0.001}},
+            "privacy.epsilon=0.001.*allowed: at least",
+        ),
+        (
+            {
+                "methods": {"fedfisher_diag": {}},
+                "privacy": {"epsilon": 4},
+                "fisher": {"estimator": "monte_carlo"},
+            },
+            "privacy with fisher.estimator='monte_carlo'; allowed: 'exact'",
+        ),
+        (
+            {"methods": {"fedfisher_kfac": {"wire": {"server_view": "secure_sum", "budget": "none"}}}},
+            "method 'fedfisher_kfac' needs each client's own kfac",
+        ),
+    ],
+)
+def test_what_can_not_be_attacked_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        plan(tmp_path, **changes)
+
+
+def test_secure_sums_are_attacked_as_the_sums_that_they_are(tmp_path: Path) -> None:
+    securely = {"server_view": "secure_sum", "budget": "none"}
+    found = plan(tmp_path, methods={"fedavg": {"wire": securely}, "fedfisher_diag": {"wire": securely}})
+    assert [case.name for case in found.federations[0].cases.values()] == [
+        "(ii) sum of models",
+        "(iv) sum of models and sum of diagonal Fishers",
+    ]

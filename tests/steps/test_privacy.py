@@ -1,0 +1,87 @@
+"""Differential privacy of the clients of a tiny benchmark, through its steps."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.errors import InputError
+from fedfisher_core.steps.clients import TENSORS, compute_statistics, train_client
+from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.data import decode_data
+from fedfisher_core.steps.partitions import split_data
+from fedfisher_core.store import Artifact, read_document, read_tensors
+from flows.plan import make_plan
+from tests import tiny
+
+PRIVATE = {"epsilon": 4.0, "delta": 1e-3}
+FISHERS: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC)
+
+
+def client(
+    folder: Path, kinds: tuple[type[Statistic], ...], *, privacy: dict[str, Any] | None = PRIVATE
+) -> dict[str, Artifact]:
+    context = Context(tiny.tiny_settings(folder, privacy=privacy))
+    (cell,) = context.settings.cells()
+    data = decode_data(context, cell.dataset)
+    place = (context, cell, data, split_data(context, cell, data), 0)
+    trained = train_client(*place, kinds)
+    return compute_statistics(*place, trained, kinds)
+
+
+def noise(artifacts: dict[str, Artifact]) -> dict[str, Any]:
+    return read_document(artifacts["weights"], "training.json")["noise"]
+
+
+def same(one: Artifact, other: Artifact) -> bool:
+    first, second = read_tensors(one, TENSORS), read_tensors(other, TENSORS)
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_what_a_client_releases_keeps_within_its_budget(workplace: Path) -> None:
+    alone, together = noise(client(workplace, (Weights,))), noise(client(workplace, FISHERS))
+    for spent in (alone, together):
+        assert 0.95 * PRIVATE["epsilon"] < spent["epsilon"] <= PRIVATE["epsilon"]
+    # Fishers take from the same budget, so that the training that goes with them is noisier.
+    assert alone["release"] is None
+    assert together["release"] > 0
+    assert together["training"] > alone["training"]
+
+
+def test_private_clients_are_others_than_plain_ones_and_the_same_again(workplace: Path, tmp_path: Path) -> None:
+    private, plain = client(workplace, FISHERS), client(workplace, FISHERS, privacy=None)
+    assert not {artifact.key for artifact in private.values()} & {artifact.key for artifact in plain.values()}
+    again = client(tmp_path / "elsewhere", FISHERS)
+    for name, artifact in private.items():
+        assert not same(artifact, plain[name])
+        assert same(artifact, again[name])
+
+
+def test_private_factors_have_no_negative_eigenvalue(workplace: Path) -> None:
+    for factor in read_tensors(client(workplace, FISHERS)["kfac"], TENSORS).values():
+        assert torch.linalg.eigvalsh(factor.double()).min() > -1e-6 * factor.abs().max()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"methods": {"regmean": {}}}, "method 'regmean': privacy with statistic 'gram'; allowed: 'weights'"),
+        ({"privacy": {"epsilon": 1e-4}, "methods": {"fedfisher_diag": {}}}, r"privacy\.epsilon=0\.0001"),
+        ({"fisher": {"backend": "nngeometry"}}, r"privacy with fisher\.backend='nngeometry'; allowed: 'native'"),
+        ({"privacy": {"epsilon": -1}}, r"privacy\.epsilon=-1"),
+        ({"privacy": {"epsilon": 1, "delta": 1}}, r"privacy\.delta=1"),
+    ],
+)
+def test_what_can_not_be_private_is_refused_by_name(workplace: Path, changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make_plan(tiny.tiny_settings(workplace, **({"privacy": PRIVATE} | changes)))
+
+
+def test_a_plan_with_private_fishers_is_made(workplace: Path) -> None:
+    methods = {"fedavg": {}, "fedfisher_diag": {}, "fedfisher_kfac": {}, "ensemble": {}}
+    assert set(make_plan(tiny.tiny_settings(workplace, privacy=PRIVATE, methods=methods)).methods) == set(methods)
