@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.attack.networks import load_state, require_size, state_of
-from fedfisher_core.attack.progress import Track, untracked
 from fedfisher_core.attack.settings import EvaluatorSettings
 from fedfisher_core.errors import DivergedAttackError, InputError
+from fedfisher_core.progress import track
 
 _CHUNK = 1000
 
@@ -152,7 +152,6 @@ def train_evaluator(
     *,
     classes: int,
     generator: torch.Generator,
-    track: Track = untracked,
 ) -> Evaluator:
     """Train a classifier by Adam.
 
@@ -162,7 +161,6 @@ def train_evaluator(
         settings: the classifier's size and its training.
         classes: number of labels.
         generator: draws weights and batches, on the CPU.
-        track: wraps the epochs.
 
     Returns:
         The trained classifier, on the images' device.
@@ -182,7 +180,7 @@ def train_evaluator(
     optimiser = torch.optim.Adam(classifier.parameters(), lr=settings.learning_rate, fused=True)
     batches = len(images) // settings.batch_size
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, settings.epochs * batches)
-    for epoch in track(range(settings.epochs)):
+    for epoch in track(range(settings.epochs), what="epoch"):
         total = torch.zeros((), device=images.device)
         order = torch.randperm(len(images), generator=generator)[: batches * settings.batch_size]
         for indices in order.to(images.device).split(settings.batch_size):

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.attack.networks import Critic, Generator, draw, load_state, state_of
-from fedfisher_core.attack.progress import Track, untracked
 from fedfisher_core.attack.settings import GanSettings
 from fedfisher_core.errors import DivergedAttackError, InputError
+from fedfisher_core.progress import track
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,14 +68,13 @@ class Gan:
         )
 
 
-def train_gan(images: Tensor, settings: GanSettings, *, generator: torch.Generator, track: Track = untracked) -> Gan:
+def train_gan(images: Tensor, settings: GanSettings, *, generator: torch.Generator) -> Gan:
     """Train generator and critic on images.
 
     Args:
         images: pixels between 0 and 1, shape (images, channels, size, size), on the device to train on.
         settings: the networks' sizes and their training.
         generator: draws weights, batches, latents and mixtures, on the CPU.
-        track: wraps the generator's steps.
 
     Returns:
         The trained prior, on the images' device.
@@ -106,7 +105,7 @@ def train_gan(images: Tensor, settings: GanSettings, *, generator: torch.Generat
     def latents() -> Tensor:
         return torch.randn(settings.batch_size, settings.latent, generator=generator).to(device)
 
-    for step in track(range(settings.generator_steps)):
+    for step in track(range(settings.generator_steps), what="generator step"):
         for _ in range(settings.critic_steps):
             real = images[next(batches).to(device)]
             with torch.no_grad():

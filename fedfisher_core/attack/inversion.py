@@ -10,10 +10,10 @@ from torch.nn import functional
 
 from fedfisher_core.attack.evidence import Evidence, NoEvidence
 from fedfisher_core.attack.gan import Gan
-from fedfisher_core.attack.progress import Track, untracked
 from fedfisher_core.attack.settings import InversionSettings
 from fedfisher_core.errors import DivergedAttackError, InputError
 from fedfisher_core.fisher.capture import evaluation_mode
+from fedfisher_core.progress import track
 
 View = Callable[[Tensor], Tensor]
 NOTHING = NoEvidence()
@@ -79,7 +79,6 @@ def invert(
     normalise: View,
     generator: torch.Generator,
     evidence: Evidence = NOTHING,
-    track: Track = untracked,
 ) -> Reconstruction:
     """Search for images of a class that the prior finds real, the network recognises and the evidence supports.
 
@@ -95,7 +94,6 @@ def invert(
         normalise: from pixels between 0 and 1 to what the network takes.
         generator: draws the first latents, restart by restart, on the CPU.
         evidence: what the server knows beside the network.
-        track: wraps the iterations.
 
     Returns:
         The images of all restarts.
@@ -112,7 +110,7 @@ def invert(
         for module in (network, gan.generator, gan.critic):
             modes.enter_context(evaluation_mode(module))
         _require_class(network, normalise(_images(gan, latents[:1])).flatten(0, 1), target)
-        for iteration in track(range(settings.iterations)):
+        for iteration in track(range(settings.iterations), what="iteration"):
             latents.requires_grad_()
             terms = _terms(network, gan, target, latents, normalise=normalise, evidence=evidence)
             loss = terms.total(settings)

@@ -18,7 +18,6 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import normalise, select
 from fedfisher_core.methods.method import BoundMethod
 from fedfisher_core.models.spec import Parameters
-from fedfisher_core.progress import track
 from fedfisher_core.settings import Cell
 from fedfisher_core.steps.aggregation import receive
 from fedfisher_core.steps.attacker import (
@@ -143,7 +142,6 @@ def attack(context: AttackContext, attacked: Attacked, prior: Artifact, judge: A
         normalise=partial(normalise, spec=dataset.spec),
         generator=generator_of(attacked.cell, attacked.target, Branch.INVERSION),
         evidence=evidence,
-        track=partial(track, what="iteration"),
     )
     seconds = time.perf_counter() - begun
     private = private_pixels(attacked.data, attacked.partition, attacked.target).to(context.device)

@@ -4,7 +4,7 @@ import hashlib
 import time
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -15,7 +15,6 @@ from fedfisher_core.attack.gan import Gan, train_gan
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import Split
 from fedfisher_core.errors import InputError
-from fedfisher_core.progress import track
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell, RunSettings
 from fedfisher_core.steps.clients import TENSORS
@@ -85,7 +84,6 @@ def train_judge(context: AttackContext, data: Artifact) -> Artifact:
         context.settings.evaluator,
         classes=dataset.spec.classes,
         generator=torch_generator(0, Stream.ATTACK),
-        track=partial(track, what="epoch"),
     )
     seconds = time.perf_counter() - begun
     accuracy = evaluator.accuracy(pixels_of(dataset.test).to(context.device), dataset.test.labels.to(context.device))
@@ -135,7 +133,6 @@ def train_prior(context: AttackContext, cell: Cell, target: int, data: Artifact,
         pixels,
         context.settings.gan,
         generator=generator_of(cell, target, Branch.PRIOR),
-        track=partial(track, what="generator step"),
     )
     seconds = time.perf_counter() - begun
     return context.store.write(step, Content(tensors={TENSORS: gan.state()}, timings={"seconds": seconds}))

@@ -187,16 +187,3 @@ def test_evidence_of_another_network_is_refused() -> None:
     evidence = evidence_of(KFAC.compute(local(other, examples(12))), Knowledge(other, CLIENT, share=0.5))
     with pytest.raises(InputError, match="'kfac' holds conv"):
         attack(evidence=evidence)
-
-
-def test_every_iteration_is_tracked() -> None:
-    seen: list[int] = []
-
-    def track(steps):
-        for step in steps:
-            yield step
-            seen.append(step)
-
-    found = attack(track=track)
-    assert seen == list(range(30))
-    assert found.losses.shape == (30, 3)
