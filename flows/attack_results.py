@@ -20,7 +20,7 @@ BOUNDS = {"uniform": "noise", "prior": "GAN without inversion", "real": "real te
 """What floors and ceiling are made of, by the name of their measures."""
 
 _BOUND_CASES = {"uniform": "floor: nothing", "prior": "floor: auxiliary images", "real": "ceiling"}
-# Images of each label in a gallery, and in the picture of one attack.
+# Most images of each label in a gallery, and in the picture of one attack.
 _SHOWN = 4
 _ALL = 16
 
@@ -117,13 +117,14 @@ def make_galleries(plan: AttackPlan, trials: Sequence[Trial], found: Found) -> l
         One gallery a data set and network: a row a method, and its images of one target label after the other.
     """
     settings = plan.context.settings
+    shown = min(_SHOWN, settings.inversion.images)
     first = [trial for trial in trials if trial.cell.seed == settings.seeds[0]]
     galleries = []
     for dataset, model in dict.fromkeys((trial.cell.dataset, trial.cell.model) for trial in first):
         chosen = [trial for trial in first if (trial.cell.dataset, trial.cell.model) == (dataset, model)]
         rows: dict[str, list[Tensor]] = {}
         for trial in {trial.target: trial for trial in chosen}.values():
-            images = private_images(trial.data, trial.partition, trial.target, _SHOWN)
+            images = private_images(trial.data, trial.partition, trial.target, shown)
             rows.setdefault("the client's own images", []).append(images)
         for trial in chosen:
             for label in trial.attacked.cases:
@@ -137,7 +138,7 @@ def make_galleries(plan: AttackPlan, trials: Sequence[Trial], found: Found) -> l
             Gallery(
                 title=f"{dataset}, {model}: labels {labels} (seed {settings.seeds[0]})",
                 rows=tuple(rows),
-                images=np.stack([_side_by_side(images) for images in rows.values()]),
+                images=np.stack([_side_by_side(images, count=shown) for images in rows.values()]),
             )
         )
     return galleries
@@ -160,6 +161,6 @@ def make_pictures(found: Found) -> dict[str, Gallery]:
     }
 
 
-def _side_by_side(sets: Sequence[Tensor], *, count: int = _SHOWN) -> NDArray[np.floating]:
+def _side_by_side(sets: Sequence[Tensor], *, count: int) -> NDArray[np.floating]:
     """The first images of each set, as numbers between 0 and 1."""
     return torch.cat([images[:count] for images in sets]).numpy() / 255

@@ -1,0 +1,98 @@
+"""The privacy attack as a user runs it, with and without differential privacy, and its runs in MLflow."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Run
+
+from fedfisher_core.attack.rows import AttackRow, read_rows
+from tests.end_to_end.conftest import Workplace
+
+pytestmark = pytest.mark.end_to_end
+
+TINY: dict[str, Any] = {
+    "experiment": "privacy_attack",
+    "name": "attack",
+    "seeds": [0],
+    "threat": {"target_labels": [3], "clients": 3, "extra_images": 50, "auxiliary_images": 200},
+    "train": {"epochs": 2},
+    "methods": {"ensemble": {}, "fedavg": {}, "fedfisher_kfac": {"wire": {"budget": "none"}}},
+    "gan": {"width": 2, "batch_size": 32, "generator_steps": 5},
+    "inversion": {"restarts": 2, "images": 2, "iterations": 10},
+    "evaluator": {"epochs": 1},
+}
+KINDS = ("clients", "aggregates", "evaluators", "priors", "attacks")
+
+
+def recorded(folder: Path, experiment: str) -> dict[str, Run]:
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    found = client.get_experiment_by_name(experiment)
+    assert found is not None
+    runs = client.search_runs([found.experiment_id])
+    assert len({run.info.run_name for run in runs}) == len(runs)
+    return {run.data.tags["artifact"]: run for run in runs if "artifact" in run.data.tags}
+
+
+def attacked(folder: Path, name: str = "attack") -> list[AttackRow]:
+    return [row for row in read_rows(folder / "reports" / name / "results.json") if not row.reference]
+
+
+def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
+    workplace.write("attack.yaml", TINY)
+    out = workplace.run("fedfisher", "run", "attack.yaml").stdout
+    assert "fedfisher_kfac" in out
+    assert "reports/attack/index.html" in out
+
+    folder = workplace.folder
+    rows = read_rows(folder / "reports/attack/results.json")
+    assert [row.method for row in attacked(folder)] == ["ensemble", "fedavg", "fedfisher_kfac"]
+    assert [row.method for row in rows if row.reference] == ["noise", "GAN without inversion", "real test images"]
+    assert {row.artifact for row in attacked(folder)} == set(workplace.artifacts("attacks"))
+    assert len(workplace.artifacts("priors")) == len(workplace.artifacts("evaluators")) == 1
+    assert "fedfisher run attack.yaml" in (folder / "reports/attack/index.html").read_text()
+    assert (folder / "reports/attack/reconstructions.png").stat().st_size > 1000
+
+    runs = recorded(folder, "attack")
+    for row in attacked(folder):
+        run = runs[row.artifact]
+        assert run.data.params["method"] == row.method
+        assert run.data.metrics["attack_accuracy"] == row.attack_accuracy
+        assert run.info.status == "FINISHED"
+        pictures = folder / "mlartifacts/attack" / run.info.run_id / "artifacts"
+        assert list(pictures.rglob("*.png"))
+
+    before = {kind: workplace.artifacts(kind) for kind in KINDS}
+    workplace.run("fedfisher", "run", "attack.yaml")
+    assert {kind: workplace.artifacts(kind) for kind in KINDS} == before
+    assert read_rows(folder / "reports/attack/results.json") == rows
+    assert {key: run.info.run_id for key, run in recorded(folder, "attack").items()} == {
+        key: run.info.run_id for key, run in runs.items()
+    }
+
+    # What the attacker and the clients already have is used again, by a method and a budget more.
+    workplace.write(
+        "attack.yaml",
+        TINY
+        | {"name": "private", "methods": {"fedavg": {}, "fedfisher_diag": {}}, "privacy": {"epsilon": ["none", 8]}},
+    )
+    workplace.run("fedfisher", "run", "attack.yaml")
+    assert {row.method: row.case.partition(" ")[0] for row in attacked(folder, "private")} == {
+        "fedavg": "(ii)",
+        "fedfisher_diag": "(iv)",
+    }
+    assert {(row.method, row.epsilon) for row in attacked(folder, "private")} == {
+        (method, epsilon) for method in ("fedavg", "fedfisher_diag") for epsilon in (None, 8.0)
+    }
+    assert len(workplace.artifacts("priors")) == len(workplace.artifacts("evaluators")) == 1
+    # Each method's private clients are its own, as one release shares one budget.
+    assert len(workplace.artifacts("clients")) == len(before["clients"]) + 2 * 3
+
+
+def test_an_attack_that_proves_nothing_is_refused_before_any_work(workplace: Workplace) -> None:
+    workplace.write("attack.yaml", TINY)
+    refused = workplace.run("fedfisher", "run", "attack.yaml", "--set", "threat.auxiliary_clients=[0]", code=2)
+    assert "threat.auxiliary_clients=[0]; allowed: of 1 to 2" in " ".join(refused.stderr.split())
+    assert not (workplace.folder / "artifacts").exists()
+    assert not (workplace.folder / "reports").exists()
