@@ -43,7 +43,7 @@ class InversionSettings(Strict):
         100.0, description="weight of the target network's cross-entropy beside the critic's score"
     )
     statistics_weight: NonNegativeFloat = Field(
-        1.0,
+        1000.0,
         description="weight of the squared difference from the given statistic, summed over all elements, in units of "
         "the given one's squares, summed likewise",
     )
