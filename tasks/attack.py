@@ -1,7 +1,6 @@
 """Tasks of a privacy attack: judge, prior, inversion, bounds, report, MLflow."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
@@ -21,7 +20,7 @@ from fedfisher_core.steps.attacker import AttackContext
 from fedfisher_core.store import Artifact
 from tasks.options import computing, step
 from tasks.reporting import page_of
-from tasks.tracking import Record, digest, write_records
+from tasks.runs import Record, digest, write_runs
 
 _METRICS = (
     "attack_accuracy",
@@ -115,15 +114,13 @@ def record_attack(
     Returns:
         How many runs were written; those that had not changed were not.
     """
-    # Importing MLflow takes seconds, which a worker that only attacks should not spend.
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow import MlflowClient
-
-    tracking = settings.tracking
-    client = MlflowClient(tracking_uri=tracking.mlflow)
-    written = write_records(client, tracking, settings.name, _trial_records(rows, pictures), tags)
-    summaries = _summary_records(rows, galleries)
-    return written + write_records(client, tracking, f"{settings.name}-summary", summaries, tags)
+    return write_runs(
+        settings.tracking,
+        settings.name,
+        single=_trial_records(rows, pictures),
+        summary=_summary_records(rows, galleries),
+        tags=tags,
+    )
 
 
 def _trial_records(rows: Sequence[AttackRow], pictures: Mapping[str, Gallery]) -> Iterator[Record]:

@@ -1,7 +1,6 @@
 """Tasks of the two-layer experiment: measure a seed, write the report, record in MLflow."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache, partial
@@ -17,7 +16,7 @@ from fedfisher_core.theory.rows import METHODS, TwoLayerRow
 from fedfisher_core.theory.settings import TwoLayerBenchmark
 from tasks.options import computing, step
 from tasks.reporting import page_of
-from tasks.tracking import Record, digest, write_records
+from tasks.runs import Record, digest, write_runs
 
 _DPI = 80
 
@@ -61,15 +60,14 @@ def record_two_layer(settings: TwoLayerBenchmark, rows: Sequence[TwoLayerRow], t
     Returns:
         How many runs were written; those that had not changed were not.
     """
-    # Importing MLflow takes seconds, which a worker that only measures should not spend.
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow import MlflowClient
-
-    tracking = settings.tracking
-    client = MlflowClient(tracking_uri=tracking.mlflow)
     params = _params(settings.two_layer)
-    written = write_records(client, tracking, settings.name, _seed_records(rows, params), tags)
-    return written + write_records(client, tracking, f"{settings.name}-summary", _summary_records(rows, params), tags)
+    return write_runs(
+        settings.tracking,
+        settings.name,
+        single=_seed_records(rows, params),
+        summary=_summary_records(rows, params),
+        tags=tags,
+    )
 
 
 def _params(settings: TwoLayerSettings) -> dict[str, str]:

@@ -26,6 +26,26 @@ class Trained:
     parameters: Parameters
     epoch_losses: tuple[float, ...]
 
+    @classmethod
+    def of(cls, network: nn.Module, losses: Sequence[float]) -> "Trained":
+        """Take the weights of a network after training.
+
+        Args:
+            network: the network.
+            losses: mean training loss of each epoch.
+
+        Returns:
+            The weights and losses.
+
+        Raises:
+            DivergedClientError: a weight is not finite.
+        """
+        parameters = {name: tensor.cpu() for name, tensor in parameters_of(network).items()}
+        for name, tensor in parameters.items():
+            if not torch.isfinite(tensor).all():
+                raise DivergedClientError(f"weight {name!r} is not finite after {len(losses)} epochs")
+        return cls(parameters=parameters, epoch_losses=tuple(losses))
+
 
 def train(
     network: nn.Module,
@@ -76,11 +96,7 @@ def train(
         losses.append(float(total) / seen)
         if not torch.isfinite(total):
             raise DivergedClientError(f"training loss is {losses[-1]} in epoch {epoch + 1}")
-    parameters = {name: tensor.cpu() for name, tensor in parameters_of(network).items()}
-    for name, tensor in parameters.items():
-        if not torch.isfinite(tensor).all():
-            raise DivergedClientError(f"weight {name!r} is not finite after {len(losses)} epochs")
-    return Trained(parameters=parameters, epoch_losses=tuple(losses))
+    return Trained.of(network, losses)
 
 
 def _epochs(examples: int, settings: TrainSettings, generator: torch.Generator) -> Iterator[Sequence[Tensor]]:

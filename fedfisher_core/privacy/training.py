@@ -11,7 +11,6 @@ from fedfisher_core.client.training import Trained
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
 from fedfisher_core.fisher.layers import Layer, fisher_layers
-from fedfisher_core.models.spec import parameters_of
 from fedfisher_core.privacy.accountant import sampling_rate
 from fedfisher_core.settings import TrainSettings
 
@@ -96,11 +95,7 @@ def train_privately(
             losses.append(total / max(seen, 1))
             if not math.isfinite(total):
                 raise DivergedClientError(f"training loss is {losses[-1]} in epoch {epoch + 1}")
-    parameters = {name: tensor.cpu() for name, tensor in parameters_of(network).items()}
-    for name, tensor in parameters.items():
-        if not torch.isfinite(tensor).all():
-            raise DivergedClientError(f"weight {name!r} is not finite after {len(losses)} epochs")
-    return Trained(parameters=parameters, epoch_losses=tuple(losses))
+    return Trained.of(network, losses)
 
 
 def _epochs(settings: TrainSettings, examples: int) -> Iterator[int]:
