@@ -30,6 +30,18 @@ SMALL = {
     "methods": {"fedavg": {}, "fedfisher_diag": {}, "ensemble": {}},
 }
 
+TINY_ATTACK = {
+    "experiment": "privacy_attack",
+    "name": "attack",
+    "seeds": [0],
+    "threat": {"target_labels": [3], "clients": 3, "extra_images": 50, "auxiliary_images": 200},
+    "train": {"epochs": 2},
+    "methods": {"ensemble": {}, "fedavg": {}, "fedfisher_kfac": {"wire": {"budget": "none"}}},
+    "gan": {"width": 2, "batch_size": 32, "generator_steps": 5},
+    "inversion": {"restarts": 2, "images": 2, "iterations": 10},
+    "evaluator": {"epochs": 1},
+}
+
 
 @dataclass(frozen=True)
 class Workplace:

@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from tests.end_to_end.conftest import BIN, Workplace, stopped_after
+from tests.end_to_end.conftest import BIN, TINY_ATTACK, Workplace, stopped_after
 
 pytestmark = pytest.mark.end_to_end
 
@@ -39,6 +39,9 @@ def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workpla
         clone.run(
             "prefect", "deployment", "run", "benchmark/small", "--watch", "-p", f"settings={json.dumps(parameters)}"
         )
+        attack = json.dumps({**TINY_ATTACK, "methods": {"fedavg": {}}})
+        clone.run("prefect", "deployment", "run", "privacy-attack/small", "--watch", "-p", f"settings={attack}")
     rows = clone.rows("deployed")
     assert {(row["method"], row["seed"]) for row in rows} == {("fedavg", 3), ("local_mean", 3)}
+    assert {row["method"] for row in clone.rows("attack") if not row["reference"]} == {"fedavg"}
     assert not (clone.folder / "dvc.lock").exists()

@@ -1,28 +1,16 @@
 """The privacy attack as a user runs it, with and without differential privacy, and its runs in MLflow."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from fedfisher_core.attack.rows import AttackRow, read_rows
-from tests.end_to_end.conftest import Workplace
+from tests.end_to_end.conftest import TINY_ATTACK, Workplace
 
 pytestmark = pytest.mark.end_to_end
 
-TINY: dict[str, Any] = {
-    "experiment": "privacy_attack",
-    "name": "attack",
-    "seeds": [0],
-    "threat": {"target_labels": [3], "clients": 3, "extra_images": 50, "auxiliary_images": 200},
-    "train": {"epochs": 2},
-    "methods": {"ensemble": {}, "fedavg": {}, "fedfisher_kfac": {"wire": {"budget": "none"}}},
-    "gan": {"width": 2, "batch_size": 32, "generator_steps": 5},
-    "inversion": {"restarts": 2, "images": 2, "iterations": 10},
-    "evaluator": {"epochs": 1},
-}
 KINDS = ("clients", "aggregates", "evaluators", "priors", "attacks")
 
 
@@ -40,7 +28,7 @@ def attacked(folder: Path, name: str = "attack") -> list[AttackRow]:
 
 
 def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
-    workplace.write("attack.yaml", TINY)
+    workplace.write("attack.yaml", TINY_ATTACK)
     out = workplace.run("fedfisher", "run", "attack.yaml").stdout
     assert "fedfisher_kfac" in out
     assert "reports/attack/index.html" in out
@@ -74,7 +62,7 @@ def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: W
     # What the attacker and the clients already have is used again, by a method and a budget more.
     workplace.write(
         "attack.yaml",
-        TINY
+        TINY_ATTACK
         | {"name": "private", "methods": {"fedavg": {}, "fedfisher_diag": {}}, "privacy": {"epsilon": ["none", 8]}},
     )
     workplace.run("fedfisher", "run", "attack.yaml")
@@ -91,7 +79,7 @@ def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: W
 
 
 def test_an_attack_that_proves_nothing_is_refused_before_any_work(workplace: Workplace) -> None:
-    workplace.write("attack.yaml", TINY)
+    workplace.write("attack.yaml", TINY_ATTACK)
     refused = workplace.run("fedfisher", "run", "attack.yaml", "--set", "threat.auxiliary_clients=[0]", code=2)
     assert "threat.auxiliary_clients=[0]; allowed: of 1 to 2" in " ".join(refused.stderr.split())
     assert not (workplace.folder / "artifacts").exists()
