@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from scipy import stats
+from scipy.special import stdtrit
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.reporting.rows import BASELINE, Row, sorted_rows
@@ -190,7 +190,7 @@ def paired_difference(ours: Mapping[K, float], baseline: Mapping[K, float]) -> P
     measure = Measure.of(differences)
     if measure.deviation is None:
         return PairedDifference(measure.mean, None, measure.n)
-    half = float(stats.t.ppf(0.975, measure.n - 1)) * measure.deviation / math.sqrt(measure.n)
+    half = float(stdtrit(measure.n - 1, 0.975)) * measure.deviation / math.sqrt(measure.n)
     return PairedDifference(measure.mean, (measure.mean - half, measure.mean + half), measure.n)
 
 

@@ -115,6 +115,7 @@ def workplace(tmp_path: Path, digits: Path, prefect_api: str) -> Workplace:
         "FEDFISHER_DATA_DIR": str(digits),
         "PREFECT_API_URL": prefect_api,
         "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
         "PATH": f"{BIN}:{os.environ['PATH']}",
         "DVC_NO_ANALYTICS": "true",
         "HOME": str(tmp_path),

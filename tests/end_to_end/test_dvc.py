@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.end_to_end.conftest import Workplace
+from tests.end_to_end.conftest import TINY_ATTACK, Workplace
 
 pytestmark = pytest.mark.end_to_end
 
@@ -16,7 +16,8 @@ def shorten(clone: Workplace, **changes: object) -> None:
     params = yaml.safe_load((clone.folder / "params.yaml").read_text())
     params |= {"seeds": [0], "partition": {"alpha": [0.5], "clients": [3]}, "train": {"epochs": 1}}
     params |= {"methods": {"fedavg": {}, "fisher_merge": {}}} | changes
-    (clone.folder / "params.yaml").write_text(yaml.safe_dump(params))
+    clone.write("params.yaml", params)
+    clone.write("configs/privacy_demo.yaml", TINY_ATTACK | {"name": "privacy_demo"})
 
 
 def test_the_embedded_data_is_pulled_and_repro_runs_only_what_changed(clone: Workplace, tmp_path: Path) -> None:
@@ -26,6 +27,7 @@ def test_the_embedded_data_is_pulled_and_repro_runs_only_what_changed(clone: Wor
     clone.run("dvc", "repro")
     first = clone.rows("demo")
     assert {row["method"] for row in first} == {"fedavg", "fisher_merge"}
+    assert {row["method"] for row in clone.rows("privacy_demo")} > {"ensemble", "fedavg", "fedfisher_kfac"}
     assert "up to date" in clone.run("dvc", "repro").stdout
     clients = clone.artifacts("clients")
 

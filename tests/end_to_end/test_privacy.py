@@ -51,31 +51,23 @@ def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: W
         pictures = folder / "mlartifacts/attack" / run.info.run_id / "artifacts"
         assert list(pictures.rglob("*.png"))
 
+    # What the attacker, the clients and the attacks already have is used again, by a method and a budget more.
     before = {kind: workplace.artifacts(kind) for kind in KINDS}
+    methods = TINY_ATTACK["methods"] | {"fedfisher_diag": {}}
+    workplace.write("attack.yaml", TINY_ATTACK | {"methods": methods, "privacy": {"epsilon": ["none", 8]}})
     workplace.run("fedfisher", "run", "attack.yaml")
-    assert {kind: workplace.artifacts(kind) for kind in KINDS} == before
-    assert read_rows(folder / "reports/attack/results.json") == rows
-    assert {key: run.info.run_id for key, run in recorded(folder, "attack").items()} == {
-        key: run.info.run_id for key, run in runs.items()
-    }
-
-    # What the attacker and the clients already have is used again, by a method and a budget more.
-    workplace.write(
-        "attack.yaml",
-        TINY_ATTACK
-        | {"name": "private", "methods": {"fedavg": {}, "fedfisher_diag": {}}, "privacy": {"epsilon": ["none", 8]}},
-    )
-    workplace.run("fedfisher", "run", "attack.yaml")
-    assert {row.method: row.case.partition(" ")[0] for row in attacked(folder, "private")} == {
-        "fedavg": "(ii)",
-        "fedfisher_diag": "(iv)",
-    }
-    assert {(row.method, row.epsilon) for row in attacked(folder, "private")} == {
-        (method, epsilon) for method in ("fedavg", "fedfisher_diag") for epsilon in (None, 8.0)
-    }
-    assert len(workplace.artifacts("priors")) == len(workplace.artifacts("evaluators")) == 1
+    after = {kind: workplace.artifacts(kind) for kind in KINDS}
+    for kind in KINDS:
+        assert {key: after[kind][key] for key in before[kind]} == before[kind]
+    assert len(after["priors"]) == len(after["evaluators"]) == 1
     # Each method's private clients are its own, as one release shares one budget.
-    assert len(workplace.artifacts("clients")) == len(before["clients"]) + 2 * 3
+    assert len(after["clients"]) == len(before["clients"]) + 4 * 3
+    found = {(row.method, row.epsilon): row for row in attacked(folder)}
+    assert set(found) == {(method, epsilon) for method in methods for epsilon in (None, 8.0)}
+    assert found["fedfisher_diag", None].case.startswith("(iv)")
+    assert all(found[row.method, None] == row for row in rows if not row.reference)
+    again = recorded(folder, "attack")
+    assert {key: again[key].info.run_id for key in runs} == {key: run.info.run_id for key, run in runs.items()}
 
 
 def test_an_attack_that_proves_nothing_is_refused_before_any_work(workplace: Workplace) -> None:
