@@ -30,7 +30,7 @@ lint: setup
 # A module at a time on each core; what starts real components comes by itself, so that their timeouts hold.
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --ignore tests/end_to_end
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope tests/end_to_end
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadscope --timeout 600 tests/end_to_end
 
 clean:
 	rm -rf artifacts stages mlflow.db mlartifacts
