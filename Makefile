@@ -11,10 +11,9 @@ export DVC_NO_ANALYTICS := true
 
 setup: .venv/installed
 
-# Python compiles what is imported; to compile all that is installed takes a third of the time.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: setup
