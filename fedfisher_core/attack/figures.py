@@ -125,7 +125,8 @@ def gallery_figure(gallery: Gallery) -> Figure:
         The figure.
     """
     rows, columns, channels, height, width = gallery.images.shape
-    figure = Figure(figsize=(2.2 + 0.42 * columns, 0.5 + 0.46 * rows), layout=ConstrainedLayoutEngine())
+    names = 0.5 + 0.08 * max(map(len, gallery.rows))
+    figure = Figure(figsize=(names + 0.46 * columns, 0.5 + 0.46 * rows), layout=ConstrainedLayoutEngine())
     axes = figure.add_subplot()
     # A white line parts the images.
     canvas = np.ones((channels, rows * (height + 2), columns * (width + 1)))
