@@ -103,26 +103,29 @@ class Row:
         return self.client_train_seconds + math.fsum(self.client_statistics_seconds.values())
 
 
-FIELDS = tuple(field.name for field in fields(Row))
-
 _ROWS = TypeAdapter(list[Row])
 
 
-def write_rows(rows: Sequence[Any], folder: Path) -> None:
+def write_rows(rows: Sequence[Any], folder: Path) -> tuple[Path, Path]:
     """Write the rows of any experiment as results.json (one row a line) and results.csv, each replaced in one step.
 
     Args:
         rows: data classes of one type, at least one, in the files' order.
         folder: where to; made if missing.
+
+    Returns:
+        The paths of results.json and results.csv.
     """
     lines = ",\n".join("  " + json.dumps(asdict(row), allow_nan=False) for row in rows)
-    write_text(folder / "results.json", f"[\n{lines}\n]\n")
     names = [field.name for field in fields(rows[0])]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     writer.writerows([_csv_field(getattr(row, name)) for name in names] for row in rows)
-    write_text(folder / "results.csv", text.getvalue())
+    return (
+        write_text(folder / "results.json", f"[\n{lines}\n]\n"),
+        write_text(folder / "results.csv", text.getvalue()),
+    )
 
 
 def experiment_of_rows(path: Path) -> str | None:
@@ -173,34 +176,6 @@ def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     )
 
 
-def results_json(rows: Sequence[Row]) -> str:
-    """Write rows as the text of results.json: a list of objects in the order of `sorted_rows`.
-
-    Args:
-        rows: the rows, in any order.
-
-    Returns:
-        The text, with one newline at its end.
-    """
-    return json.dumps([asdict(row) for row in sorted_rows(rows)], indent=2, allow_nan=False) + "\n"
-
-
-def results_csv(rows: Sequence[Row]) -> str:
-    """Write rows as the text of results.csv: strings as they are, the rest as JSON, None as an empty field.
-
-    Args:
-        rows: the rows, in any order.
-
-    Returns:
-        The text, a header line and a line a row.
-    """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(FIELDS)
-    writer.writerows([_csv_field(getattr(row, name)) for name in FIELDS] for row in sorted_rows(rows))
-    return text.getvalue()
-
-
 def _csv_field(value: Any) -> str:
     if value is None:
         return ""
@@ -208,19 +183,16 @@ def _csv_field(value: Any) -> str:
 
 
 def write_results(rows: Sequence[Row], folder: Path) -> tuple[Path, Path]:
-    """Write results.json and results.csv, each replaced in one step.
+    """Write the rows of a benchmark in the order of `sorted_rows`; see `write_rows`.
 
     Args:
-        rows: the rows, in any order.
+        rows: the rows, in any order, at least one.
         folder: where to; made if missing.
 
     Returns:
         The paths of results.json and results.csv.
     """
-    return (
-        write_text(folder / "results.json", results_json(rows)),
-        write_text(folder / "results.csv", results_csv(rows)),
-    )
+    return write_rows(sorted_rows(rows), folder)
 
 
 def read_results(path: Path) -> list[Row]:
