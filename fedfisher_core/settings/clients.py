@@ -1,0 +1,160 @@
+"""Settings of the clients: their images, their network, their training and what they compute of it."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from fedfisher_core.settings.base import Strict, as_tuple
+
+
+class DataSettings(Strict):
+    """Which images the clients hold."""
+
+    dataset: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
+        ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, one setting each"
+    )
+    validation_size: NonNegativeInt = Field(
+        500, description="training images that the server holds; methods that select on them say so"
+    )
+
+
+PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "column", "target"]
+DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = ("dirichlet_client", "dirichlet_class", "paper", "target")
+"""The schemes that `alpha` matters to."""
+
+
+class PartitionSettings(Strict):
+    """How the training images are split over clients."""
+
+    scheme: Annotated[tuple[PartitionScheme, ...], BeforeValidator(as_tuple)] = Field(
+        ("dirichlet_client",),
+        min_length=1,
+        description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
+        "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
+        "a client; iid; column: by a column of the data; target: all images of one label to client 0, the others by "
+        "dirichlet_client (FedFisher's privacy attack)",
+    )
+    alpha: Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_tuple)] = Field(
+        (0.1, 0.5),
+        min_length=1,
+        description="Dirichlet concentrations, one setting each; smaller is more skewed",
+    )
+    clients: Annotated[tuple[PositiveInt, ...], BeforeValidator(as_tuple)] = Field(
+        (5,), min_length=1, description="numbers of clients, one setting each"
+    )
+    min_size: PositiveInt = Field(10, description="images that every client must hold at least")
+    max_retries: PositiveInt = Field(100, description="draws before a split with `min_size` is given up")
+    classes_per_client: PositiveInt = Field(2, description="classes that a client holds (scheme: classes)")
+    column: str | None = Field(None, description="column that names the client of an image (scheme: column)")
+    target_label: NonNegativeInt | None = Field(
+        None, description="label whose images client 0 holds, all of them (scheme: target)"
+    )
+    target_extra: NonNegativeInt = Field(
+        1000, description="random images of other labels that client 0 holds beside them (scheme: target)"
+    )
+
+    @model_validator(mode="after")
+    def _schemes_have_what_they_need(self) -> "PartitionSettings":
+        for scheme, key, value in (
+            ("column", "column", self.column),
+            ("target", "target_label", self.target_label),
+        ):
+            if (scheme in self.scheme) != (value is not None):
+                raise ValueError(f"partition.{key} must be set with partition.scheme={scheme}, and only then")
+        return self
+
+    def described(self) -> dict[str, Any]:
+        """What decides a split beside the point of the benchmark, as JSON has it."""
+        unused = set() if "target" in self.scheme else {"target_label", "target_extra"}
+        return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients"} | unused)
+
+
+class ModelSettings(Strict):
+    """The network that every client trains."""
+
+    name: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
+        ("lenet",), min_length=1, description="names that `fedfisher models` lists, one setting each"
+    )
+    bias: bool = Field(False, description="whether layers have a bias; the papers' models have none")
+    initialisation: Literal["same", "different"] = Field(
+        "same", description="whether all clients start from the same weights, or each from its own"
+    )
+
+
+class TrainSettings(Strict):
+    """Local training: SGD with momentum."""
+
+    epochs: PositiveInt | None = Field(None, description="passes over a client's data; default: 30, or `steps`")
+    steps: PositiveInt | None = Field(None, description="gradient steps, in place of epochs")
+    learning_rate: PositiveFloat = 0.01
+    momentum: float = Field(0.9, ge=0, lt=1)
+    weight_decay: NonNegativeFloat = 0.0
+    batch_size: PositiveInt = 64
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_length(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        epochs, steps = given.get("epochs"), given.get("steps")
+        if epochs is not None and steps is not None:
+            raise ValueError(f"train.epochs={epochs} with train.steps={steps}; allowed: one of them, the other null")
+        return {**given, "epochs": 30} if epochs is None and steps is None else given
+
+
+class FisherSettings(Strict):
+    """How clients compute their Fisher information."""
+
+    backend: Literal["native", "nngeometry"] = Field(
+        "native", description="nngeometry: the library that the paper used; exact only, a pass for each Fisher"
+    )
+    estimator: Literal["exact", "monte_carlo", "empirical"] = Field(
+        "exact", description="expectation over the model's outputs: exact, sampled, or at the true labels"
+    )
+    samples: PositiveInt = Field(1, description="outputs drawn for each image (estimator: monte_carlo)")
+    passes: Literal["shared", "separate"] = Field(
+        "shared",
+        description="shared: all Fishers of a client in one pass, whose seconds each of them reports; separate: a pass "
+        "each, so that the seconds are each Fisher's own",
+    )
+    memory_mib: PositiveInt = Field(256, description="most working memory of a pass, in MiB")
+
+    @model_validator(mode="after")
+    def _nngeometry_is_exact(self) -> "FisherSettings":
+        if self.backend == "nngeometry" and self.estimator != "exact":
+            raise ValueError(f"fisher.estimator={self.estimator!r} with fisher.backend='nngeometry'; allowed: 'exact'")
+        return self
+
+
+class PrivacyMechanism(Strict):
+    """How clients are kept private by DP-SGD and noise on their Fishers, whatever the budget."""
+
+    delta: float = Field(1e-5, gt=0, lt=1, description="of (epsilon, delta); well below 1 / examples of a client")
+    gradient_clip: PositiveFloat = Field(1.0, description="largest L2 norm of an example's gradient in training")
+    statistics_share: float = Field(
+        0.3, gt=0, lt=1, description="part of epsilon that the release of one Fisher alone would cost"
+    )
+    diagonal_clip: PositiveFloat = Field(
+        0.1, description="largest L2 norm of an example's squared derivatives, which the diagonal Fisher averages"
+    )
+    input_clip: PositiveFloat = Field(
+        0.5, description="of K-FAC's inputs: largest mean square of an example's inputs of a layer"
+    )
+    output_clip: PositiveFloat = Field(
+        0.01, description="of K-FAC's outputs: largest squared norm of an example's gradients at a layer's outputs"
+    )
+
+
+class PrivacySettings(PrivacyMechanism):
+    """Differential privacy of every client."""
+
+    epsilon: PositiveFloat = Field(description="budget of all that one client releases: its weights and its Fishers")

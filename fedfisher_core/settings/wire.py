@@ -1,0 +1,60 @@
+"""Settings of the network between clients and server."""
+
+from typing import Any, Literal
+
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+
+from fedfisher_core.settings.base import Strict
+
+Round = Literal["keys", "shares", "upload", "unmasking"]
+"""The messages of a client in the protocol of secure aggregation, in their order."""
+
+
+class SecureSettings(Strict):
+    """How clients add up their uploads so that the server learns only the sum (wire.server_view: secure_sum)."""
+
+    bits: Literal[32, 64] = Field(64, description="of a number under the mask; Fishers, which vary widely, need 64")
+    threshold: int | None = Field(
+        None, ge=2, description="clients that must stay to the end, else nothing is learned; default: more than half"
+    )
+    dropouts: dict[NonNegativeInt, Round] = Field(
+        {},
+        description="simulated: clients by number, with the first message that each fails to send: keys, shares, "
+        "upload (none of them counts in the sum) or unmasking (counts)",
+    )
+
+
+class WireSettings(Strict):
+    """What an upload may cost, and how it is encoded."""
+
+    budget: Literal["fedavg", "none"] | PositiveInt = Field(
+        "fedavg", description="bits of one client's upload: fedavg (what FedAvg sends), none, or a number"
+    )
+    format: Literal["fedfisher", "paper", "float32"] = Field(
+        "fedfisher",
+        description="how statistics are shortened to fit the budget: fedfisher (this project's), paper (FedFisher's "
+        "own), float32 (not at all)",
+    )
+    factor_bits: int = Field(
+        9, ge=2, le=24, description="bits of a number in the singular vectors of a matrix (format: paper)"
+    )
+    server_view: Literal["declared", "secure_sum"] = Field(
+        "declared",
+        description="declared: the server receives each client's upload, whatever the method needs of it; secure_sum: "
+        "by secure aggregation it learns only the sum (methods that are written in sums, budget: none)",
+    )
+    secure: SecureSettings = SecureSettings()
+
+    @model_validator(mode="after")
+    def _sums_are_not_shortened(self) -> "WireSettings":
+        if self.server_view == "secure_sum" and self.budget != "none":
+            raise ValueError(
+                f"wire.budget={self.budget!r} with wire.server_view='secure_sum'; allowed: 'none', since what is "
+                "masked can't be shortened"
+            )
+        return self
+
+    def described(self) -> dict[str, Any]:
+        """The settings as JSON has them, without those of secure aggregation where there is none."""
+        unused = set() if self.server_view == "secure_sum" else {"server_view", "secure"}
+        return self.model_dump(mode="json", exclude=unused)

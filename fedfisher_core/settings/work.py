@@ -1,0 +1,62 @@
+"""Settings of how the work is carried out, recorded and reported."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+
+from fedfisher_core.settings.base import Strict
+
+
+class WorkSettings(Strict):
+    """How the work of any experiment is carried out."""
+
+    runner: Literal["threads", "processes"] = "threads"
+    workers: PositiveInt | None = Field(None, description="tasks at a time; default: one a core")
+    torch_threads: PositiveInt = Field(1, description="threads inside one task's tensor operations")
+    retries: NonNegativeInt = Field(1, description="how often a failed task is tried again")
+    timeout_seconds: PositiveFloat = Field(7200, description="how long one task may take")
+    store: Path = Field(Path("artifacts"), description="folder of the artifacts")
+    reports: Path = Field(Path("reports"), description="folder that gets one folder a benchmark")
+
+
+class RunSettings(WorkSettings):
+    """How the work of a benchmark is carried out."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    min_clients: PositiveInt | None = Field(
+        None,
+        description="go on when clients diverge as long as this many are left; default: all must succeed",
+    )
+
+
+class TrackingSettings(Strict):
+    """Where runs are recorded."""
+
+    mlflow: str = Field("sqlite:///mlflow.db", description="MLflow tracking URI")
+    mlflow_artifacts: Path = Field(Path("mlartifacts"), description="folder of MLflow's figures")
+    prefect_api: str | None = Field(
+        None, description="Prefect server; default: PREFECT_API_URL, else a temporary server"
+    )
+
+    @field_validator("mlflow")
+    @classmethod
+    def _known_scheme(cls, value: str) -> str:
+        if not value.startswith(("sqlite:///", "http://", "https://")):
+            raise ValueError("must begin with sqlite:///, http:// or https://")
+        return value
+
+
+class PageSettings(Strict):
+    """What any report says beside the numbers."""
+
+    title: str | None = None
+    notes: str = Field("", description="paragraphs for the reader")
+
+
+class ReportSettings(PageSettings):
+    """What the report of a benchmark says beside the numbers."""
+
+    published: str | None = Field(
+        None, description="'SOURCE, TABLE' of reports/published_results.csv to stand beside ours"
+    )
