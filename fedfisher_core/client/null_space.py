@@ -142,7 +142,7 @@ class _ConvolutionMoment(_Moment):
 
     def mean(self) -> Tensor:
         """Mean of x x^T over all patches."""
-        return self._moment.total() / self.rows
+        return self._moment.value() / self.rows
 
 
 def _moment(layer: Layer, inputs: Tensor, outputs: Tensor) -> _Moment:

@@ -20,17 +20,24 @@ class RunningSum:
 
     def __init__(self, shape: tuple[int, ...], *, like: Tensor) -> None:
         self.partial = like.new_zeros(shape)
-        self.total = like.new_zeros(shape, dtype=torch.float64)
+        self._total: Tensor | None = None
 
     def flush(self) -> None:
         """Move the partial sum into the total."""
-        self.total += self.partial
+        if self._total is None:
+            self._total = self.partial.double()
+        else:
+            self._total += self.partial
         self.partial.zero_()
+
+    def value(self) -> Tensor:
+        """The sum of both parts, a new tensor in double precision."""
+        return self.partial.double() if self._total is None else self._total + self.partial
 
     @property
     def size_in_bytes(self) -> int:
         """Memory of both parts."""
-        return self.partial.nbytes + self.total.nbytes
+        return self.partial.nbytes + self.partial.numel() * torch.float64.itemsize
 
 
 def add_gram(upper: Tensor, rows: Tensor) -> None:
@@ -45,6 +52,11 @@ def add_gram(upper: Tensor, rows: Tensor) -> None:
         upper[start:stop, start:].addmm_(rows[:, start:stop].T, rows[:, start:])
 
 
-def symmetric(upper: Tensor) -> Tensor:
-    """The symmetric matrix with the given upper triangle."""
-    return upper.triu() + upper.triu(1).T
+def mirror(upper: Tensor) -> Tensor:
+    """Copy the upper triangle of a square matrix to the lower one, in place, and return the matrix."""
+    for start in range(0, len(upper), GRAM_COLUMNS):
+        stop = start + GRAM_COLUMNS
+        block = upper[start:stop, start:stop]
+        block.copy_(block.triu() + block.triu(1).T)
+        upper[stop:, start:stop] = upper[start:stop, stop:].T
+    return upper

@@ -12,7 +12,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.fisher.accumulation import RunningSum, add_gram, symmetric
+from fedfisher_core.fisher.accumulation import RunningSum, add_gram, mirror
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import Layer
@@ -95,7 +95,7 @@ class Block(ABC):
 
     @abstractmethod
     def _input_moment(self) -> Tensor:
-        """Sum of x x^T over examples and windows."""
+        """Sum of x x^T over examples and windows, a new tensor in double precision."""
 
     def _hold(self, *shape: int) -> Tensor:
         """Memory for a chunk's gradients. It is kept, as new pages cost as much as filling them."""
@@ -111,12 +111,12 @@ class Block(ABC):
                 running.flush()
 
     def diagonal(self, examples: int) -> Tensor:
-        """The diagonal of the flushed sums, in the shape of the layer's matrix."""
+        """The diagonal, in the shape of the layer's matrix."""
         assert self._squares is not None
-        return (self._squares.total / examples).to(self._like)
+        return self._squares.value().div_(examples).to(self._like)
 
     def kronecker(self, examples: int, nominal_directions: int) -> Kronecker:
-        """The K-FAC block of the flushed sums.
+        """The K-FAC block.
 
         Args:
             examples: how many were added.
@@ -127,8 +127,8 @@ class Block(ABC):
         """
         assert self._outputs is not None
         scale = nominal_directions**0.5
-        inputs = self._input_moment() * (scale / examples)
-        outputs = symmetric(self._outputs.total) / (scale * examples * self._windows)
+        inputs = self._input_moment().mul_(scale / examples)
+        outputs = mirror(self._outputs.value()).div_(scale * examples * self._windows)
         return Kronecker(inputs=inputs.to(self._like), outputs=outputs.to(self._like))
 
 
@@ -179,7 +179,7 @@ class LinearBlock(Block):
 
     def _input_moment(self) -> Tensor:
         assert self._inputs is not None
-        return symmetric(self._inputs.total)
+        return mirror(self._inputs.value())
 
 
 class Conv2dBlock(Block):
@@ -261,7 +261,7 @@ class Conv2dBlock(Block):
 
     def _input_moment(self) -> Tensor:
         assert self._moment is not None
-        return self._moment.total()
+        return self._moment.value()
 
 
 def block_of(

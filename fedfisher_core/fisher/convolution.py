@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedfisher_core.fisher.accumulation import RunningSum, add_gram, symmetric
+from fedfisher_core.fisher.accumulation import RunningSum, add_gram, mirror
 
 MAX_ROW_PRODUCTS = 64 * 2**20
 """Most bytes of row products; layers that would need more have their patches formed."""
@@ -133,9 +133,9 @@ class PatchMoment:
         """Move the partial sum into the double-precision total."""
         self._sum.flush()
 
-    def total(self) -> Tensor:
-        """The flushed sum, shape (patch size, patch size)."""
-        return symmetric(self._sum.total)
+    def value(self) -> Tensor:
+        """The sum in double precision, a new tensor of shape (patch size, patch size)."""
+        return mirror(self._sum.value())
 
 
 class RowMoment:
@@ -154,7 +154,7 @@ class RowMoment:
         self._products = [like.new_zeros(rows, width, width) for rows in self._rows(geometry)]
         self._inputs = like.new_zeros(geometry.padded[0], width)
         self._examples = 0
-        self._total = like.new_zeros(geometry.patch_size, geometry.patch_size, dtype=torch.float64)
+        self._total: Tensor | None = None
 
     @staticmethod
     def _rows(geometry: Geometry) -> list[int]:
@@ -168,7 +168,8 @@ class RowMoment:
     @property
     def size_in_bytes(self) -> int:
         """Memory of the sums."""
-        return sum(p.nbytes for p in self._products) + self._inputs.nbytes + self._total.nbytes
+        total = self._geometry.patch_size**2 * torch.float64.itemsize
+        return sum(p.nbytes for p in self._products) + self._inputs.nbytes + total
 
     def add(self, padded: Tensor) -> None:
         """Add padded inputs of shape (examples, channels, height, width)."""
@@ -180,12 +181,25 @@ class RowMoment:
 
     def flush(self) -> None:
         """Sum the windows' positions into the double-precision total."""
+        self._total = self.value()
+        for products in self._products:
+            products.zero_()
+        self._inputs.zero_()
+        self._examples = 0
+
+    def value(self) -> Tensor:
+        """The sum in double precision, a new tensor of shape (patch size, patch size)."""
+        return self._partial() if self._total is None else self._partial().add_(self._total)
+
+    def _partial(self) -> Tensor:
+        """Sum over the windows' positions what was added since the last flush."""
         g = self._geometry
+        total = self._inputs.new_zeros(g.patch_size, g.patch_size, dtype=torch.float64)
         height = g.stride[0] * (g.positions[0] - 1) + 1
-        across = g.stride[1] * torch.arange(g.positions[1], device=self._total.device)
-        columns = g.dilation[1] * torch.arange(g.kernel[1], device=self._total.device)[:, None] + across
+        across = g.stride[1] * torch.arange(g.positions[1], device=total.device)
+        columns = g.dilation[1] * torch.arange(g.kernel[1], device=total.device)[:, None] + across
         size = g.patch_size - g.bias
-        blocks = self._total[:size, :size].unflatten(1, (g.channels, *g.kernel)).unflatten(0, (g.channels, *g.kernel))
+        blocks = total[:size, :size].unflatten(1, (g.channels, *g.kernel)).unflatten(0, (g.channels, *g.kernel))
         for e, products in enumerate(self._products):
             for top in range(g.kernel[0] - e):
                 first = top * g.dilation[0]
@@ -193,22 +207,16 @@ class RowMoment:
                 pairs = products[first : first + height : g.stride[0]].sum(0).double()
                 pairs = pairs.view(g.padded[1], g.channels, g.padded[1], g.channels).transpose(1, 2)
                 block = pairs[columns[:, None], columns[None, :]].sum(2).permute(2, 0, 3, 1)
-                blocks[:, top, :, :, top + e, :] += block
+                blocks[:, top, :, :, top + e, :] = block
                 if e:
-                    blocks[:, top + e, :, :, top, :] += block.permute(2, 3, 0, 1)
-            products.zero_()
+                    blocks[:, top + e, :, :, top, :] = block.permute(2, 3, 0, 1)
         if g.bias:
             image = self._inputs.view(1, *g.padded, g.channels).permute(0, 3, 1, 2)
             sums = g.patches(image)[:-1].flatten(1).sum(1, dtype=torch.float64)
-            self._total[-1, :-1] += sums
-            self._total[:-1, -1] += sums
-            self._total[-1, -1] += self._examples * g.windows
-        self._inputs.zero_()
-        self._examples = 0
-
-    def total(self) -> Tensor:
-        """The flushed sum, shape (patch size, patch size)."""
-        return self._total
+            total[-1, :-1] = sums
+            total[:-1, -1] = sums
+            total[-1, -1] = self._examples * g.windows
+        return total
 
 
 def patch_moment(geometry: Geometry, *, like: Tensor) -> PatchMoment | RowMoment:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, symmetric
+from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, mirror
 from fedfisher_core.fisher.blocks import WORKSPACE, Approximation, block_of
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
 from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
@@ -86,7 +86,7 @@ class FisherPass:
         numbers += 4 * self._directions * self.outputs
         if self._dense is not None:
             sums += self._dense.size_in_bytes
-            numbers += 2 * self._directions * len(self._dense.total)
+            numbers += 2 * self._directions * len(self._dense.partial)
         example = graph_bytes + numbers * self._like.element_size()
         if sums + example > memory_limit:
             raise InputError(
@@ -148,7 +148,6 @@ class FisherPass:
         Raises:
             DivergedClientError: it is not finite.
         """
-        self._flush()
         parameters = dict(self._model.named_parameters())
         diagonal, kfac, dense = None, None, None
         if Approximation.DIAGONAL in self._approximations:
@@ -159,7 +158,7 @@ class FisherPass:
         if Approximation.KFAC in self._approximations:
             kfac = {name: block.kronecker(self._examples, nominal_directions) for name, block in self._blocks.items()}
         if self._dense is not None:
-            dense = (symmetric(self._dense.total) / self._examples).to(self._like)
+            dense = mirror(self._dense.value()).div_(self._examples).to(self._like)
         fisher = Fisher(diagonal=diagonal, kfac=kfac, dense=dense)
         require_finite(fisher, parameters)
         return fisher
