@@ -25,14 +25,16 @@ class RunningSum:
     def flush(self) -> None:
         """Move the partial sum into the total."""
         if self._total is None:
-            self._total = self.partial.double()
+            self._total = self.value()
         else:
             self._total += self.partial
         self.partial.zero_()
 
     def value(self) -> Tensor:
         """The sum of both parts, a new tensor in double precision."""
-        return self.partial.double() if self._total is None else self._total + self.partial
+        if self._total is None:
+            return self.partial.to(torch.float64, copy=True)
+        return self._total + self.partial
 
     @property
     def size_in_bytes(self) -> int:
