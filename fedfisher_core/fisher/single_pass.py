@@ -56,6 +56,7 @@ class FisherPass:
         self._loss = loss
         self._estimator = estimator
         self._examples = 0
+        self._flush_is_due = False
         self._like = next(model.parameters()).detach()
         probe, graph_bytes = measure(model, self._layers, example)
         self.outputs = probe.outputs.shape[1]
@@ -103,6 +104,9 @@ class FisherPass:
             labels: for `Empirical`, their targets.
             noise: for `MonteCarlo`, their part of `sampling_noise`.
         """
+        # Before more is added, as nothing is gained by flushing what is read next.
+        if self._flush_is_due:
+            self._flush()
         seen = trace(self._model, self._layers, inputs)
         vectors = output_directions(
             seen.outputs.detach(), loss=self._loss, estimator=self._estimator, labels=labels, noise=noise
@@ -117,8 +121,7 @@ class FisherPass:
                 self._add_dense(self._dense, gradients)
         for block in self._blocks.values():
             block.finish()
-        if (self._examples + len(inputs)) // FLUSH_EVERY > self._examples // FLUSH_EVERY:
-            self._flush()
+        self._flush_is_due = (self._examples + len(inputs)) // FLUSH_EVERY > self._examples // FLUSH_EVERY
         self._examples += len(inputs)
 
     def _add_dense(self, dense: RunningSum, gradients: Mapping[str, Tensor]) -> None:
