@@ -1,7 +1,7 @@
 """Model inversion on the mlp, all restarts at a time beside one after another; run as `python -m benchmarks.attack`.
 
-The embedded digits, and the default networks and restarts. Searches and the GAN's training are cut short and their
-seconds scaled up; no result is looked at. The last lines say which targets are met, by the clock.
+The embedded digits and the default settings. Searches and the GAN's training are cut short and their seconds scaled
+up; no result is looked at. The last lines say which targets are met, by the clock.
 """
 
 import argparse
@@ -27,9 +27,8 @@ from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
 
-RESTARTS = 5
-ITERATIONS, MEASURED_ITERATIONS = 500, 20
-MEASURED_STEPS = 10
+RESTARTS, ITERATIONS = InversionSettings().restarts, InversionSettings().iterations
+MEASURED_ITERATIONS, MEASURED_STEPS = 20, 10
 SECONDS_ATTACK, SECONDS_GAN = 5 * 60, 15 * 60
 EXAMPLES, TARGET, SHARE = 1000, 3, 0.2
 

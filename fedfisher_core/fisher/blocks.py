@@ -227,9 +227,10 @@ class Conv2dBlock(Block):
         """See `Block.finish`."""
         if isinstance(self._moment, RowMoment):
             self._moment.add(self._padded)
-        step = WORKSPACE // self._bytes_per_example(self._maps.shape[1])
+        step, threads = max(1, WORKSPACE // self._bytes_per_example(self._maps.shape[1])), torch.get_num_threads()
         # Threads share the examples of a product; an odd one out would leave the others waiting.
-        step = max(1, step - step % torch.get_num_threads())
+        if step > threads:
+            step -= step % threads
         for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
             if self._outputs is not None:
                 each = maps.flatten(0, 1)
