@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-FLUSH_EVERY = 1024
-"""Examples summed in the model's precision before they join the double-precision total."""
+FLUSH_EVERY = 64
+"""Chunks summed in the model's precision before they join the double-precision total."""
 
 GRAM_COLUMNS = 128
 """Width of the column blocks of a Gram matrix; below it, halving the work no longer pays for the smaller products."""

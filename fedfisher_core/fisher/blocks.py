@@ -60,6 +60,14 @@ class Block(ABC):
         """Memory of the sums."""
         return sum(s.size_in_bytes for s in (self._squares, self._outputs) if s is not None)
 
+    def workspace_in_bytes(self, directions: int) -> int:
+        """Memory that `finish` needs beside the sums and the chunk.
+
+        Args:
+            directions: how many a chunk has.
+        """
+        return 0
+
     @abstractmethod
     def begin(self, inputs: Tensor, directions: int) -> None:
         """Begin a chunk.
@@ -94,8 +102,8 @@ class Block(ABC):
         """
 
     @abstractmethod
-    def _input_moment(self) -> Tensor:
-        """Sum of x x^T over examples and windows, a new tensor in double precision."""
+    def _input_moment(self, scale: float) -> Tensor:
+        """The scaled sum of x x^T over examples and windows, a new tensor."""
 
     def _hold(self, *shape: int) -> Tensor:
         """Memory for a chunk's gradients. It is kept, as new pages cost as much as filling them."""
@@ -127,9 +135,8 @@ class Block(ABC):
         """
         assert self._outputs is not None
         scale = nominal_directions**0.5
-        inputs = self._input_moment().mul_(scale / examples)
-        outputs = mirror(self._outputs.value()).div_(scale * examples * self._windows)
-        return Kronecker(inputs=inputs.to(self._like), outputs=outputs.to(self._like))
+        outputs = self._outputs.value().div_(scale * examples * self._windows)
+        return Kronecker(inputs=self._input_moment(scale / examples), outputs=mirror(outputs.to(self._like)))
 
 
 class LinearBlock(Block):
@@ -177,9 +184,9 @@ class LinearBlock(Block):
         if self._inputs is not None:
             self._inputs.flush()
 
-    def _input_moment(self) -> Tensor:
+    def _input_moment(self, scale: float) -> Tensor:
         assert self._inputs is not None
-        return mirror(self._inputs.value())
+        return mirror(self._inputs.value().mul_(scale).to(self._like))
 
 
 class Conv2dBlock(Block):
@@ -216,36 +223,41 @@ class Conv2dBlock(Block):
     def begin(self, inputs: Tensor, directions: int) -> None:
         """See `Block.begin`."""
         self._padded = self._geometry.pad(inputs)
-        # An example's directions lie together, so that one product with its patches gives all their gradients.
-        self._maps = self._hold(len(inputs), directions, self._rows, self._windows)
+        # A map's directions lie together, so that one product with an example's patches gives all their gradients,
+        # and one product of its maps the sum over all their directions.
+        self._maps = self._hold(len(inputs), self._rows, directions, self._windows)
 
     def add_direction(self, index: int, gradients: Tensor) -> None:
         """See `Block.add_direction`."""
-        self._maps[:, index] = gradients.flatten(2)
+        self._maps[:, :, index] = gradients.flatten(2)
 
     def finish(self) -> None:
         """See `Block.finish`."""
         if isinstance(self._moment, RowMoment):
             self._moment.add(self._padded)
-        step, threads = max(1, WORKSPACE // self._bytes_per_example(self._maps.shape[1])), torch.get_num_threads()
-        # Threads share the examples of a product; an odd one out would leave the others waiting.
-        if step > threads:
-            step -= step % threads
+        directions = self._maps.shape[2]
+        step = min(self._step(directions), len(self._maps))
+        each = squares = self._like.new_empty(0)
+        if self._squares is not None:
+            # Both are made once a chunk, as new pages cost as much as filling them.
+            each = self._like.new_empty(step, self._geometry.patch_size, self._rows * directions)
+            squares = torch.zeros_like(each)
         for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
             if self._outputs is not None:
-                each = maps.flatten(0, 1)
-                self._outputs.partial += torch.bmm(each, each.transpose(1, 2)).sum(0)
-            if self._squares is not None or isinstance(self._moment, PatchMoment):
-                self._add_patches(self._geometry.patches(padded), maps)
-        self._padded = self._maps = self._like.new_empty(0)
-
-    def _add_patches(self, patches: Tensor, maps: Tensor) -> None:
-        """Add the sums that need the patches, of shape (columns, examples, windows)."""
-        if isinstance(self._moment, PatchMoment):
-            self._moment.add(patches)
+                flat = maps.flatten(2)
+                self._outputs.partial += torch.bmm(flat, flat.transpose(1, 2)).sum(0)
+            if self._squares is None and not isinstance(self._moment, PatchMoment):
+                continue
+            patches = self._geometry.patches(padded)
+            if isinstance(self._moment, PatchMoment):
+                self._moment.add(patches)
+            if self._squares is not None:
+                gradients = each[: len(maps)]
+                torch.bmm(patches.transpose(0, 1), maps.flatten(1, 2).transpose(1, 2), out=gradients)
+                squares[: len(maps)].addcmul_(gradients, gradients)
         if self._squares is not None:
-            squares = torch.bmm(patches.transpose(0, 1), maps.flatten(1, 2).transpose(1, 2)).square_().sum(0)
-            self._squares.partial += squares.unflatten(1, maps.shape[1:3]).sum(1).T
+            self._squares.partial += squares.sum(0).unflatten(1, (self._rows, directions)).sum(2).T
+        self._padded = self._maps = self._like.new_empty(0)
 
     def per_example(self, gradients: Tensor) -> Tensor:
         """See `Block.per_example`."""
@@ -257,14 +269,25 @@ class Conv2dBlock(Block):
         if self._moment is not None:
             self._moment.flush()
 
-    def _bytes_per_example(self, directions: int) -> int:
-        """Patches, per-example gradients and the products of maps."""
-        columns, rows = self._geometry.patch_size, self._rows
-        return (columns * self._windows + directions * rows * max(rows, columns)) * self._like.element_size()
+    def workspace_in_bytes(self, directions: int) -> int:
+        """See `Block.workspace_in_bytes`."""
+        return self._step(directions) * self._bytes_per_example(directions)
 
-    def _input_moment(self) -> Tensor:
+    def _step(self, directions: int) -> int:
+        """Examples whose gradients are formed at a time."""
+        step, threads = max(1, WORKSPACE // self._bytes_per_example(directions)), torch.get_num_threads()
+        # Threads share the examples of a product; an odd one out would leave the others waiting.
+        return step - step % threads if step > threads else step
+
+    def _bytes_per_example(self, directions: int) -> int:
+        """Patches, per-example gradients and their squares, and a product of maps."""
+        columns, rows = self._geometry.patch_size, self._rows
+        numbers = columns * self._windows + 2 * directions * rows * columns + rows**2
+        return numbers * self._like.element_size()
+
+    def _input_moment(self, scale: float) -> Tensor:
         assert self._moment is not None
-        return self._moment.value()
+        return self._moment.value().mul_(scale).to(self._like)
 
 
 def block_of(

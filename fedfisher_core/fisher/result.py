@@ -47,6 +47,7 @@ def require_finite(fisher: Fisher, parameters: Mapping[str, Tensor]) -> None:
 
 
 def _require_finite(tensor: Tensor, quantity: str, parameter: str) -> None:
-    if not torch.isfinite(tensor).all():
+    # The extremes tell, in one reading and without a copy: NaN is both as soon as it is anywhere.
+    if not torch.isfinite(torch.stack(tensor.aminmax())).all():
         layer, _, kind = parameter.rpartition(".")
         raise DivergedClientError(f"layer {layer!r}: the {quantity} of its {kind} is not finite")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, mirror
-from fedfisher_core.fisher.blocks import WORKSPACE, Approximation, block_of
+from fedfisher_core.fisher.blocks import Approximation, block_of
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
 from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
 from fedfisher_core.fisher.layers import fisher_layers, from_matrix
@@ -56,7 +56,7 @@ class FisherPass:
         self._loss = loss
         self._estimator = estimator
         self._examples = 0
-        self._flush_is_due = False
+        self._chunks = 0
         self._like = next(model.parameters()).detach()
         probe, graph_bytes = measure(model, self._layers, example)
         self.outputs = probe.outputs.shape[1]
@@ -78,7 +78,8 @@ class FisherPass:
 
     def _fit(self, probe: Trace, graph_bytes: int, memory_limit: int) -> int:
         """Number of examples whose working memory fits."""
-        sums = sum(block.size_in_bytes for block in self._blocks.values()) + WORKSPACE
+        sums = sum(block.size_in_bytes for block in self._blocks.values())
+        sums += max(block.workspace_in_bytes(self._directions) for block in self._blocks.values())
         outputs = [shape.numel() for shape in probe.output_shapes.values()]
         inputs = [tensor.numel() for tensor in probe.inputs.values()]
         # The gradients of all directions, of one in flight, what one step of a backward pass and of a block's
@@ -105,7 +106,7 @@ class FisherPass:
             noise: for `MonteCarlo`, their part of `sampling_noise`.
         """
         # Before more is added, as nothing is gained by flushing what is read next.
-        if self._flush_is_due:
+        if self._chunks and self._chunks % FLUSH_EVERY == 0:
             self._flush()
         seen = trace(self._model, self._layers, inputs)
         vectors = output_directions(
@@ -121,7 +122,7 @@ class FisherPass:
                 self._add_dense(self._dense, gradients)
         for block in self._blocks.values():
             block.finish()
-        self._flush_is_due = (self._examples + len(inputs)) // FLUSH_EVERY > self._examples // FLUSH_EVERY
+        self._chunks += 1
         self._examples += len(inputs)
 
     def _add_dense(self, dense: RunningSum, gradients: Mapping[str, Tensor]) -> None:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.fisher.accumulation import FLUSH_EVERY
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
 from fedfisher_core.fisher.estimators import Exact, Loss, directions_per_example, nominal_directions, output_directions
@@ -20,6 +19,9 @@ from fedfisher_core.settings import PrivacySettings
 _EXACT = Exact()
 _LOSS = Loss.CLASSIFICATION
 _SUPPORTED = frozenset({Approximation.DIAGONAL, Approximation.KFAC})
+
+_MAX_CHUNK = 1024
+"""Most examples summed in the model's precision before they join the double-precision total."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class _Pass:
                 f"memory_limit={memory_limit} bytes is too small for one example of this model; "
                 f"allowed: at least {sums + example}"
             )
-        return max(1, min(min(memory_limit - sums, CHUNK) // example, FLUSH_EVERY))
+        return max(1, min(min(memory_limit - sums, CHUNK) // example, _MAX_CHUNK))
 
     def add(self, inputs: Tensor) -> None:
         """Add one chunk of examples."""
