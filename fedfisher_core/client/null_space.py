@@ -9,8 +9,8 @@ from torch.nn import functional
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.watching import watch
-from fedfisher_core.fisher.blocks import WORKSPACE
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
+from fedfisher_core.fisher.convolution_block import WORKSPACE
 from fedfisher_core.fisher.layers import Layer, fisher_layers
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.wire import Kind

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, mirror
-from fedfisher_core.fisher.blocks import Approximation, block_of
+from fedfisher_core.fisher.blocks import Approximation, Block
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
+from fedfisher_core.fisher.convolution_block import Conv2dBlock
 from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
-from fedfisher_core.fisher.layers import fisher_layers, from_matrix
+from fedfisher_core.fisher.layers import Layer, fisher_layers, from_matrix
+from fedfisher_core.fisher.linear_block import LinearBlock
 from fedfisher_core.fisher.result import Fisher, require_finite
 
 CHUNK = 128 * 2**20
@@ -64,7 +66,7 @@ class FisherPass:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
         self._directions = directions_per_example(loss, estimator, self.outputs)
         self._blocks = {
-            name: block_of(
+            name: _empty_block(
                 layer,
                 probe.inputs[name].shape,
                 probe.output_shapes[name],
@@ -177,3 +179,17 @@ def _dense_sum(model: nn.Module, like: Tensor) -> RunningSum:
             f"parameters"
         )
     return RunningSum((size, size), like=like)
+
+
+def _empty_block(
+    layer: Layer,
+    input_shape: torch.Size,
+    output_shape: torch.Size,
+    approximations: Set[Approximation],
+    *,
+    like: Tensor,
+) -> Block:
+    """The empty sums of a layer; see `Conv2dBlock` for the arguments."""
+    if isinstance(layer, nn.Linear):
+        return LinearBlock(layer, approximations, like=like)
+    return Conv2dBlock(layer, input_shape, output_shape, approximations, like=like)

@@ -1,6 +1,7 @@
 """How examples are cut into chunks changes the memory and nothing else."""
 
 import weakref
+from collections.abc import Set
 from typing import Any
 
 import pytest
@@ -21,9 +22,11 @@ from .reference import flat, make, relative_error
 MEBIBYTE = 2**20
 
 
-def smallest_limit(model: nn.Module, inputs: Tensor) -> int:
+def smallest_limit(
+    model: nn.Module, inputs: Tensor, approximations: Set[Approximation] = frozenset(Approximation)
+) -> int:
     with pytest.raises(InputError, match=r"memory_limit=1 bytes .* at least") as error:
-        compute_fisher(model, inputs, approximations=set(Approximation), memory_limit=1)
+        compute_fisher(model, inputs, approximations=approximations, memory_limit=1)
     return int(str(error.value).split()[-1])
 
 
@@ -143,3 +146,14 @@ def test_working_memory_stays_below_its_limit(mebibytes: int, stride: int, appro
     with PeakMemory(inputs, *model.parameters()) as memory:
         compute_fisher(model, inputs, approximations=approximations, memory_limit=mebibytes * MEBIBYTE)
     assert 0.2 * mebibytes * MEBIBYTE < memory.peak < mebibytes * MEBIBYTE
+
+
+def test_the_smallest_limit_covers_an_example_of_a_wide_convolution() -> None:
+    """The gradients of one example alone take more than what a convolution otherwise holds at a time."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(64, 256, 3), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 10))
+    inputs = torch.randn(3, 64, 4, 4)
+    limit = smallest_limit(model, inputs, DIAGONAL_AND_KFAC)
+    with PeakMemory(inputs, *model.parameters()) as memory:
+        compute_fisher(model, inputs, approximations=DIAGONAL_AND_KFAC, memory_limit=limit)
+    assert 0.5 * limit < memory.peak < limit

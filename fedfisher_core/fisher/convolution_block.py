@@ -1,0 +1,147 @@
+"""The sums of a convolution for its block of the Fisher."""
+
+import math
+from collections.abc import Set
+
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.fisher.blocks import Approximation, Block
+from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
+
+WORKSPACE = 8 * 2**20
+"""Bytes of patches and per-example gradients that a convolution holds at a time, about what a cache holds."""
+
+
+class _SquaredGradients:
+    """The sum of a chunk's squared gradients, taken over examples first and over directions at the end.
+
+    Args:
+        shape: examples at a time, columns, rows and directions.
+        like: a tensor of the type and device to compute in.
+    """
+
+    def __init__(self, shape: tuple[int, int, int, int], *, like: Tensor) -> None:
+        # Memory for a step's gradients too: new pages, step after step, would cost as much as filling them.
+        self._gradients = like.new_empty(shape)
+        self._sum = like.new_zeros(shape)
+
+    def add(self, patches: Tensor, maps: Tensor) -> None:
+        """Add some examples.
+
+        Args:
+            patches: shape (columns, examples, windows).
+            maps: gradients at the layer's outputs, shape (examples, rows, directions, windows).
+        """
+        gradients = self._gradients[: len(maps)].flatten(2)
+        torch.bmm(patches.transpose(0, 1), maps.flatten(1, 2).transpose(1, 2), out=gradients)
+        self._sum[: len(maps)].flatten(2).addcmul_(gradients, gradients)
+
+    def total(self) -> Tensor:
+        """The sum, in the shape of the layer's matrix."""
+        return self._sum.sum(0).sum(2).T
+
+
+class Conv2dBlock(Block):
+    """The running sums of a convolution.
+
+    Args:
+        layer: an ungrouped convolution.
+        input_shape: shape of its inputs, examples first.
+        output_shape: shape of its outputs, examples first.
+        approximations: what to sum.
+        like: a tensor of the type and device to compute in.
+    """
+
+    def __init__(
+        self,
+        layer: nn.Conv2d,
+        input_shape: torch.Size,
+        output_shape: torch.Size,
+        approximations: Set[Approximation],
+        *,
+        like: Tensor,
+    ) -> None:
+        geometry = Geometry.of(layer, input_shape, output_shape)
+        super().__init__(layer.out_channels, geometry.patch_size, geometry.windows, approximations, like=like)
+        self._geometry = geometry
+        self._moment = patch_moment(geometry, like=like) if self._outputs else None
+        self._padded = self._maps = self._memory = like.new_empty(0)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory of the sums."""
+        return super().size_in_bytes + (self._moment.size_in_bytes if self._moment else 0)
+
+    def begin(self, inputs: Tensor, directions: int) -> None:
+        """See `Block.begin`."""
+        self._padded = self._geometry.pad(inputs)
+        # A map's directions lie together, so that one product with an example's patches gives all their gradients,
+        # and one product of its maps the sum over all their directions.
+        self._maps = self._hold(len(inputs), self._rows, directions, self._windows)
+
+    def add_direction(self, index: int, gradients: Tensor) -> None:
+        """See `Block.add_direction`."""
+        self._maps[:, :, index] = gradients.flatten(2)
+
+    def finish(self) -> None:
+        """See `Block.finish`."""
+        if isinstance(self._moment, RowMoment):
+            self._moment.add(self._padded)
+        directions = self._maps.shape[2]
+        step = min(self._step(directions), len(self._maps))
+        squares = None
+        if self._squares is not None:
+            shape = (step, self._geometry.patch_size, self._rows, directions)
+            squares = _SquaredGradients(shape, like=self._like)
+        for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
+            if self._outputs is not None:
+                flat = maps.flatten(2)
+                self._outputs.partial += torch.bmm(flat, flat.transpose(1, 2)).sum(0)
+            if squares is None and not isinstance(self._moment, PatchMoment):
+                continue
+            patches = self._geometry.patches(padded)
+            if isinstance(self._moment, PatchMoment):
+                self._moment.add(patches)
+            if squares is not None:
+                squares.add(patches, maps)
+        if self._squares is not None and squares is not None:
+            self._squares.partial += squares.total()
+        self._padded = self._maps = self._like.new_empty(0)
+
+    def per_example(self, gradients: Tensor) -> Tensor:
+        """See `Block.per_example`."""
+        return gradients.flatten(2) @ self._geometry.patches(self._padded).permute(1, 2, 0)
+
+    def flush(self) -> None:
+        """See `Block.flush`."""
+        super().flush()
+        if self._moment is not None:
+            self._moment.flush()
+
+    def workspace_in_bytes(self, directions: int) -> int:
+        """See `Block.workspace_in_bytes`."""
+        return self._step(directions) * self._bytes_per_example(directions)
+
+    def _hold(self, *shape: int) -> Tensor:
+        """Memory for a chunk's maps. It is kept, as new pages cost as much as filling them."""
+        size = math.prod(shape)
+        if self._memory.numel() < size:
+            self._memory = self._like.new_empty(size)
+        return self._memory[:size].view(shape)
+
+    def _step(self, directions: int) -> int:
+        """Examples whose gradients are formed at a time."""
+        step, threads = max(1, WORKSPACE // self._bytes_per_example(directions)), torch.get_num_threads()
+        # Threads share the examples of a product; an odd one out would leave the others waiting.
+        return step - step % threads if step > threads else step
+
+    def _bytes_per_example(self, directions: int) -> int:
+        """Patches, per-example gradients and their squares, and a product of maps."""
+        columns, rows = self._geometry.patch_size, self._rows
+        numbers = columns * self._windows + 2 * directions * rows * columns + rows**2
+        return numbers * self._like.element_size()
+
+    def _input_moment(self, scale: float) -> Tensor:
+        assert self._moment is not None
+        return self._moment.value().mul_(scale).to(self._like)
