@@ -1,6 +1,5 @@
 """The sums of a convolution for its block of the Fisher."""
 
-import math
 from collections.abc import Set
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.fisher.blocks import Approximation, Block
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
+from fedfisher_core.fisher.scratch import Scratch
 
 WORKSPACE = 8 * 2**20
 """Bytes of patches and per-example gradients that a convolution holds at a time, about what a cache holds."""
@@ -18,13 +18,12 @@ class _SquaredGradients:
 
     Args:
         shape: examples at a time, columns, rows and directions.
-        like: a tensor of the type and device to compute in.
+        scratch: memory for the gradients and their sum.
     """
 
-    def __init__(self, shape: tuple[int, int, int, int], *, like: Tensor) -> None:
-        # Memory for a step's gradients too: new pages, step after step, would cost as much as filling them.
-        self._gradients = like.new_empty(shape)
-        self._sum = like.new_zeros(shape)
+    def __init__(self, shape: tuple[int, int, int, int], *, scratch: Scratch) -> None:
+        self._gradients, self._sum = scratch.take(2, *shape)
+        self._sum.zero_()
 
     def add(self, patches: Tensor, maps: Tensor) -> None:
         """Add some examples.
@@ -51,6 +50,7 @@ class Conv2dBlock(Block):
         output_shape: shape of its outputs, examples first.
         approximations: what to sum.
         like: a tensor of the type and device to compute in.
+        scratch: memory that `finish` may use.
     """
 
     def __init__(
@@ -61,12 +61,14 @@ class Conv2dBlock(Block):
         approximations: Set[Approximation],
         *,
         like: Tensor,
+        scratch: Scratch,
     ) -> None:
         geometry = Geometry.of(layer, input_shape, output_shape)
         super().__init__(layer.out_channels, geometry.patch_size, geometry.windows, approximations, like=like)
         self._geometry = geometry
         self._moment = patch_moment(geometry, like=like) if self._outputs else None
-        self._padded = self._maps = self._memory = like.new_empty(0)
+        self._scratch, self._chunk_scratch = scratch, Scratch(like)
+        self._padded = self._maps = like.new_empty(0)
 
     @property
     def size_in_bytes(self) -> int:
@@ -78,7 +80,7 @@ class Conv2dBlock(Block):
         self._padded = self._geometry.pad(inputs)
         # A map's directions lie together, so that one product with an example's patches gives all their gradients,
         # and one product of its maps the sum over all their directions.
-        self._maps = self._hold(len(inputs), self._rows, directions, self._windows)
+        self._maps = self._chunk_scratch.take(len(inputs), self._rows, directions, self._windows)
 
     def add_direction(self, index: int, gradients: Tensor) -> None:
         """See `Block.add_direction`."""
@@ -93,7 +95,7 @@ class Conv2dBlock(Block):
         squares = None
         if self._squares is not None:
             shape = (step, self._geometry.patch_size, self._rows, directions)
-            squares = _SquaredGradients(shape, like=self._like)
+            squares = _SquaredGradients(shape, scratch=self._scratch)
         for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
             if self._outputs is not None:
                 flat = maps.flatten(2)
@@ -122,13 +124,6 @@ class Conv2dBlock(Block):
     def workspace_in_bytes(self, directions: int) -> int:
         """See `Block.workspace_in_bytes`."""
         return self._step(directions) * self._bytes_per_example(directions)
-
-    def _hold(self, *shape: int) -> Tensor:
-        """Memory for a chunk's maps. It is kept, as new pages cost as much as filling them."""
-        size = math.prod(shape)
-        if self._memory.numel() < size:
-            self._memory = self._like.new_empty(size)
-        return self._memory[:size].view(shape)
 
     def _step(self, directions: int) -> int:
         """Examples whose gradients are formed at a time."""

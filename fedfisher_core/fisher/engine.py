@@ -1,5 +1,6 @@
 """The Fisher information of a network on a data set."""
 
+import math
 from collections.abc import Set
 from enum import StrEnum
 
@@ -107,8 +108,11 @@ def compute_fisher(
         )
         targets = _targets(labels, len(inputs), one_pass.outputs, loss=loss, estimator=estimator)
         noise = _noise(len(inputs), one_pass.outputs, loss=loss, estimator=estimator, generator=generator)
-        for start in range(0, len(inputs), one_pass.examples_per_chunk):
-            chunk = slice(start, start + one_pass.examples_per_chunk)
+        # Chunks of one size: a small one at the end would take nearly the time of a full one.
+        chunks = math.ceil(len(inputs) / one_pass.examples_per_chunk)
+        size = math.ceil(len(inputs) / chunks)
+        for start in range(0, len(inputs), size):
+            chunk = slice(start, start + size)
             one_pass.add(
                 inputs[chunk].to(parameter.device),
                 None if targets is None else targets[chunk].to(parameter.device),

@@ -18,6 +18,7 @@ from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_exa
 from fedfisher_core.fisher.layers import Layer, fisher_layers, from_matrix
 from fedfisher_core.fisher.linear_block import LinearBlock
 from fedfisher_core.fisher.result import Fisher, require_finite
+from fedfisher_core.fisher.scratch import Scratch
 
 CHUNK = 128 * 2**20
 """Most bytes that a chunk's examples take; with more, the passes over them wait for memory instead of a cache."""
@@ -65,6 +66,7 @@ class FisherPass:
         if loss is Loss.CLASSIFICATION and self.outputs < 2:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
         self._directions = directions_per_example(loss, estimator, self.outputs)
+        scratch = Scratch(self._like)
         self._blocks = {
             name: _empty_block(
                 layer,
@@ -72,6 +74,7 @@ class FisherPass:
                 probe.output_shapes[name],
                 approximations,
                 like=self._like,
+                scratch=scratch,
             )
             for name, layer in self._layers.items()
         }
@@ -188,8 +191,9 @@ def _empty_block(
     approximations: Set[Approximation],
     *,
     like: Tensor,
+    scratch: Scratch,
 ) -> Block:
     """The empty sums of a layer; see `Conv2dBlock` for the arguments."""
     if isinstance(layer, nn.Linear):
         return LinearBlock(layer, approximations, like=like)
-    return Conv2dBlock(layer, input_shape, output_shape, approximations, like=like)
+    return Conv2dBlock(layer, input_shape, output_shape, approximations, like=like, scratch=scratch)
