@@ -21,3 +21,7 @@ class Scratch:
         if self._memory.numel() < size:
             self._memory = self._memory.new_empty(size)
         return self._memory[:size].view(shape)
+
+    def release(self) -> None:
+        """Give the memory back."""
+        self._memory = self._memory.new_empty(0)

@@ -66,7 +66,7 @@ class FisherPass:
         if loss is Loss.CLASSIFICATION and self.outputs < 2:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
         self._directions = directions_per_example(loss, estimator, self.outputs)
-        scratch = Scratch(self._like)
+        self._scratch = Scratch(self._like)
         self._blocks = {
             name: _empty_block(
                 layer,
@@ -74,7 +74,7 @@ class FisherPass:
                 probe.output_shapes[name],
                 approximations,
                 like=self._like,
-                scratch=scratch,
+                scratch=self._scratch,
             )
             for name, layer in self._layers.items()
         }
@@ -157,6 +157,8 @@ class FisherPass:
         Raises:
             DivergedClientError: it is not finite.
         """
+        # The results take its place.
+        self._scratch.release()
         parameters = dict(self._model.named_parameters())
         diagonal, kfac, dense = None, None, None
         if Approximation.DIAGONAL in self._approximations:
