@@ -20,8 +20,8 @@ from fedfisher_core.fisher.linear_block import LinearBlock
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.fisher.scratch import Scratch
 
-CHUNK = 128 * 2**20
-"""Most bytes that a chunk's examples take; with more, the passes over them wait for memory instead of a cache."""
+CHUNK = 6 * 2**20
+"""Most bytes of a layer's outputs in a chunk; with more, the passes over them wait for memory instead of a cache."""
 
 MAX_DENSE_PARAMETERS = 8192
 """Largest network whose dense Fisher is computed; in double precision it takes 512 MiB."""
@@ -100,7 +100,8 @@ class FisherPass:
                 f"memory_limit={memory_limit} bytes is too small for one example of this model; "
                 f"allowed: at least {sums + example}"
             )
-        return max(1, min(memory_limit - sums, CHUNK) // example)
+        largest = max(outputs) * self._like.element_size()
+        return max(1, min((memory_limit - sums) // example, CHUNK // largest))
 
     def add(self, inputs: Tensor, labels: Tensor | None, noise: Tensor | None) -> None:
         """Add one chunk of examples.

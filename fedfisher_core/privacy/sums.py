@@ -157,7 +157,8 @@ class _Pass:
                 f"memory_limit={memory_limit} bytes is too small for one example of this model; "
                 f"allowed: at least {sums + example}"
             )
-        return max(1, min(min(memory_limit - sums, CHUNK) // example, _MAX_CHUNK))
+        largest = max(outputs) * probe.outputs.element_size()
+        return max(1, min((memory_limit - sums) // example, CHUNK // largest, _MAX_CHUNK))
 
     def add(self, inputs: Tensor) -> None:
         """Add one chunk of examples."""
