@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-FLUSH_EVERY = 64
+FLUSH_EVERY = 16
 """Chunks summed in the model's precision before they join the double-precision total."""
 
 GRAM_COLUMNS = 128
