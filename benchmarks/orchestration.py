@@ -14,13 +14,13 @@ from contextlib import chdir
 from pathlib import Path
 
 import torch
+from flows.plan import make_plan
 
 from fedfisher_core.configuration import load_settings
-from fedfisher_core.steps.aggregation import aggregate
-from fedfisher_core.steps.clients import compute_statistics, train_client
-from fedfisher_core.steps.data import decode_data
-from fedfisher_core.steps.partitions import split_data
-from flows.plan import make_plan
+from fedfisher_core.federation.aggregation import aggregate
+from fedfisher_core.federation.data import decode_data
+from fedfisher_core.federation.partition import split_data
+from fedfisher_core.federation.training import compute_statistics, train_client
 
 _SETTINGS = """
 name: overhead

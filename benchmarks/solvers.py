@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from fedfisher_core.steps.context import Context
+from flows.plan import make_plan
 
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.kfac import KFAC
@@ -24,6 +26,9 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import load_settings
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.federation.data import decode_data, load_data
+from fedfisher_core.federation.partition import label_counts, load_partition, split_data
+from fedfisher_core.federation.training import TENSORS, compute_statistics, initial_parameters, train_client
 from fedfisher_core.methods.fedfisher import (
     ClosedForm,
     ConjugateGradients,
@@ -36,12 +41,7 @@ from fedfisher_core.methods.server import Server
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell
 from fedfisher_core.solvers.quadratic import Quadratic, diagonal_quadratic, kronecker_quadratic
-from fedfisher_core.steps.clients import TENSORS, compute_statistics, initial_parameters, train_client
-from fedfisher_core.steps.context import Context
-from fedfisher_core.steps.data import decode_data, load_data
-from fedfisher_core.steps.partitions import label_counts, load_partition, split_data
 from fedfisher_core.store import read_tensors
-from flows.plan import make_plan
 
 CONFIG = Path("configs/mnist_heterogeneity.yaml")
 DEFAULTS = ("partition.scheme=dirichlet_client", "partition.alpha=0.1", "report.published=null")

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 import torch
+from fedfisher_core.steps.context import Context
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,12 +19,11 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import parse_settings
+from fedfisher_core.federation.data import decode_data
+from fedfisher_core.federation.partition import split_data
+from fedfisher_core.federation.training import TENSORS, compute_statistics, train_client
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import Cell
-from fedfisher_core.steps.clients import TENSORS, compute_statistics, train_client
-from fedfisher_core.steps.context import Context
-from fedfisher_core.steps.data import decode_data
-from fedfisher_core.steps.partitions import split_data
 from fedfisher_core.store import read_tensors
 from fedfisher_core.wire import (
     Codec,

@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
-
-from safetensors.torch import load, save
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 log = logging.getLogger("fedfisher")
 
 MANIFEST = "manifest.json"
+STAGES = Path("stages")
+"""Outputs of DVC's stages, `<experiment>/<stage>/` each in the layout of a store."""
 _TEMPORARY = ".writing"
 
 
@@ -71,11 +73,13 @@ class Content:
     Args:
         tensors: safetensors files by name, each with named tensors.
         documents: JSON files by name.
+        files: other files by name.
         timings: seconds and bytes that were measured; not part of the digest.
     """
 
-    tensors: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    tensors: Mapping[str, "Mapping[str, Tensor]"] = field(default_factory=dict)
     documents: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -146,8 +150,11 @@ class Store:
         """
         temporary = self.root / _TEMPORARY / f"{os.getpid()}-{uuid.uuid4().hex}"
         temporary.mkdir(parents=True)
-        files = {name: save(dict(tensors)) for name, tensors in content.tensors.items()}
+        from safetensors.torch import save
+
+        files: dict[str, bytes] = {name: save(dict(tensors)) for name, tensors in content.tensors.items()}
         files |= {name: _json(document).encode() for name, document in content.documents.items()}
+        files |= content.files
         for name, data in files.items():
             (temporary / name).write_bytes(data)
         manifest: dict[str, Any] = {
@@ -217,7 +224,19 @@ class Store:
             shutil.rmtree(path)
 
 
-def read_tensors(artifact: Artifact, name: str) -> dict[str, Tensor]:
+def open_store(root: Path) -> Store:
+    """Open the store of a run, in the working directory.
+
+    Args:
+        root: the setting `run.store`.
+
+    Returns:
+        The store; outputs of DVC's stages, which `dvc pull` may have brought, are read as well.
+    """
+    return Store(root, others=sorted(STAGES.glob("*/*/")))
+
+
+def read_tensors(artifact: Artifact, name: str) -> "dict[str, Tensor]":
     """Read one safetensors file of an artifact.
 
     Args:
@@ -230,6 +249,9 @@ def read_tensors(artifact: Artifact, name: str) -> dict[str, Tensor]:
     Raises:
         CorruptArtifactError: the file is not what was written.
     """
+    # Settings can be checked, and artifacts looked for, without torch.
+    from safetensors.torch import load
+
     return load(_read(artifact.path, name, _manifest(artifact.path)))
 
 

@@ -6,20 +6,12 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from fedfisher_core.attack.experiment import PrivacyAttack
-from fedfisher_core.configuration import (
-    PARAMS,
-    PRIVACY_ATTACK,
-    TWO_LAYER,
-    experiment_of,
-    load_experiment,
-    load_settings,
-)
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.settings import Experiment, Settings
-from fedfisher_core.theory.settings import TwoLayerBenchmark
+
+if TYPE_CHECKING:
+    from fedfisher_core.settings import ExperimentSettings
 
 # Nothing here phones home, and Prefect reports what goes wrong rather than every task that does not. A temporary server
 # that is stopped in the middle of writing down an event tells of it in a hundred lines; no result rests on that event.
@@ -33,6 +25,9 @@ _ENVIRONMENT = {
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "DVC_NO_ANALYTICS": "true",
 }
+
+
+_PARAMS = Path("params.yaml")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -63,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     run.set_defaults(command=_run)
 
     stage = commands.add_parser("stage", help="run one stage of the DVC pipeline")
-    stage.add_argument("stage", choices=("clients", "aggregates", "report"))
+    stage.add_argument("stage", help="such as clients, aggregates or report")
     _add_config(stage)
     stage.set_defaults(command=_stage)
 
@@ -100,71 +95,55 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", type=Path, default=PARAMS, help=f"settings (default: {PARAMS})")
+    parser.add_argument("config", nargs="?", type=Path, default=_PARAMS, help=f"settings (default: {_PARAMS})")
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a setting"
     )
 
 
-def _settings(options: argparse.Namespace) -> Settings:
-    return load_settings(options.config, options.overrides)
+def _settings(options: argparse.Namespace) -> "ExperimentSettings":
+    from fedfisher_core.experiments.loading import load
+
+    return load(options.config, options.overrides)
 
 
 def _run(options: argparse.Namespace) -> None:
-    settings = _load(options)
-    _check(settings)
-    flow: Any
-    match settings:
-        case TwoLayerBenchmark():
-            from flows.theory import two_layer as flow
-        case PrivacyAttack():
-            from flows.privacy import privacy_attack as flow
-        case _:
-            from flows.benchmark import benchmark as flow
-    folder = Path(_finish(flow, settings))
-    _print_report(folder)
+    settings = _settings(options)
+    from flows.unchanged import is_unchanged
+    from flows.work import prepare
+
+    # All checks come before Prefect starts, which takes many seconds, as do finished runs.
+    work = prepare(settings)
+    if not is_unchanged(work):
+        _start_prefect(settings)
+        from flows.experiment import flow_of
+
+        flow_of(settings.experiment)(work.settings)
+    _print_report(work.folder)
     print(f"MLflow: {settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
 
 def _stage(options: argparse.Namespace) -> None:
     settings = _settings(options)
-    _check(settings)
-    from flows import benchmark
+    from flows.work import prepare
 
-    flows = {"clients": benchmark.clients, "aggregates": benchmark.aggregates, "report": benchmark.report_stage}
-    _finish(flows[options.stage], settings)
+    stages = [*prepare(settings).plan.stages, "report"]
+    if options.stage not in stages:
+        raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
+    _start_prefect(settings)
+    from flows.experiment import flow_of, stage_flow_of
 
-
-def _load(options: argparse.Namespace) -> Settings | TwoLayerBenchmark | PrivacyAttack:
-    experiment = experiment_of(options.config)
-    if experiment == TWO_LAYER:
-        return load_experiment(TwoLayerBenchmark, options.config, options.overrides)
-    if experiment == PRIVACY_ATTACK:
-        return load_experiment(PrivacyAttack, options.config, options.overrides)
-    return _settings(options)
+    chosen = flow_of(settings.experiment)
+    (chosen if options.stage == "report" else stage_flow_of(settings.experiment, options.stage))(settings)
 
 
-def _check(settings: Settings | TwoLayerBenchmark | PrivacyAttack) -> None:
-    """Check the settings before Prefect starts, which takes many seconds."""
-    from flows import plan
-    from flows.attack_plan import make_attack_plan
-
-    match settings:
-        case TwoLayerBenchmark():
-            plan.check_two_layer(settings)
-        case PrivacyAttack():
-            make_attack_plan(settings)
-        case _:
-            plan.make_plan(settings)
+def _start_prefect(settings: "ExperimentSettings") -> None:
+    """Say where the server is before Prefect is imported, and what of its log is shown."""
     if settings.tracking.prefect_api is not None:
         os.environ["PREFECT_API_URL"] = settings.tracking.prefect_api
-
-
-def _finish(flow: Any, settings: Experiment) -> Any:
     from flows.console import configure_logging
 
     configure_logging()
-    return flow(settings)
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -176,21 +155,14 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _print_report(folder: Path) -> None:
-    from fedfisher_core.attack.rows import read_rows as read_attack
-    from fedfisher_core.attack.terminal import attack_table
-    from fedfisher_core.reporting.rows import experiment_of_rows, read_results
-    from fedfisher_core.reporting.terminal import summary_table
-    from fedfisher_core.theory.rows import read_rows as read_two_layer
-    from fedfisher_core.theory.terminal import two_layer_table
+    from fedfisher_core.experiments.experiment import experiments
+    from fedfisher_core.experiments.loading import DEFAULT
+    from fedfisher_core.reporting.rows import experiment_of_rows
+    from fedfisher_core.reporting.tables import as_text
 
     path = folder / "results.json"
-    experiment = experiment_of_rows(path)
-    if experiment == TWO_LAYER:
-        print(two_layer_table(read_two_layer(path)))
-    elif experiment == PRIVACY_ATTACK:
-        print(attack_table(read_attack(path)))
-    else:
-        print(summary_table(read_results(path)))
+    experiment = experiments.get(experiment_of_rows(path) or DEFAULT)
+    print(as_text(experiment.tables(experiment.read(path))))
     print(f"\nreport: {folder / 'index.html'}")
 
 
@@ -215,7 +187,7 @@ def _prune(options: argparse.Namespace) -> None:
 
 
 def _ui(options: argparse.Namespace) -> None:
-    tracking = _load(options).tracking
+    tracking = _settings(options).tracking
     if not tracking.mlflow.startswith("sqlite:"):
         print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
         return

@@ -11,17 +11,17 @@ import torch
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE, PROJECT_DATA_DIR
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import Settings
-from flows.plan import make_plan
+from fedfisher_core.settings import ExperimentSettings
+from flows.work import prepare
 
 _PACKAGES = ("torch", "torchvision", "nngeometry", "POT", "opacus", "datasets", "prefect", "fastapi", "mlflow", "dvc")
 
 
-def examine(settings: Settings) -> tuple[list[str], bool]:
+def examine(settings: ExperimentSettings) -> tuple[list[str], bool]:
     """Look at everything that a run of these settings needs.
 
     Args:
-        settings: a benchmark.
+        settings: of any experiment.
 
     Returns:
         Lines to print, and whether a run can start.
@@ -34,10 +34,10 @@ def examine(settings: Settings) -> tuple[list[str], bool]:
     lines += [f"data set    {name}: {_place(name)}" for name in datasets]
     lines.append(f"free disk   {shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GiB")
     try:
-        plan = make_plan(settings)
+        work = prepare(settings)
     except InputError as error:
         return [*lines, f"PROBLEM     {error}"], False
-    lines.append(f"benchmark   {settings.name}: {len(plan.cells)} settings x {len(plan.methods)} methods")
+    lines.append(f"experiment  {settings.name}: {len(work.walk.graph)} jobs, {work.walk.done} of them done")
     return [*lines, "ready"], True
 
 

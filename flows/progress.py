@@ -10,34 +10,30 @@ from tqdm import tqdm
 
 
 class Progress:
-    """Counts finished tasks.
+    """Counts finished jobs.
 
     Args:
-        name: of the benchmark.
-        total: number of tasks.
+        name: of the experiment.
+        total: number of jobs.
+        done: how many of them were there before.
     """
 
-    def __init__(self, *, name: str, total: int) -> None:
-        self._bar = tqdm(total=total, desc=name, unit="task", file=sys.stderr, disable=not sys.stderr.isatty())
-        self._artifact = cast(UUID, create_progress_artifact(progress=0.0, description=f"{name}: {total} tasks"))
+    def __init__(self, *, name: str, total: int, done: int) -> None:
+        disable = not sys.stderr.isatty()
+        self._bar = tqdm(total=total, initial=done, desc=name, unit="job", file=sys.stderr, disable=disable)
+        self._artifact = cast(
+            UUID, create_progress_artifact(progress=100 * done / total, description=f"{name}: {total} jobs")
+        )
         self._total = total
-        self._done = 0
-        self._shown = 0
+        self._done = done
 
-    def advance(self) -> None:
-        """Count one more task; the UI is told at every whole twentieth."""
-        self._done += 1
-        self._bar.update()
-        twentieths = 20 * self._done // self._total
-        if twentieths > self._shown:
-            self._shown = twentieths
-            update_progress_artifact(self._artifact, progress=100 * self._done / self._total)
-
-    def drop(self, count: int) -> None:
-        """Take tasks off the total that will not be run."""
-        self._total -= count
-        self._bar.total = self._total
-        self._bar.refresh()
+    def advance_to(self, done: int) -> None:
+        """Say how many jobs are finished; the UI is told at every whole twentieth."""
+        shown, twentieths = (20 * count // self._total for count in (self._done, done))
+        self._bar.update(done - self._done)
+        self._done = done
+        if twentieths > shown:
+            update_progress_artifact(self._artifact, progress=100 * done / self._total)
 
     def __enter__(self) -> Self:
         return self

@@ -3,9 +3,14 @@
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 from prefect.runtime import deployment
+
+from fedfisher_core.reporting.page import PageData
+from fedfisher_core.settings import ExperimentSettings
+from fedfisher_core.store import libraries
 
 
 def command(flow: str) -> str:
@@ -29,3 +34,25 @@ def git_commit() -> str:
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return found.stdout.strip()
+
+
+def page_of(settings: ExperimentSettings, *, command: str) -> PageData:
+    """Gather what every report shows beside its results.
+
+    Args:
+        settings: the experiment.
+        command: what was run.
+
+    Returns:
+        The frame of the page.
+    """
+    return PageData(
+        title=settings.report.title or settings.name,
+        benchmark=settings.name,
+        command=command,
+        created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        versions=libraries(),
+        settings=settings.shown(),
+        settings_yaml=settings.to_yaml(),
+        notes=settings.report.notes,
+    )

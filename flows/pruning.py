@@ -1,11 +1,11 @@
 """Remove artifacts that nothing rests on."""
 
 from fedfisher_core.reporting.rows import read_artifact_keys
-from fedfisher_core.settings import Settings
-from fedfisher_core.steps.context import Context
+from fedfisher_core.settings import ExperimentSettings
+from fedfisher_core.store import open_store
 
 
-def prune(settings: Settings, *, dry_run: bool) -> list[str]:
+def prune(settings: ExperimentSettings, *, dry_run: bool) -> list[str]:
     """Remove artifacts that no results.json in the reports folder was made from.
 
     Args:
@@ -15,7 +15,7 @@ def prune(settings: Settings, *, dry_run: bool) -> list[str]:
     Returns:
         Lines to print.
     """
-    store = Context(settings).store
+    store = open_store(settings.run.store)
     keys = [key for path in settings.run.reports.glob("*/results.json") for key in read_artifact_keys(path)]
     keep = store.reachable(keys)
     removed = [path for path in store.folders() if path not in keep]

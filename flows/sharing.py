@@ -1,4 +1,4 @@
-"""Hand the default benchmark's artifacts to DVC, which versions and shares them."""
+"""Hand the default experiment's artifacts to DVC, which versions and shares them."""
 
 import os
 import shutil
@@ -6,39 +6,13 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from fedfisher_core.configuration import PARAMS, load_settings
-from fedfisher_core.settings import Settings
-from fedfisher_core.steps.context import STAGES
-from fedfisher_core.store import Artifact
+from fedfisher_core.experiments.loading import is_default
+from fedfisher_core.store import STAGES, Artifact
 from flows.work import Work
 
-DVC_STAGES = ("clients", "aggregates", "report")
-
-
-def is_default(settings: Settings) -> bool:
-    """Say whether these are the settings that the DVC pipeline reproduces.
-
-    Args:
-        settings: a benchmark.
-
-    Returns:
-        Whether they equal params.yaml.
-    """
-    return PARAMS.is_file() and settings == load_settings(PARAMS)
-
-
-def own_name(settings: Settings) -> Settings:
-    """Keep other settings from writing over the results of params.yaml.
-
-    Args:
-        settings: a benchmark.
-
-    Returns:
-        The same settings; where they differ from params.yaml but bear its name, with a digest added to it.
-    """
-    if not PARAMS.is_file() or is_default(settings) or settings.name != load_settings(PARAMS).name:
-        return settings
-    return settings.model_copy(update={"name": f"{settings.name}-{settings.digest()}"})
+_LOCK = Path("dvc.lock")
+# The last of DVC's stages, after those of the plan.
+REPORT = "report"
 
 
 def export(benchmark: str, stage: str, artifacts: Iterable[Artifact]) -> Path:
@@ -67,23 +41,44 @@ def export(benchmark: str, stage: str, artifacts: Iterable[Artifact]) -> Path:
 
 
 def share(work: Work) -> None:
-    """Commit the artifacts and the report of the default benchmark to DVC, if the project is a DVC repository.
+    """Commit the artifacts and the report of the default experiment to DVC, where DVC already keeps them.
 
     Args:
-        work: finished, with the settings of params.yaml.
+        work: finished.
     """
-    if not Path(".dvc").is_dir():
+    if not _LOCK.is_file() or not is_default(work.settings):
         return
-    name = work.plan.context.settings.name
-    export(name, "clients", work.client_artifacts())
-    export(name, "aggregates", work.aggregate_artifacts())
+    for stage in work.plan.stages:
+        export(work.settings.name, stage, work.artifacts(stage))
     # Importing DVC takes seconds, which no other run should spend.
     os.environ.setdefault("DVC_NO_ANALYTICS", "true")
     from dvc.repo import Repo
 
     with Repo(".") as repository:
-        for stage in DVC_STAGES:
+        for stage in (*work.plan.stages, REPORT):
             repository.commit(target=stage, force=True)
+
+
+def is_shared(work: Work) -> bool:
+    """Say whether the stages' folders hold what they should, if DVC keeps them at all.
+
+    Args:
+        work: finished, with the settings of params.yaml.
+
+    Returns:
+        Whether nothing is left to be exported.
+    """
+    if not _LOCK.is_file():
+        return True
+    for stage in work.plan.stages:
+        held = {path.relative_to(STAGES / work.settings.name / stage).parts for path in _exported(work, stage)}
+        if held != {(artifact.kind, artifact.key) for artifact in work.artifacts(stage)}:
+            return False
+    return True
+
+
+def _exported(work: Work, stage: str) -> Iterable[Path]:
+    return (STAGES / work.settings.name / stage).glob("*/*")
 
 
 def _link(source: str, target: str) -> str:

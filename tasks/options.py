@@ -13,7 +13,8 @@ from prefect.concurrency.sync import concurrency
 from prefect.states import State
 
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.steps.context import WorkContext
+from fedfisher_core.jobs import Numerics
+from fedfisher_core.settings import WorkSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -57,29 +58,28 @@ def step(*, run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     return decorate
 
 
-def limited(chosen: Task[P, R], context: WorkContext) -> Task[P, R]:
+def limited(chosen: Task[P, R], run: WorkSettings) -> Task[P, R]:
     """Give a task the retries and the time-out of an experiment.
 
     Args:
         chosen: the task.
-        context: the experiment.
+        run: the settings.
 
     Returns:
         The task with these limits.
     """
-    run = context.run
     return chosen.with_options(retries=run.retries, timeout_seconds=run.timeout_seconds)
 
 
 @contextmanager
-def computing(context: WorkContext) -> Iterator[None]:
+def computing(numerics: Numerics) -> Iterator[None]:
     """Set the threads of a task's tensor operations and, on a GPU, wait for its slot.
 
     Args:
-        context: the experiment.
+        numerics: where it computes.
     """
-    torch.set_num_threads(context.run.torch_threads)
-    if context.device.type == "cpu":
+    torch.set_num_threads(numerics.threads)
+    if numerics.device == "cpu":
         yield
     else:
         with concurrency(GPU_LIMIT, occupy=1):

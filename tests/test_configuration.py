@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 import yaml
 
-from fedfisher_core.attack.experiment import PrivacyAttack
 from fedfisher_core.configuration import experiment_of, load_experiment, load_settings, nearest, parse_settings
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.attack.settings import PrivacyAttack
+from fedfisher_core.experiments.two_layer.settings import TwoLayerBenchmark
 from fedfisher_core.settings import Settings
-from fedfisher_core.theory.settings import TwoLayerBenchmark
 
 ROOT = Path(__file__).parents[1]
 

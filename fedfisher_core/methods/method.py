@@ -1,7 +1,7 @@
 """What a method is: a decorated function, the uploads that it declares and the settings that its keywords are."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,11 +16,11 @@ from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.sums import Summation, Sums
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.registry import Registry, import_submodules
-from fedfisher_core.settings import WireSettings
+from fedfisher_core.settings import MethodEntry, WireFields, WireSettings
 
 Aggregation = Callable[..., Aggregate]
 DEFAULT_WIRE = WireSettings()
-RESERVED = ("method", "wire", "only")
+RESERVED = tuple(MethodEntry.model_fields)
 """Keys beside a method's own settings, which a method must not use."""
 
 
@@ -183,14 +183,12 @@ def method(
     return register
 
 
-def bind(
-    label: str, settings: Mapping[str, Any], specs: Iterable[ModelSpec], wire: WireSettings = DEFAULT_WIRE
-) -> BoundMethod:
+def bind(label: str, entry: MethodEntry, specs: Iterable[ModelSpec], wire: WireSettings = DEFAULT_WIRE) -> BoundMethod:
     """Choose a method's settings and check that it can serve networks.
 
     Args:
-        label: the method's name, or any name where the settings hold the key `method`.
-        settings: those that differ from its defaults; `wire` holds those that differ from the benchmark's wire.
+        label: the method's name, or any name where the entry names the method.
+        entry: the settings that differ from its defaults, and from the benchmark's wire.
         specs: the networks that clients train.
         wire: the benchmark's.
 
@@ -201,9 +199,9 @@ def bind(
         InputError: the method or a setting is unknown, a value is not allowed, one of the method's statistics
             does not exist for a network, the method can't serve it, or its uploads do not fit their budget.
     """
-    given = dict(settings)
-    chosen = methods.get(given.pop("method", label))
-    wire = _merge_wire(label, wire, given.pop("wire", {}))
+    given = entry.settings
+    chosen = methods.get(entry.method or label)
+    wire = _changed(label, wire, entry.wire)
     if wire.server_view == "secure_sum" and chosen.sums is None:
         raise InputError(_no_sums(label, chosen))
     if chosen.pooled:
@@ -226,16 +224,9 @@ def bind(
     return BoundMethod(method=chosen, settings=values, wire=wire)
 
 
-def _merge_wire(label: str, wire: WireSettings, changes: Any) -> WireSettings:
-    if not isinstance(changes, Mapping):
-        raise InputError(f"methods.{label}.wire={changes!r}: must be a mapping of settings")
-    for key in changes:
-        if key not in WireSettings.model_fields:
-            raise InputError(
-                f"unknown setting 'methods.{label}.wire.{key}'; {nearest(key, list(WireSettings.model_fields))}"
-            )
+def _changed(label: str, wire: WireSettings, changes: WireFields) -> WireSettings:
     try:
-        return WireSettings.model_validate(wire.model_dump() | dict(changes))
+        return wire.changed(changes)
     except ValidationError as error:
         raise InputError(_explain(f"methods.{label}.wire", error)) from None
 

@@ -1,7 +1,7 @@
 """The typed settings that every layer shares."""
 
-from fedfisher_core.settings.base import Experiment, Name, Strict, as_mapping, as_tuple
-from fedfisher_core.settings.benchmark import Cell, Scope, Settings
+from fedfisher_core.settings.base import Name, Strict, as_mapping, as_tuple
+from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
     DataSettings,
     FisherSettings,
@@ -12,14 +12,19 @@ from fedfisher_core.settings.clients import (
     PrivacySettings,
     TrainSettings,
 )
-from fedfisher_core.settings.wire import Round, SecureSettings, WireSettings
+from fedfisher_core.settings.experiment import ExperimentSettings
+from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
+from fedfisher_core.settings.methods import MethodEntry
+from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
 
 __all__ = [
     "Cell",
     "DataSettings",
-    "Experiment",
+    "ExperimentSettings",
+    "FederationSettings",
     "FisherSettings",
+    "MethodEntry",
     "ModelSettings",
     "Name",
     "PageSettings",
@@ -27,15 +32,16 @@ __all__ = [
     "PartitionSettings",
     "PrivacyMechanism",
     "PrivacySettings",
+    "RecipeSettings",
     "ReportSettings",
     "Round",
     "RunSettings",
     "Scope",
     "SecureSettings",
-    "Settings",
     "Strict",
     "TrackingSettings",
     "TrainSettings",
+    "WireFields",
     "WireSettings",
     "WorkSettings",
     "as_mapping",

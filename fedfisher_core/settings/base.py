@@ -1,10 +1,7 @@
 """What all settings have in common."""
 
-import hashlib
-import json
 from typing import Annotated, Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="folder name of the report")]
@@ -24,18 +21,3 @@ class Strict(BaseModel):
     """Frozen settings that refuse keys they do not know."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class Experiment(Strict):
-    """What one configuration file describes."""
-
-    name: Name
-
-    def digest(self) -> str:
-        """Digest of all settings but the name, 8 hexadecimal digits."""
-        content = json.dumps(self.model_dump(mode="json", exclude={"name"}), sort_keys=True)
-        return hashlib.sha256(content.encode()).hexdigest()[:8]
-
-    def to_yaml(self) -> str:
-        """Write the settings as a configuration file."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -24,8 +24,8 @@ class SecureSettings(Strict):
     )
 
 
-class WireSettings(Strict):
-    """What an upload may cost, and how it is encoded."""
+class WireFields(Strict):
+    """What an upload may cost, and how it is encoded; under a method, those that differ from the benchmark's."""
 
     budget: Literal["fedavg", "none"] | PositiveInt = Field(
         "fedavg", description="bits of one client's upload: fedavg (what FedAvg sends), none, or a number"
@@ -45,6 +45,10 @@ class WireSettings(Strict):
     )
     secure: SecureSettings = SecureSettings()
 
+
+class WireSettings(WireFields):
+    """The settings of an upload, in full."""
+
     @model_validator(mode="after")
     def _sums_are_not_shortened(self) -> "WireSettings":
         if self.server_view == "secure_sum" and self.budget != "none":
@@ -53,6 +57,20 @@ class WireSettings(Strict):
                 "masked can't be shortened"
             )
         return self
+
+    def changed(self, changes: WireFields) -> "WireSettings":
+        """Change what is set elsewhere.
+
+        Args:
+            changes: only what was given of it counts.
+
+        Returns:
+            These settings with the changes.
+
+        Raises:
+            ValidationError: they do not go together.
+        """
+        return WireSettings.model_validate(self.model_dump() | changes.model_dump(exclude_unset=True))
 
     def described(self) -> dict[str, Any]:
         """The settings as JSON has them, without those of secure aggregation where there is none."""

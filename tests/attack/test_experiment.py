@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.attack.experiment import PrivacyAttack
 from fedfisher_core.configuration import load_experiment, validate
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.attack.settings import PrivacyAttack
 
 
 def attack(**changes: Any) -> PrivacyAttack:

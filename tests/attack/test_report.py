@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedfisher_core.attack.figures import Gallery
-from fedfisher_core.attack.findings import compare_cases
-from fedfisher_core.attack.page import AttackReport, render_attack, write_attack
-from fedfisher_core.attack.rows import AttackRow, read_rows, summarise
-from fedfisher_core.attack.terminal import attack_table
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.attack.figures import Gallery
+from fedfisher_core.experiments.attack.findings import compare_cases
+from fedfisher_core.experiments.attack.page import AttackReport, render_attack, write_attack
+from fedfisher_core.experiments.attack.rows import AttackRow, read_rows, summarise
+from fedfisher_core.experiments.attack.terminal import attack_table
 from fedfisher_core.reporting.rows import experiment_of_rows
 from tests.reporting.test_page import Page
 

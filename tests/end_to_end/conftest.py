@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedfisher_core.reporting.rows import TIMING_FIELDS
+from fedfisher_core.experiments.benchmark.rows import TIMING_FIELDS
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent

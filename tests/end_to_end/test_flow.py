@@ -9,6 +9,8 @@ from typing import ClassVar, Self
 
 import pytest
 import torch
+from fedfisher_core.steps.context import Context
+from flows.benchmark import benchmark
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
@@ -21,15 +23,13 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import parse_settings
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE
 from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.experiments.benchmark.rows import read_results
 from fedfisher_core.methods.averaging import mean_parameters
 from fedfisher_core.methods.method import method, methods
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.reporting.rows import read_results
 from fedfisher_core.settings import Settings
-from fedfisher_core.steps.context import Context
 from fedfisher_core.wire import Kind
-from flows.benchmark import benchmark
 from tasks.options import GPU_LIMIT, computing, limited, step
 from tests.end_to_end.conftest import SMALL
 

@@ -6,7 +6,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from fedfisher_core.attack.rows import AttackRow, read_rows
+from fedfisher_core.experiments.attack.rows import AttackRow, read_rows
 from tests.end_to_end.conftest import TINY_ATTACK, Workplace
 
 pytestmark = pytest.mark.end_to_end

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
+from tasks.theory import record_two_layer
 
 from fedfisher_core.configuration import validate
-from fedfisher_core.theory.rows import read_rows
-from fedfisher_core.theory.settings import TwoLayerBenchmark
-from tasks.theory import record_two_layer
+from fedfisher_core.experiments.two_layer.rows import read_rows
+from fedfisher_core.experiments.two_layer.settings import TwoLayerBenchmark
 from tests.end_to_end.conftest import Workplace
 
 pytestmark = pytest.mark.end_to_end

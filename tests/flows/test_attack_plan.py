@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flows.attack_plan import AttackPlan, make_attack_plan
 
-from fedfisher_core.attack.experiment import PrivacyAttack
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
-from flows.attack_plan import AttackPlan, make_attack_plan
+from fedfisher_core.experiments.attack.settings import PrivacyAttack
 
 
 def plan(folder: Path, **changes: Any) -> AttackPlan:

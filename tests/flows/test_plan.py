@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from flows.plan import Plan, make_plan, parse_published
 from torch import nn
 from torch.nn import functional
 
@@ -18,9 +19,8 @@ from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
+from fedfisher_core.federation.training import POOLED
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.steps.clients import POOLED
-from flows.plan import Plan, make_plan, parse_published
 from tests.tiny import tiny_settings
 
 

@@ -3,10 +3,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fedfisher_core.steps.context import Context
 
 from fedfisher_core.configuration import parse_settings
 from fedfisher_core.settings import Settings
-from fedfisher_core.steps.context import Context
 from fedfisher_core.store import Artifact, Content, Step, Store
 from flows.sharing import export, is_default, own_name
 

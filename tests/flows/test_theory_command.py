@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.configuration import parse_settings
+from fedfisher_core.experiments.two_layer.rows import make_rows
 from fedfisher_core.reporting.rows import write_rows
 from fedfisher_core.store import Content, Step, Store
-from fedfisher_core.theory.experiment import Errors, SeedErrors, TwoLayerSettings
-from fedfisher_core.theory.rows import make_rows
+from fedfisher_core.theory.measuring import Errors, SeedErrors, TwoLayerSettings
 from flows import cli
 from flows.cli import main
 from flows.pruning import prune

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 import torch
+from fedfisher_core.steps.context import Context
 
 from fedfisher_core.attack.cases import case_of
 from fedfisher_core.attack.evidence import KfacEvidence
-from fedfisher_core.attack.experiment import PrivacyAttack
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.method import bind
-from fedfisher_core.steps.attack import (
+from fedfisher_core.experiments.attack.attacker import AttackContext, auxiliary_indices, train_judge, train_prior
+from fedfisher_core.experiments.attack.jobs import (
     Attacked,
     attack,
     attack_step,
@@ -28,11 +28,11 @@ from fedfisher_core.steps.attack import (
     read_measures,
     seen_by_the_server,
 )
-from fedfisher_core.steps.attacker import AttackContext, auxiliary_indices, train_judge, train_prior
-from fedfisher_core.steps.clients import TENSORS, compute_statistics, train_client
-from fedfisher_core.steps.context import Context
-from fedfisher_core.steps.data import decode_data, load_data
-from fedfisher_core.steps.partitions import load_partition, split_data
+from fedfisher_core.experiments.attack.settings import PrivacyAttack
+from fedfisher_core.federation.data import decode_data, load_data
+from fedfisher_core.federation.partition import load_partition, split_data
+from fedfisher_core.federation.training import TENSORS, compute_statistics, train_client
+from fedfisher_core.methods.method import bind
 from fedfisher_core.store import Artifact, read_tensors
 
 TARGET = 1

@@ -3,7 +3,7 @@ import sys
 import pytest
 import torch
 
-from fedfisher_core.steps.memory import working_memory
+from fedfisher_core.evaluation.memory import working_memory
 
 MIB = 2**20
 CPU = torch.device("cpu")

@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 import torch
+from fedfisher_core.steps.context import Context
+from flows.plan import make_plan
 
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
-from fedfisher_core.steps.clients import TENSORS, compute_statistics, train_client
-from fedfisher_core.steps.context import Context
-from fedfisher_core.steps.data import decode_data
-from fedfisher_core.steps.partitions import split_data
+from fedfisher_core.federation.data import decode_data
+from fedfisher_core.federation.partition import split_data
+from fedfisher_core.federation.training import TENSORS, compute_statistics, train_client
 from fedfisher_core.store import Artifact, read_document, read_tensors
-from flows.plan import make_plan
 from tests import tiny
 
 PRIVATE = {"epsilon": 4.0, "delta": 1e-3}

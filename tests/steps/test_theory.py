@@ -7,9 +7,9 @@ import pytest
 
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.steps.theory import TwoLayerContext, measure_seed, read_seed
+from fedfisher_core.experiments.two_layer.jobs import TwoLayerContext, measure_seed, read_seed
+from fedfisher_core.experiments.two_layer.settings import TwoLayerBenchmark
 from fedfisher_core.theory import experiment
-from fedfisher_core.theory.settings import TwoLayerBenchmark
 
 TINY: dict[str, Any] = {
     "clients": 2,

@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.theory.experiment import TwoLayerSettings, measure_seed
+from fedfisher_core.theory.measuring import TwoLayerSettings, measure_seed
 
 SMALL = TwoLayerSettings(
     clients=3,

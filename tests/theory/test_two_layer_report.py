@@ -5,17 +5,17 @@ import itertools
 from pathlib import Path
 
 import pytest
+from tests.reporting.test_page import Page
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.two_layer.curves import Band, Curve, curve_of
+from fedfisher_core.experiments.two_layer.figures import error_figure
+from fedfisher_core.experiments.two_layer.findings import steps_finding, width_finding
+from fedfisher_core.experiments.two_layer.page import TwoLayerReport, render_two_layer, write_two_layer
+from fedfisher_core.experiments.two_layer.rows import TwoLayerRow, make_rows, read_rows
+from fedfisher_core.experiments.two_layer.terminal import two_layer_table
 from fedfisher_core.reporting.rows import experiment_of_rows, write_rows
-from fedfisher_core.theory.curves import Band, Curve, curve_of
-from fedfisher_core.theory.experiment import Errors, SeedErrors, TwoLayerSettings
-from fedfisher_core.theory.figures import error_figure
-from fedfisher_core.theory.findings import steps_finding, width_finding
-from fedfisher_core.theory.page import TwoLayerReport, render_two_layer, write_two_layer
-from fedfisher_core.theory.rows import TwoLayerRow, make_rows, read_rows
-from fedfisher_core.theory.terminal import two_layer_table
-from tests.reporting.test_page import Page
+from fedfisher_core.theory.measuring import Errors, SeedErrors, TwoLayerSettings
 
 SETTINGS = TwoLayerSettings(
     widths=(8, 16, 32), steps=(1, 2, 4, 8), steps_of_widths=5, width_of_steps=64, seeds=(0, 1, 2)

@@ -4,8 +4,8 @@ import pytest
 
 from fedfisher_core.configuration import load_experiment
 from fedfisher_core.errors import InputError
-from fedfisher_core.theory.experiment import TwoLayerSettings
-from fedfisher_core.theory.settings import TwoLayerBenchmark
+from fedfisher_core.experiments.two_layer.settings import TwoLayerBenchmark
+from fedfisher_core.theory.measuring import TwoLayerSettings
 
 
 @pytest.fixture

@@ -1,0 +1,144 @@
+"""Figures of a privacy attack: accuracies by case, by privacy budget, and what was reconstructed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from numpy.typing import NDArray
+
+from fedfisher_core.experiments.attack.rows import AttackRow, Summary, summarise
+from fedfisher_core.reporting.drawing import INK, literal, method_styles, panel_title, plain_axes
+from fedfisher_core.reporting.measure import Measure
+
+_WITHOUT = "none"
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Images side by side.
+
+    Args:
+        title: what they have in common.
+        rows: what each row shows.
+        images: in [0, 1], shape (rows, columns, channels, height, width).
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    images: NDArray[np.floating]
+
+
+def case_figure(rows: Sequence[AttackRow]) -> Figure:
+    """Draw attack accuracies: a bar a method with its mean, a dot a target label and seed.
+
+    Args:
+        rows: of one data set, network and privacy budget, with the floors and ceilings.
+
+    Returns:
+        The figure.
+    """
+    summaries = summarise(rows)[::-1]
+    figure = Figure(figsize=(7.2, 0.9 + 0.46 * len(summaries)), layout=ConstrainedLayoutEngine(), facecolor="none")
+    axes = figure.add_subplot()
+    styles = method_styles(summary.method for summary in summaries)
+    for place, summary in enumerate(summaries):
+        values = 100 * np.array(summary.values("attack_accuracy"))
+        colour = INK if summary.reference else styles[summary.method].colour
+        axes.barh(place, values.mean(), height=0.62, color=colour, alpha=0.18 if summary.reference else 0.4)
+        # Spread by their order, so that equal values stay apart.
+        axes.plot(values, place + np.linspace(-0.2, 0.2, len(values)), "o", color=colour, markersize=3.5)
+    axes.set_yticks(range(len(summaries)), [literal(f"{one.method}: {one.case}") for one in summaries])
+    axes.set_xlim(0, 102)
+    axes.set_xlabel("images in which the evaluator sees the target label, in per cent")
+    plain_axes(axes, grid="x")
+    return figure
+
+
+def budget_figure(rows: Sequence[AttackRow]) -> Figure:
+    """Draw the methods' accuracy and the attack's against the budget of differential privacy.
+
+    Args:
+        rows: of one data set and network, at several budgets.
+
+    Returns:
+        The figure: means and standard deviations over target labels and seeds.
+    """
+    figure = Figure(figsize=(9.6, 3.9), layout=ConstrainedLayoutEngine(), facecolor="none")
+    left, right = figure.subplots(1, 2)
+    summaries = [summary for summary in summarise(rows) if not summary.reference]
+    budgets = sorted({one.epsilon for one in summaries if one.epsilon is not None})
+    places: dict[float | None, int] = {epsilon: place for place, epsilon in enumerate(budgets)}
+    if any(one.epsilon is None for one in summaries):
+        places[None] = len(budgets)
+    _curves(left, summaries, places, "accuracy")
+    _curves(right, summaries, places, "attack_accuracy")
+    panel_title(left, "Test accuracy of the global model, %")
+    panel_title(right, "Attack accuracy, %")
+    handles, labels = left.get_legend_handles_labels()
+    figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=3,
+        fontsize=9,
+        frameon=False,
+        labelcolor=INK,
+        handlelength=2.4,
+    )
+    return figure
+
+
+def _curves(axes: Axes, summaries: Sequence[Summary], places: dict[float | None, int], field: str) -> None:
+    styles = method_styles(summary.method for summary in summaries)
+    for method, style in styles.items():
+        own = sorted((one for one in summaries if one.method == method), key=lambda one: places[one.epsilon])
+        if not own:
+            continue
+        measures = [Measure.of(one.values(field)) for one in own]
+        axes.errorbar(
+            [places[one.epsilon] for one in own],
+            [100 * measure.mean for measure in measures],
+            yerr=[100 * (measure.deviation or 0) for measure in measures],
+            color=style.colour,
+            marker=style.marker,
+            linestyle=style.line,
+            linewidth=1.3,
+            elinewidth=0.8,
+            capsize=2.5,
+            label=literal(method),
+        )
+    axes.set_xticks(list(places.values()), [_WITHOUT if one is None else f"{one:g}" for one in places])
+    axes.set_xlabel("ε of each client")
+    plain_axes(axes, grid="y")
+
+
+def gallery_figure(gallery: Gallery) -> Figure:
+    """Draw images in rows with their names.
+
+    Args:
+        gallery: the images.
+
+    Returns:
+        The figure.
+    """
+    rows, columns, channels, height, width = gallery.images.shape
+    names = 0.5 + 0.08 * max(map(len, gallery.rows))
+    figure = Figure(figsize=(names + 0.46 * columns, 0.5 + 0.46 * rows), layout=ConstrainedLayoutEngine())
+    axes = figure.add_subplot()
+    # A white line parts the images.
+    canvas = np.ones((channels, rows * (height + 2), columns * (width + 1)))
+    for row in range(rows):
+        for column in range(columns):
+            top, left = row * (height + 2), column * (width + 1)
+            canvas[:, top : top + height, left : left + width] = gallery.images[row, column]
+    picture = canvas[0] if channels == 1 else canvas.transpose(1, 2, 0)
+    axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_yticks([row * (height + 2) + height / 2 for row in range(rows)], [literal(name) for name in gallery.rows])
+    axes.set_xticks([])
+    axes.tick_params(colors=INK, labelsize=8, length=0)
+    axes.spines[:].set_visible(False)
+    panel_title(axes, gallery.title)
+    return figure

@@ -1,0 +1,168 @@
+"""The plan of a privacy attack: train the federations, then attack one client of each through every method."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedfisher_core.attack.cases import Case, case_of
+from fedfisher_core.attack.networks import require_size
+from fedfisher_core.client.statistic import ServerView
+from fedfisher_core.data.specs import datasets
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.attack.attacker import TARGET_CLIENT, JudgeInputs, PriorInputs, TrainJudge, TrainPrior
+from fedfisher_core.experiments.attack.jobs import AttackClient, AttackInputs, BoundInputs, MeasureBounds
+from fedfisher_core.experiments.attack.settings import AttackSettings, Victim
+from fedfisher_core.experiments.experiment import Plan
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.place import Place
+from fedfisher_core.jobs import Job
+from fedfisher_core.methods.method import BoundMethod
+
+_LEAST_CLASSES = 4
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One target label in one federation.
+
+    Args:
+        settings: the experiment.
+        victim: the target label and the privacy budget.
+        federations: of this label and budget.
+        place: the federation.
+        cases: what each method lets the server see, by its label.
+        host: the first federation of the same data set, target label and seed, which all trials share.
+    """
+
+    settings: AttackSettings
+    victim: Victim
+    federations: Federations
+    place: Place
+    cases: Mapping[str, Case]
+    host: Place
+
+    @property
+    def data(self) -> str:
+        """Name of the job that decodes the data."""
+        return self.federations.data(self.place).name
+
+    @property
+    def judge(self) -> TrainJudge:
+        """The job that trains the evaluator."""
+        return TrainJudge(self.settings, self.place.cell.dataset, self.place.numerics, JudgeInputs(self.data))
+
+    @property
+    def prior(self) -> TrainPrior:
+        """The job that trains the attacker's GAN."""
+        needs = PriorInputs(self.data, self.federations.partition(self.host).name)
+        return TrainPrior(self.settings, self.host, self.victim.target_label, needs)
+
+    @property
+    def bounds(self) -> MeasureBounds:
+        """The job that measures floors and ceiling."""
+        needs = BoundInputs(self.data, self.federations.partition(self.host).name, self.prior.name, self.judge.name)
+        return MeasureBounds(self.settings, self.host, self.victim.target_label, needs)
+
+    def attack(self, label: str) -> AttackClient:
+        """The job that attacks through a method."""
+        bound, case, federations = self.federations.methods[label], self.cases[label], self.federations
+        clients = self._seen(bound, case)
+        needs = AttackInputs(
+            data=self.data,
+            partition=federations.partition(self.place).name,
+            prior=self.prior.name,
+            judge=self.judge.name,
+            clients={client: federations.names_of_statistics(self.place, client, bound) for client in clients},
+            payloads={client: federations.sending(self.place, client, bound).name for client in clients},
+        )
+        return AttackClient(self.settings, self.place, self.victim.target_label, label, bound, case, needs)
+
+    def jobs(self) -> Iterator[Job[Any]]:
+        """List the attacker's jobs, some of which other trials share."""
+        yield from (self.judge, self.prior, self.bounds)
+        for label, case in self.cases.items():
+            bound = self.federations.methods[label]
+            # Sums that were computed securely are attacked as what they are, from the uploads that they are of.
+            yield from (self.federations.sending(self.place, client, bound) for client in self._seen(bound, case))
+            yield self.attack(label)
+
+    def _seen(self, bound: BoundMethod, case: Case) -> Sequence[int]:
+        """The clients whose uploads decide what the server sees."""
+        summed = any(view is ServerView.SUM for view in case.views.values())
+        return self.federations.members(self.place, bound) if summed else (TARGET_CLIENT,)
+
+
+@dataclass(frozen=True)
+class AttackPlan(Plan):
+    """The work of a privacy attack.
+
+    Args:
+        settings: the experiment.
+        trials: what is attacked.
+    """
+
+    settings: AttackSettings
+    trials: tuple[Trial, ...]
+
+
+def make_plan(settings: AttackSettings) -> AttackPlan:
+    """Check everything that can be checked without work.
+
+    Args:
+        settings: the experiment.
+
+    Returns:
+        Its plan.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    for dataset in settings.data.dataset:
+        _require_attackable(dataset, settings)
+    trials: list[Trial] = []
+    hosts: dict[tuple[str, int, int], Place] = {}
+    jobs: list[Job[Any]] = []
+    clients: list[str] = []
+    aggregates: list[str] = []
+    for victim in settings.victims():
+        federations = check_federations(victim.settings, title=victim.title)
+        cases = {label: _case(label, bound) for label, bound in federations.methods.items()}
+        if settings.fisher.estimator == "empirical" and any(case.statistics for case in cases.values()):
+            raise InputError(
+                "fisher.estimator='empirical' needs labels, which reconstructed images have not; allowed with attacks "
+                "on Fishers: exact, monte_carlo"
+            )
+        for place in federations.places:
+            host = hosts.setdefault((place.cell.dataset, victim.target_label, place.cell.seed), place)
+            trials.append(Trial(settings, victim, federations, place, cases, host))
+            jobs += trials[-1].jobs()
+        jobs += federations.jobs()
+        stages = federations.stages()
+        clients += stages["clients"]
+        aggregates += stages["aggregates"]
+    attacks = [job.name for trial in trials for job in trial.jobs()]
+    stages = {"clients": clients, "aggregates": aggregates, "attacks": attacks}
+    return AttackPlan(jobs=jobs, stages=stages, settings=settings, trials=tuple(trials))
+
+
+def _require_attackable(dataset: str, settings: AttackSettings) -> None:
+    spec = datasets.get(dataset)
+    if spec.classes < _LEAST_CLASSES:
+        raise InputError(f"data.dataset={dataset!r} has {spec.classes} classes; allowed: at least {_LEAST_CLASSES}")
+    require_size(spec.size)
+    for label in settings.threat.target_labels:
+        if label >= spec.classes:
+            raise InputError(
+                f"threat.target_labels={list(settings.threat.target_labels)}: {dataset} has no label {label}; allowed: "
+                f"0 to {spec.classes - 1}"
+            )
+
+
+def _case(label: str, bound: BoundMethod) -> Case:
+    if bound.method.pooled:
+        raise InputError(
+            f"method {label!r} can't be attacked: it trains on all data in one place, and no server aggregates; "
+            f"allowed: methods with uploads"
+        )
+    return case_of(label, bound.method.views, compressed=bound.wire.budget != "none" and bound.wire.format != "float32")

@@ -1,0 +1,95 @@
+"""What a privacy attack measured, as rows."""
+
+from typing import Any
+
+from fedfisher_core.experiments.attack.attacker import accuracy_of_judge
+from fedfisher_core.experiments.attack.jobs import read_attack, read_bounds
+from fedfisher_core.experiments.attack.plan import AttackPlan, Trial
+from fedfisher_core.experiments.attack.rows import AttackRow
+from fedfisher_core.federation.measuring import read_result
+from fedfisher_core.store import read_timings
+from fedfisher_core.walk import Outcome
+
+BOUNDS = {"uniform": "noise", "prior": "GAN without inversion", "real": "real test images"}
+"""What floors and ceiling are made of, by the name of their measures."""
+
+_BOUND_CASES = {"uniform": "floor: nothing", "prior": "floor: auxiliary images", "real": "ceiling"}
+
+
+def make_rows(plan: AttackPlan, outcome: Outcome) -> list[AttackRow]:
+    """Gather what was measured of every method in every trial, and the floors and ceilings.
+
+    Args:
+        plan: the experiment.
+        outcome: of its jobs.
+
+    Returns:
+        The rows.
+    """
+    attacks = [_row(trial, label, outcome) for trial in plan.trials for label in trial.cases]
+    return attacks + _bound_rows(plan, outcome)
+
+
+def _row(trial: Trial, label: str, outcome: Outcome) -> AttackRow:
+    artifact = outcome.artifacts[trial.attack(label).name]
+    measures = read_attack(artifact)
+    result = read_result(outcome.artifacts[trial.federations.aggregation(trial.place, label).name])
+    return AttackRow(
+        model=trial.place.cell.model,
+        epsilon=trial.victim.epsilon,
+        method=label,
+        method_settings=trial.federations.methods[label].described(),
+        case=trial.cases[label].name,
+        attack_accuracy=measures.best.accuracy,
+        mean_attack_accuracy=measures.mean_accuracy,
+        feature_distance=measures.best.feature_distance,
+        accuracy=result.measures.accuracy,
+        upload_bits=result.upload_bits,
+        attack_seconds=read_timings(artifact)["seconds"],
+        reference=False,
+        artifact=artifact.key,
+        **_common(trial, outcome),
+    )
+
+
+def _bound_rows(plan: AttackPlan, outcome: Outcome) -> list[AttackRow]:
+    """Gather the floors and ceilings, one of each a data set, label and seed."""
+    shared = {trial.bounds.name: trial for trial in plan.trials}
+    rows = []
+    for name, label in BOUNDS.items():
+        for job, trial in shared.items():
+            measures = getattr(read_bounds(outcome.artifacts[job]), name)
+            rows.append(
+                AttackRow(
+                    model="",
+                    epsilon=None,
+                    method=label,
+                    method_settings={},
+                    case=_BOUND_CASES[name],
+                    attack_accuracy=measures.accuracy,
+                    mean_attack_accuracy=measures.accuracy,
+                    feature_distance=measures.feature_distance,
+                    accuracy=None,
+                    upload_bits=None,
+                    attack_seconds=None,
+                    reference=True,
+                    artifact=outcome.artifacts[job].key,
+                    **_common(trial, outcome),
+                )
+            )
+    return rows
+
+
+def _common(trial: Trial, outcome: Outcome) -> dict[str, Any]:
+    settings = trial.settings
+    return {
+        "benchmark": settings.name,
+        "experiment": "privacy_attack",
+        "dataset": trial.place.cell.dataset,
+        "num_clients": settings.threat.clients,
+        "alpha": settings.threat.alpha,
+        "target_label": trial.victim.target_label,
+        "seed": trial.place.cell.seed,
+        "gan_seconds": read_timings(outcome.artifacts[trial.prior.name])["seconds"],
+        "evaluator_accuracy": accuracy_of_judge(outcome.artifacts[trial.judge.name]),
+    }

@@ -1,0 +1,117 @@
+"""The runs of a privacy attack in MLflow."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache, partial
+
+from fedfisher_core.experiments.attack.plan import AttackPlan
+from fedfisher_core.experiments.attack.rows import AttackRow, summarise
+from fedfisher_core.reporting.measure import Measure
+from fedfisher_core.reporting.runs import Record, Runs, digest
+from fedfisher_core.store import Artifact
+from fedfisher_core.walk import Outcome
+
+_METRICS = (
+    "attack_accuracy",
+    "mean_attack_accuracy",
+    "feature_distance",
+    "accuracy",
+    "upload_bits",
+    "attack_seconds",
+    "gan_seconds",
+    "evaluator_accuracy",
+)
+_DPI = 80
+
+
+def make_runs(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> Runs:
+    """List one run for every row, and one summary run for every method and privacy budget.
+
+    Args:
+        plan: the experiment.
+        outcome: of its jobs.
+        rows: the results.
+
+    Returns:
+        The runs.
+    """
+    made = [outcome.artifacts[trial.attack(label).name] for trial in plan.trials for label in trial.cases]
+    attacks = {artifact.key: artifact for artifact in made}
+    return Runs(single=list(_trial_records(rows, attacks)), summary=list(_summary_records(plan, outcome, rows)))
+
+
+def _trial_records(rows: Sequence[AttackRow], attacks: Mapping[str, Artifact]) -> Iterator[Record]:
+    for row in rows:
+        budget = "" if row.epsilon is None else f" e={row.epsilon:g}"
+        yield Record(
+            name=f"{row.method}{budget} label={row.target_label} s={row.seed}",
+            params=_params(row) | {"method": row.method, "target_label": str(row.target_label), "seed": str(row.seed)},
+            metrics={name: float(value) for name in _METRICS if (value := getattr(row, name)) is not None},
+            tags={
+                "artifact": row.artifact,
+                "case": row.case,
+                "method_settings": json.dumps(row.method_settings),
+                "reference": str(row.reference).lower(),
+            },
+            drawn_from=(row.artifact,),
+            draw=partial(_picture, attacks.get(row.artifact)),
+        )
+
+
+def _picture(attack: Artifact | None) -> dict[str, bytes]:
+    # Drawing is loaded where a run is new only.
+    from fedfisher_core.experiments.attack.figures import gallery_figure
+    from fedfisher_core.experiments.attack.galleries import make_picture
+    from fedfisher_core.reporting.drawing import to_png
+
+    return {} if attack is None else {"reconstructions.png": to_png(gallery_figure(make_picture(attack)), dpi=_DPI)}
+
+
+def _summary_records(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> Iterator[Record]:
+    content = digest([asdict(row) for row in rows])
+    charts = cache(partial(_charts, plan, outcome, rows))
+    for summary in summarise(rows):
+        metrics = {}
+        for name in _METRICS:
+            values = summary.values(name)
+            if values:
+                measure = Measure.of(values)
+                metrics[name] = measure.mean
+                if measure.deviation is not None:
+                    metrics[f"{name}_deviation"] = measure.deviation
+        budget = "" if summary.epsilon is None else f" e={summary.epsilon:g}"
+        yield Record(
+            name=f"{summary.method}{budget}",
+            params=_params(summary.rows[0]) | {"method": summary.method},
+            metrics=metrics,
+            tags={"case": summary.case, "reference": str(summary.reference).lower()},
+            drawn_from=(content,),
+            draw=charts,
+        )
+
+
+def _charts(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> dict[str, bytes]:
+    from fedfisher_core.experiments.attack.figures import budget_figure, case_figure, gallery_figure
+    from fedfisher_core.experiments.attack.galleries import make_galleries
+    from fedfisher_core.reporting.drawing import to_png
+
+    charts = {
+        f"reconstructions-{number}.png": to_png(gallery_figure(gallery), dpi=_DPI)
+        for number, gallery in enumerate(make_galleries(plan, outcome), start=1)
+    }
+    if len({(row.dataset, row.model, row.epsilon) for row in rows if not row.reference}) == 1:
+        charts["attack_accuracy.png"] = to_png(case_figure(rows), dpi=_DPI)
+    elif len({(row.dataset, row.model) for row in rows if not row.reference}) == 1:
+        charts["by_epsilon.png"] = to_png(budget_figure(rows), dpi=_DPI)
+    return charts
+
+
+def _params(row: AttackRow) -> dict[str, str]:
+    return {
+        "dataset": row.dataset,
+        "model": row.model or "none",
+        "alpha": f"{row.alpha:g}",
+        "clients": str(row.num_clients),
+        "epsilon": "none" if row.epsilon is None else f"{row.epsilon:g}",
+    }

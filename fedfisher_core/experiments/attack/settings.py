@@ -1,0 +1,185 @@
+"""The settings file of the privacy attack."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from fedfisher_core.attack.settings import EvaluatorSettings, GanSettings, InversionSettings
+from fedfisher_core.settings import (
+    DataSettings,
+    ExperimentSettings,
+    FederationSettings,
+    MethodEntry,
+    ModelSettings,
+    Name,
+    PageSettings,
+    PartitionSettings,
+    PrivacyMechanism,
+    PrivacySettings,
+    RecipeSettings,
+    RunSettings,
+    Strict,
+    TrackingSettings,
+    WireFields,
+    as_mapping,
+    as_tuple,
+)
+
+
+class AttackedData(Strict):
+    """Which images the clients hold."""
+
+    dataset: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
+        ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, of 4 classes at least"
+    )
+
+
+class ThreatSettings(Strict):
+    """What the attacked client holds, and what the attacker has (FedFisher, Appendix E).
+
+    The paper's text has lost its numbers of clients and images and its alpha: the defaults are choices.
+    """
+
+    target_labels: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field(
+        (0, 1, 2), min_length=1, description="labels that are attacked, one after another: client 0 holds all of it"
+    )
+    clients: int = Field(5, ge=2, description="the attacked one included")
+    alpha: PositiveFloat = Field(0.5, description="skew of the other clients' split (dirichlet_client)")
+    extra_images: NonNegativeInt = Field(
+        1000, description="random images of other labels that the attacked client holds beside them"
+    )
+    auxiliary_images: PositiveInt = Field(10000, description="images of other clients that the attacker has")
+    auxiliary_clients: tuple[NonNegativeInt, ...] | None = Field(
+        None, description="clients that they are drawn from; default: all but the attacked one"
+    )
+
+    @model_validator(mode="after")
+    def _auxiliary_images_lack_the_target(self) -> "ThreatSettings":
+        chosen = self.sources
+        if not chosen or 0 in chosen or max(chosen) >= self.clients:
+            raise ValueError(
+                f"threat.auxiliary_clients={list(chosen)}; allowed: of 1 to {self.clients - 1}, at least one. Client 0 "
+                f"holds the target label, and an attacker who has images of it proves nothing"
+            )
+        return self
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The clients that the attacker's images are drawn from."""
+        return tuple(range(1, self.clients)) if self.auxiliary_clients is None else self.auxiliary_clients
+
+
+class PrivacyGrid(PrivacyMechanism):
+    """Differential privacy at several budgets."""
+
+    epsilon: Annotated[tuple[PositiveFloat | Literal["none"], ...], BeforeValidator(as_tuple)] = Field(
+        ("none",),
+        min_length=1,
+        description="budgets of all that a client releases, one federation each; none: without differential privacy",
+    )
+
+    def at(self, epsilon: float) -> PrivacySettings:
+        """The settings of one budget."""
+        return PrivacySettings.model_validate({**self.model_dump(), "epsilon": epsilon})
+
+
+@dataclass(frozen=True)
+class Victim:
+    """The federations, one a seed, data set and model, that one target label and one privacy budget make.
+
+    Args:
+        target_label: the label whose images client 0 holds.
+        epsilon: what all that a client releases may cost; None without differential privacy.
+        title: tells them apart from the other federations of the experiment.
+        settings: of their training and aggregation.
+    """
+
+    target_label: int
+    epsilon: float | None
+    title: str
+    settings: FederationSettings
+
+
+class AttackSettings(RecipeSettings, ExperimentSettings):
+    """A privacy attack: who is attacked through which methods, by which means, and how it is carried out."""
+
+    name: Name = "privacy_attack"
+    experiment: Literal["privacy_attack"] = "privacy_attack"
+    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field((0, 1), min_length=1)
+    data: AttackedData = AttackedData()
+    threat: ThreatSettings = ThreatSettings()
+    model: ModelSettings = ModelSettings(name=("mlp",))
+    methods: Annotated[dict[str, MethodEntry], BeforeValidator(as_mapping)] = Field(
+        {
+            "ensemble": MethodEntry(),
+            "fedavg": MethodEntry(),
+            "fedfisher_diag": MethodEntry(),
+            "fedfisher_kfac": MethodEntry(wire=WireFields(budget="none")),
+            "fedfisher_kfac, compressed": MethodEntry(method="fedfisher_kfac"),
+        },
+        min_length=1,
+        description="as in a benchmark; each is attacked through what its uploads let the server see",
+    )
+    privacy: PrivacyGrid = PrivacyGrid()
+    gan: GanSettings = GanSettings()
+    inversion: InversionSettings = InversionSettings()
+    evaluator: EvaluatorSettings = EvaluatorSettings()
+    run: RunSettings = RunSettings()
+    tracking: TrackingSettings = TrackingSettings()
+    report: PageSettings = PageSettings()
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "AttackSettings":
+        for key, values in (
+            ("seeds", self.seeds),
+            ("data.dataset", self.data.dataset),
+            ("threat.target_labels", self.threat.target_labels),
+            ("privacy.epsilon", self.privacy.epsilon),
+        ):
+            if len(set(values)) != len(values):
+                raise ValueError(f"{key}={list(values)}: values must differ from each other")
+        return self
+
+    @model_validator(mode="after")
+    def _no_client_may_be_missing(self) -> "AttackSettings":
+        if self.run.min_clients is not None:
+            raise ValueError(f"run.min_clients={self.run.min_clients}; allowed: null, as the attack needs its client")
+        return self
+
+    def victims(self) -> Iterator[Victim]:
+        """List what is trained.
+
+        With differential privacy each method has clients of its own: what a client releases shares one budget, and
+        methods that ask for less of it train with less noise.
+
+        Yields:
+            What one target label, budget and, with differential privacy, method make.
+        """
+        for epsilon in self.privacy.epsilon:
+            for label in self.threat.target_labels:
+                if epsilon == "none":
+                    yield Victim(label, None, f"label {label}", self._federations(label, self.methods, None))
+                    continue
+                for name, entry in self.methods.items():
+                    title = f"label {label}, epsilon {epsilon:g}, {name}"
+                    privacy = self.privacy.at(epsilon)
+                    yield Victim(label, epsilon, title, self._federations(label, {name: entry}, privacy))
+
+    def _federations(
+        self, label: int, methods: Mapping[str, MethodEntry], privacy: PrivacySettings | None
+    ) -> FederationSettings:
+        shared = {name: getattr(self, name) for name in RecipeSettings.model_fields}
+        partition = PartitionSettings(
+            scheme=("target",),
+            target_label=label,
+            target_extra=self.threat.extra_images,
+            alpha=(self.threat.alpha,),
+            clients=(self.threat.clients,),
+        )
+        # The server's validation images would show it the target label.
+        data = DataSettings(dataset=self.data.dataset, validation_size=0)
+        return FederationSettings(
+            **{**shared, "methods": dict(methods)}, data=data, partition=partition, privacy=privacy
+        )

@@ -1,0 +1,292 @@
+"""Figures of result rows: accuracy by alpha, accuracy against upload, seconds by method."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.transforms import ScaledTranslation
+
+from fedfisher_core.experiments.benchmark.rows import BASELINE, Row, sorted_rows
+from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, families, summarise
+from fedfisher_core.reporting.drawing import (
+    INK,
+    MethodStyle,
+    literal,
+    method_styles,
+    panel_title,
+    plain_axes,
+)
+from fedfisher_core.reporting.measure import Measure
+
+_WIDTH = 10.0
+# Uploads within a tenth of each other are drawn side by side, so many inches apart.
+_CLOSE = 1.1
+_SPACING = 0.085
+
+
+def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
+    """Draw each method's accuracy by partition, the concentration rising to the right; bars are deviations.
+
+    Lines join the concentrations of one scheme.
+
+    Args:
+        rows: the rows of a report.
+
+    Returns:
+        The figure, a panel for each data set, model, number of clients and of rounds.
+    """
+    styles = method_styles(row.method for row in rows)
+    groups = families(rows)
+    panels = _Panels.of(len(groups), styles, rows, height=3.3)
+    for axes, (family, summaries) in zip(panels.axes, groups.items(), strict=True):
+        present = sorted({method.method for summary in summaries for method in summary.methods})
+        # Neighbouring methods are set apart so that their bars don't cover each other.
+        offsets = np.linspace(-0.28, 0.28, len(present)) if len(present) > 1 else np.zeros(1)
+        for label, offset in zip(present, offsets, strict=True):
+            for _, scheme in groupby(enumerate(summaries), lambda numbered: numbered[1].setting.partition):
+                points = [
+                    (column + offset, method)
+                    for column, summary in scheme
+                    for method in summary.methods
+                    if method.method == label
+                ]
+                if points:
+                    _error_bars(
+                        axes,
+                        [place for place, _ in points],
+                        [method for _, method in points],
+                        styles[label],
+                        linestyle=styles[label].line if len(points) > 1 else "none",
+                    )
+        axes.set_xticks(
+            range(len(summaries)),
+            [literal(summary.setting.split).replace(", ", "\n") for summary in summaries],
+        )
+        axes.set_xlim(-0.5, len(summaries) - 0.5)
+        _scale_accuracy(axes, [method for summary in summaries for method in summary.methods])
+        panel_title(axes, family)
+        plain_axes(axes, grid="y")
+    return panels.figure
+
+
+def accuracy_by_bits_figure(rows: Sequence[Row]) -> Figure:
+    """Draw each method's accuracy against what all clients upload; FedAvg's cost is a dashed line.
+
+    A method that uploads nothing is a dotted line at its accuracy.
+
+    Args:
+        rows: the rows of a report.
+
+    Returns:
+        The figure, a panel a setting.
+    """
+    styles = method_styles(row.method for row in rows)
+    summaries = summarise(rows)
+    panels = _Panels.of(len(summaries), styles, rows, height=3.4)
+    for axes, summary in zip(panels.axes, summaries, strict=True):
+        uploading = [method for method in summary.methods if method.upload_bits.mean > 0]
+        _scale_bits(axes, [method.upload_bits.mean / 1e6 for method in uploading])
+        for method in summary.methods:
+            if method not in uploading:
+                colour = styles[method.method].colour
+                axes.axhline(100 * method.accuracy.mean, color=colour, linestyle=":", linewidth=1.3)
+            elif method.method == BASELINE:
+                axes.axvline(method.upload_bits.mean / 1e6, color=INK, alpha=0.5, linestyle="--", linewidth=1)
+        for group in _close_uploads(uploading):
+            # FedAvg stands on its line, where it is one of the group.
+            labels = [method.method for method in group]
+            centre = labels.index(BASELINE) if BASELINE in labels else (len(group) - 1) / 2
+            for index, method in enumerate(group):
+                shift = (index - centre) * _SPACING
+                place = axes.transData + ScaledTranslation(shift, 0, panels.figure.dpi_scale_trans)
+                _error_bars(axes, [method.upload_bits.mean / 1e6], [method], styles[method.method], transform=place)
+        axes.set_xlabel("upload of all clients, Mbit")
+        _scale_accuracy(axes, summary.methods)
+        panel_title(axes, summary.setting.label)
+        plain_axes(axes, grid="y")
+    return panels.figure
+
+
+def _close_uploads(methods: Sequence[MethodSummary]) -> list[list[MethodSummary]]:
+    groups: list[list[MethodSummary]] = []
+    for method in sorted(methods, key=lambda method: method.upload_bits.mean):
+        if groups and method.upload_bits.mean <= _CLOSE * groups[-1][0].upload_bits.mean:
+            groups[-1].append(method)
+        else:
+            groups.append([method])
+    return [_baseline_amid(sorted(group, key=lambda method: method.method)) for group in groups]
+
+
+def _baseline_amid(methods: list[MethodSummary]) -> list[MethodSummary]:
+    baseline = [method for method in methods if method.method == BASELINE]
+    others = [method for method in methods if method.method != BASELINE]
+    half = len(others) // 2
+    return others[:half] + baseline + others[half:]
+
+
+def _scale_bits(axes: Axes, megabits: Sequence[float]) -> None:
+    if not megabits:
+        axes.set_xticks([])
+        return
+    axes.set_xscale("log")
+    axes.set_xlim(min(megabits) / 2, max(megabits) * 2)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def _scale_accuracy(axes: Axes, methods: Sequence[MethodSummary]) -> None:
+    ends = [
+        100 * (method.accuracy.mean + sign * (method.accuracy.deviation or 0.0))
+        for method in methods
+        for sign in (-1, 1)
+    ]
+    margin = max(0.06 * (max(ends) - min(ends)), 2.0)
+    axes.set_ylim(min(ends) - margin, max(ends) + margin)
+    axes.set_ylabel("accuracy, %")
+
+
+def time_figure(rows: Sequence[Row]) -> Figure:
+    """Draw seconds of client training, client statistics and the server by method.
+
+    Client seconds are sums over the clients. A bar is the mean over partitions and seeds, its error bar the
+    deviation over seeds.
+
+    Args:
+        rows: the rows of a report.
+
+    Returns:
+        The figure, a line of three panels for each data set, model, number of clients and of rounds.
+    """
+    styles = method_styles(row.method for row in rows)
+    groups: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in sorted_rows(rows):
+        groups[Setting.of(row).family][row.method].append(row)
+    heights = [0.27 * len(methods) + 1.1 for methods in groups.values()]
+    figure = Figure(figsize=(_WIDTH, sum(heights)), layout=ConstrainedLayoutEngine(hspace=0.06), facecolor="none")
+    grid = figure.add_gridspec(len(groups), 3, height_ratios=heights)
+    for line, (family, methods) in enumerate(groups.items()):
+        labels = sorted(methods, key=lambda label: (label != BASELINE, label))
+        for column, (quantity, seconds) in enumerate(_SECONDS.items()):
+            axes = figure.add_subplot(grid[line, column])
+            bars = [_over_seeds(methods[label], seconds) for label in labels]
+            _draw_bars(axes, bars, [styles[label].colour for label in labels])
+            names = [literal(label) for label in labels] if column == 0 else []
+            axes.set_yticks(range(len(names)), names)
+            axes.set_ylim(len(labels) - 0.4, -0.6)
+            axes.set_xlabel(quantity)
+            if column == 0:
+                panel_title(axes, family)
+            plain_axes(axes, grid="x")
+            axes.tick_params(axis="y", length=0)
+    return figure
+
+
+_SECONDS: dict[str, Callable[[Row], float]] = {
+    "client training, s": lambda row: row.client_train_seconds,
+    "client statistics, s": lambda row: math.fsum(row.client_statistics_seconds.values()),
+    "server, s": lambda row: row.server_seconds,
+}
+
+
+def _over_seeds(rows: Sequence[Row], seconds: Callable[[Row], float]) -> Measure:
+    by_seed: dict[int, list[float]] = defaultdict(list)
+    for row in rows:
+        by_seed[row.seed].append(seconds(row))
+    return Measure.of([math.fsum(values) / len(values) for values in by_seed.values()])
+
+
+def _draw_bars(axes: Axes, bars: Sequence[Measure], colours: Sequence[str]) -> None:
+    top = max(bar.mean + (bar.deviation or 0.0) for bar in bars) or 1.0
+    for place, (bar, colour) in enumerate(zip(bars, colours, strict=True)):
+        axes.barh(place, bar.mean, height=0.62, color=colour, alpha=0.85, linewidth=0)
+        end = bar.mean
+        if bar.deviation:
+            axes.errorbar(bar.mean, place, xerr=bar.deviation, color=INK, linewidth=0.9, capsize=2)
+            end += bar.deviation
+        text = "0" if bar.mean == 0 else f"{bar.mean:.3g}"
+        axes.text(end + 0.02 * top, place, text, va="center", fontsize=8, color=INK)
+    axes.set_xlim(0, 1.2 * top)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+
+
+def _error_bars(
+    axes: Axes, places: Sequence[float], methods: Sequence[MethodSummary], style: MethodStyle, **artist: Any
+) -> None:
+    deviations = [100 * (method.accuracy.deviation or 0.0) for method in methods]
+    appearance: dict[str, Any] = {
+        "color": style.colour,
+        "marker": style.marker,
+        "markersize": 8 if style.marker == "*" else 5.5,
+        "markerfacecolor": "none" if methods[0].reference else style.colour,
+        "linestyle": "none",
+        "linewidth": 1.2,
+        "elinewidth": 0.9,
+        "capsize": 2,
+    }
+    axes.errorbar(
+        places,
+        [100 * method.accuracy.mean for method in methods],
+        yerr=deviations if any(deviations) else None,
+        **(appearance | artist),
+    )
+
+
+def _figure(height: float) -> Figure:
+    layout = ConstrainedLayoutEngine(hspace=0.06)
+    return Figure(figsize=(_WIDTH, height), layout=layout, facecolor="none")
+
+
+@dataclass(frozen=True)
+class _Panels:
+    """A figure with as many panels as asked for and one legend of the methods below them."""
+
+    figure: Figure
+    axes: list[Axes]
+
+    @classmethod
+    def of(cls, count: int, styles: dict[str, MethodStyle], rows: Sequence[Row], *, height: float) -> "_Panels":
+        columns = 3 if count == 3 or count > 4 else min(count, 2)
+        lines = -(-count // columns)
+        references = {row.method: row.reference for row in rows}
+        methods = [method for method in styles if method in references]
+        labels = [literal(f"{method} (reference)" if references[method] else method) for method in methods]
+        longest = max(len(line) for label in labels for line in label.splitlines())
+        # In points: the line with its marker and the gaps, and a generous width for a letter.
+        per_line = max(1, min(len(methods), int(72 * _WIDTH / (52 + 6 * longest))))
+        legend_height = 0.24 * -(-len(labels) // per_line)
+        figure = _figure(lines * height + legend_height)
+        axes = [figure.add_subplot(lines, columns, index + 1) for index in range(count)]
+        handles = [
+            Line2D(
+                [],
+                [],
+                color=styles[method].colour,
+                marker=styles[method].marker,
+                linestyle=styles[method].line,
+                markerfacecolor="none" if references[method] else styles[method].colour,
+                linewidth=1.2,
+                markersize=6,
+                label=label,
+            )
+            for method, label in zip(methods, labels, strict=True)
+        ]
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=per_line,
+            fontsize=9,
+            frameon=False,
+            labelcolor=INK,
+            handlelength=2.6,
+        )
+        return cls(figure, axes)

@@ -1,0 +1,63 @@
+"""The plan of a benchmark."""
+
+from dataclasses import dataclass
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.experiment import Plan
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.federation import Federations
+
+
+@dataclass(frozen=True)
+class BenchmarkPlan(Plan):
+    """The work of a benchmark.
+
+    Args:
+        settings: the benchmark.
+        federations: what is trained and aggregated.
+    """
+
+    settings: BenchmarkSettings
+    federations: Federations
+
+
+def make_plan(settings: BenchmarkSettings) -> BenchmarkPlan:
+    """Check everything that can be checked without work.
+
+    Args:
+        settings: the benchmark.
+
+    Returns:
+        Its plan.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    federations = check_federations(settings)
+    if settings.report.published is not None:
+        parse_published(settings.report.published)
+    return BenchmarkPlan(
+        jobs=tuple(federations.jobs()),
+        stages=federations.stages(),
+        settings=settings,
+        federations=federations,
+    )
+
+
+def parse_published(text: str) -> tuple[str, str]:
+    """Split the setting report.published.
+
+    Args:
+        text: 'SOURCE, TABLE'.
+
+    Returns:
+        The source and the table.
+
+    Raises:
+        InputError: there is no comma.
+    """
+    source, comma, table = text.partition(",")
+    if not comma:
+        raise InputError(f"report.published={text!r} must have the form 'SOURCE, TABLE'")
+    return source.strip(), table.strip()

@@ -1,0 +1,73 @@
+"""What a benchmark measured, as rows."""
+
+from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
+from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
+from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.measuring import read_result
+from fedfisher_core.federation.place import Place
+from fedfisher_core.store import read_timings
+from fedfisher_core.walk import Outcome
+
+
+def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:
+    """Make one row for every method in every federation.
+
+    Args:
+        plan: the benchmark.
+        outcome: of its jobs.
+
+    Returns:
+        The rows, sorted.
+    """
+    federations = plan.federations
+    return sorted_rows(
+        _row(plan.settings.name, federations, place, label, outcome)
+        for place in federations.places
+        for label in federations.methods_of(place)
+    )
+
+
+def _row(benchmark: str, federations: Federations, place: Place, label: str, outcome: Outcome) -> Row:
+    bound, cell = federations.methods[label], place.cell
+    members = federations.members(place, bound)
+    uploads = {client: federations.names_of_statistics(place, client, bound) for client in members}
+    failed = [client for client, names in uploads.items() if any(name in outcome.lost for name in names.values())]
+    left = [client for client in members if client not in failed]
+
+    def seconds(names: list[str]) -> float:
+        return sum(read_timings(outcome.artifacts[name])["seconds"] for name in names)
+
+    artifact = outcome.artifacts[federations.aggregation(place, label).name]
+    result, timings = read_result(artifact), read_timings(artifact)
+    return Row(
+        benchmark=benchmark,
+        dataset=cell.dataset,
+        model=cell.model,
+        partition=cell.scheme,
+        alpha=cell.alpha,
+        num_clients=cell.clients,
+        num_rounds=1,
+        seed=cell.seed,
+        method=label,
+        method_settings=bound.described(),
+        uploads={name: view.value for name, view in bound.method.views.items()},
+        accuracy=result.measures.accuracy,
+        loss=result.measures.loss,
+        worst_client_accuracy=result.measures.worst_client_accuracy,
+        worst_class_accuracy=result.measures.worst_class_accuracy,
+        client_train_seconds=seconds([federations.training(place, client).name for client in left]),
+        client_statistics_seconds={
+            one.name: seconds([uploads[client][one.name] for client in left])
+            for one in bound.method.uploads
+            if one.name != "weights"
+        },
+        server_seconds=timings["seconds"],
+        upload_bits=result.upload_bits,
+        upload_bits_formula=result.upload_bits_formula,
+        download_bits=result.download_bits,
+        peak_memory_bytes=int(timings["peak_memory_bytes"]),
+        uses_validation=result.uses_validation,
+        reference=not bound.method.one_shot,
+        failed_clients=failed,
+        artifact=artifact.key,
+    )

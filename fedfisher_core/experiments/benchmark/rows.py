@@ -1,0 +1,149 @@
+"""The result rows of a benchmark."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.reporting.rows import read_checked, write_rows
+
+TIMING_FIELDS = ("client_train_seconds", "client_statistics_seconds", "server_seconds", "peak_memory_bytes")
+"""The fields that measure the machine, and so differ between reruns of the same settings."""
+
+BASELINE = "fedavg"
+"""The label of the method that differences and bit ratios refer to."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one method reached with one seed in one setting.
+
+    Args:
+        benchmark: name of the benchmark.
+        dataset: name of the data set.
+        model: name of the model.
+        partition: name of the scheme that splits the data over the clients.
+        alpha: Dirichlet concentration; None where the partition has none.
+        num_clients: number of clients.
+        num_rounds: number of communication rounds.
+        seed: seed of the row.
+        method: label of the method.
+        method_settings: the method's settings.
+        uploads: what the server must see of each upload, by its name: "sum" or "each".
+        accuracy: test accuracy, a fraction.
+        loss: mean cross-entropy on the test set, in nats.
+        worst_client_accuracy: lowest accuracy over the clients, a fraction.
+        worst_class_accuracy: lowest accuracy over the classes, a fraction.
+        client_train_seconds: local training, summed over the clients.
+        client_statistics_seconds: seconds by statistic, summed over the clients.
+        server_seconds: aggregation.
+        upload_bits: bits on the wire, all clients.
+        upload_bits_formula: the paper's count of the same.
+        download_bits: bits from the server, all clients.
+        peak_memory_bytes: working memory of the aggregation at its peak.
+        uses_validation: whether the method saw the server's validation set.
+        reference: whether this is no one-shot method but a bound or a baseline of another kind.
+        failed_clients: clients whose upload is missing.
+        artifact: key of the artifact that the numbers were read from.
+
+    Raises:
+        InputError: a measure is not finite.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    benchmark: str
+    dataset: str
+    model: str
+    partition: str
+    alpha: float | None
+    num_clients: int
+    num_rounds: int
+    seed: int
+    method: str
+    method_settings: dict[str, Any]
+    uploads: dict[str, str]
+    accuracy: float
+    loss: float
+    worst_client_accuracy: float
+    worst_class_accuracy: float
+    client_train_seconds: float
+    client_statistics_seconds: dict[str, float]
+    server_seconds: float
+    upload_bits: int
+    upload_bits_formula: int
+    download_bits: int
+    peak_memory_bytes: int
+    uses_validation: bool
+    reference: bool
+    failed_clients: list[int]
+    artifact: str
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InputError(
+                    f"{field.name} of method {self.method!r}, seed {self.seed} is {value}; it must be finite"
+                )
+
+    @property
+    def client_seconds(self) -> float:
+        """Seconds of local training and of all statistics, summed over the clients."""
+        return self.client_train_seconds + math.fsum(self.client_statistics_seconds.values())
+
+
+_ROWS = TypeAdapter(list[Row])
+
+
+def sorted_rows(rows: Iterable[Row]) -> list[Row]:
+    """Sort rows by setting, method and seed; partitions without alpha come after those with one."""
+    return sorted(
+        rows,
+        key=lambda row: (
+            row.benchmark,
+            row.dataset,
+            row.model,
+            row.num_clients,
+            row.num_rounds,
+            row.alpha is None,
+            row.partition,
+            row.alpha or 0.0,
+            row.reference,
+            row.method,
+            row.seed,
+            row.artifact,
+        ),
+    )
+
+
+def write_results(rows: Sequence[Row], folder: Path) -> tuple[Path, Path]:
+    """Write the rows of a benchmark in the order of `sorted_rows`; see `write_rows`.
+
+    Args:
+        rows: the rows, in any order, at least one.
+        folder: where to; made if missing.
+
+    Returns:
+        The paths of results.json and results.csv.
+    """
+    return write_rows(sorted_rows(rows), folder)
+
+
+def read_results(path: Path) -> list[Row]:
+    """Read the rows of a results.json.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The rows, in the file's order.
+
+    Raises:
+        InputError: the file is missing, or is no list of rows with exactly the fields of `Row`.
+    """
+    return read_checked(path, _ROWS, "result rows")

@@ -1,0 +1,33 @@
+"""The settings of a benchmark."""
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from fedfisher_core.settings import (
+    ExperimentSettings,
+    FederationSettings,
+    MethodEntry,
+    Name,
+    ReportSettings,
+    RunSettings,
+    TrackingSettings,
+    as_mapping,
+)
+
+_METHODS = ("fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac", "ensemble", "local_mean")
+
+
+class BenchmarkSettings(FederationSettings, ExperimentSettings):
+    """One benchmark: what is compared, on what, and how it is carried out."""
+
+    name: Name = "demo"
+    experiment: Literal["benchmark"] = "benchmark"
+    methods: Annotated[dict[str, MethodEntry], BeforeValidator(as_mapping)] = Field(
+        {label: MethodEntry() for label in _METHODS},
+        min_length=1,
+        description=FederationSettings.model_fields["methods"].description,
+    )
+    run: RunSettings = RunSettings()
+    tracking: TrackingSettings = TrackingSettings()
+    report: ReportSettings = ReportSettings()

@@ -1,0 +1,76 @@
+"""Measuring one seed of the two-layer experiment."""
+
+import time
+from dataclasses import asdict, dataclass
+
+from fedfisher_core.jobs import NOTHING, Job, NoInputs, Numerics
+from fedfisher_core.store import Artifact, Content, Step, read_document
+from fedfisher_core.theory.grid import TwoLayerGrid
+from fedfisher_core.theory.measuring import Errors, SeedErrors, measure_seed
+
+_ERRORS = "errors.json"
+
+
+@dataclass(frozen=True)
+class MeasureSeed(Job[NoInputs[Artifact]]):
+    """Measure both curves with one seed; on the processor, as the systems that are solved are too small for a GPU.
+
+    Args:
+        grid: what is measured.
+        seed: one of its seeds.
+        threads: of its tensor operations.
+        needs: nothing.
+    """
+
+    grid: TwoLayerGrid
+    seed: int
+    threads: int
+    needs: NoInputs[str] = NOTHING
+
+    @property
+    def name(self) -> str:
+        """See `Job.name`."""
+        return f"two-layer networks: seed={self.seed}"
+
+    @property
+    def numerics(self) -> Numerics:
+        """See `Job.numerics`."""
+        return Numerics(threads=self.threads)
+
+    def step(self, inputs: NoInputs[Artifact]) -> Step:
+        """See `Job.step`; other seeds of the grid do not matter."""
+        return Step(
+            kind="two_layer",
+            version=1,
+            settings={
+                **self.grid.model_dump(mode="json", exclude={"seeds"}),
+                "seed": self.seed,
+                **self.numerics.described(),
+            },
+        )
+
+    def compute(self, inputs: NoInputs[Artifact]) -> Content:
+        """See `Job.compute`.
+
+        Raises:
+            DivergedClientError: names the client whose training error is not finite.
+        """
+        begun = time.perf_counter()
+        measured = measure_seed(self.grid, self.seed)
+        return Content(documents={_ERRORS: asdict(measured)}, timings={"seconds": time.perf_counter() - begun})
+
+
+def read_seed(artifact: Artifact) -> SeedErrors:
+    """Read the errors of one seed.
+
+    Args:
+        artifact: made by `MeasureSeed`.
+
+    Returns:
+        The errors, bit by bit as they were measured.
+    """
+    document = read_document(artifact, _ERRORS)
+    return SeedErrors(
+        widths=tuple(Errors(**errors) for errors in document["widths"]),
+        steps=tuple(Errors(**errors) for errors in document["steps"]),
+    )

@@ -1,0 +1,106 @@
+"""The results of the two-layer experiment as tidy rows, and their files results.json and results.csv."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import ConfigDict, TypeAdapter
+
+from fedfisher_core.reporting.rows import read_checked
+from fedfisher_core.theory.grid import TwoLayerGrid
+from fedfisher_core.theory.measuring import Errors, SeedErrors
+
+CurveName = Literal["width", "local_steps"]
+METHODS = tuple(field.name for field in fields(Errors))
+
+
+@dataclass(frozen=True)
+class TwoLayerRow:
+    """The training error of one kind of model at one point of a curve, with one seed.
+
+    Args:
+        benchmark: name of the benchmark.
+        experiment: "two_layer", which tells these rows from those of ordinary benchmarks.
+        curve: what varies along the curve.
+        width: number of hidden units.
+        local_steps: number of local steps of each client.
+        seed: seed of the row.
+        method: "fedfisher", "fedavg", or "local" for the clients' own models on their own data.
+        training_error: mean of (z - y)^2 / 2.
+        artifact: key of the artifact that the number was read from.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    benchmark: str
+    experiment: Literal["two_layer"]
+    curve: CurveName
+    width: int
+    local_steps: int
+    seed: int
+    method: str
+    training_error: float
+    artifact: str
+
+    @property
+    def value(self) -> int:
+        """What the curve is drawn over: the width or the number of local steps."""
+        return self.width if self.curve == "width" else self.local_steps
+
+
+_ROWS = TypeAdapter(list[TwoLayerRow])
+
+
+def rows_of(
+    benchmark: str, settings: TwoLayerGrid, seed: int, measured: SeedErrors, artifact: str
+) -> list[TwoLayerRow]:
+    """Lay out the errors of one seed.
+
+    Args:
+        benchmark: its name.
+        settings: what was measured.
+        seed: the seed.
+        measured: its errors.
+        artifact: key of the artifact that holds them.
+
+    Returns:
+        A row for every point of both curves and every kind of model.
+    """
+    return [
+        TwoLayerRow(
+            benchmark=benchmark,
+            experiment="two_layer",
+            curve=curve,
+            width=width,
+            local_steps=local_steps,
+            seed=seed,
+            method=method,
+            training_error=getattr(errors, method),
+            artifact=artifact,
+        )
+        for curve, width, local_steps, errors in _points(settings, measured)
+        for method in METHODS
+    ]
+
+
+def _points(settings: TwoLayerGrid, measured: SeedErrors) -> Iterator[tuple[CurveName, int, int, Errors]]:
+    for width, errors in zip(settings.widths, measured.widths, strict=True):
+        yield "width", width, settings.steps_of_widths, errors
+    for steps, errors in zip(settings.steps, measured.steps, strict=True):
+        yield "local_steps", settings.width_of_steps, steps, errors
+
+
+def read_rows(path: Path) -> list[TwoLayerRow]:
+    """Read the rows of a results.json.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The rows, in the file's order.
+
+    Raises:
+        InputError: the file is missing, or is no list of rows with exactly the fields of `TwoLayerRow`.
+    """
+    return read_checked(path, _ROWS, "rows of the two-layer experiment")

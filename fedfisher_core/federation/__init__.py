@@ -1,0 +1,1 @@
+"""The jobs of a federation: data, partition, initial weights, client training, statistics, sending, aggregation."""

@@ -1,0 +1,123 @@
+"""Aggregating the uploads of one federation by one method."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
+
+from fedfisher_core.client.statistic import ServerView
+from fedfisher_core.client.upload import StoredUploads, Upload
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
+from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.sending import PAYLOAD, num_examples, schema_of
+from fedfisher_core.jobs import Job, Numerics
+from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.store import Artifact, Content, Step
+from fedfisher_core.wire import formula_bits
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class AggregationInputs(Generic[R]):
+    """What a server has.
+
+    Args:
+        data: the decoded data set, for the validation set and for measuring.
+        partition: who holds what.
+        start: the initial weights of the server.
+        clients: statistics by client and name.
+        payloads: uploads by client, as they crossed the network.
+    """
+
+    data: R
+    partition: R
+    start: R
+    clients: Mapping[int, Mapping[str, R]]
+    payloads: Mapping[int, R]
+
+
+@dataclass(frozen=True)
+class AggregateUploads(Job[AggregationInputs[Artifact]]):
+    """Aggregate the uploads of clients and measure the global model.
+
+    Args:
+        place: the federation.
+        label: what the settings call the method.
+        bound: the method and its settings.
+        needs: names of the jobs before.
+    """
+
+    place: Place
+    label: str
+    bound: BoundMethod
+    needs: AggregationInputs[str]
+
+    @property
+    def name(self) -> str:
+        """See `Job.name`."""
+        return f"{self.label}: {self.place.label}"
+
+    @property
+    def numerics(self) -> Numerics:
+        """See `Job.numerics`."""
+        return self.place.numerics
+
+    def without(self, lost: Mapping[str, Exception]) -> None:
+        """See `Job.without`."""
+        require_enough(self.place, {name: lost[name] for name in self.needs.payloads.values() if name in lost})
+
+    def step(self, inputs: AggregationInputs[Artifact]) -> Step:
+        """See `Job.step`."""
+        method, place = self.bound.method, self.place
+        seen = {"data": inputs.data.digest, "partition": inputs.partition.digest}
+        for client, statistics in inputs.clients.items():
+            seen |= {f"client_{client}.{name}": artifact.digest for name, artifact in statistics.items()}
+        return Step(
+            kind="aggregates",
+            version=3,
+            settings={
+                "method": method.name,
+                "method_version": method.version,
+                "method_settings": self.bound.dumped_settings(),
+                "wire": schema_of(method.uploads, place.spec, self.bound.wire).digest().hex(),
+                "model": {"name": place.cell.model, "bias": place.settings.model.bias},
+                "seed": place.cell.seed,
+                **place.numerics.described(),
+            },
+            inputs=seen,
+        )
+
+    def compute(self, inputs: AggregationInputs[Artifact]) -> Content:
+        """See `Job.compute`."""
+        server = server_of(self.place, inputs.data, inputs.partition, inputs.start)
+        payloads = {client: inputs.payloads[client].path / PAYLOAD for client in sorted(inputs.payloads)}
+        uploads = StoredUploads(
+            list(payloads.values()),
+            [num_examples(inputs.partition, client) for client in payloads],
+            schema_of(self.bound.method.uploads, self.place.spec, self.bound.wire),
+            self.bound.method.uploads,
+            self.place.device,
+        )
+        made, timings = timed(self.bound, partial(_aggregate, self.bound, server, uploads), self.place.device)
+        traffic = self._traffic(inputs, [path.stat().st_size for path in payloads.values()])
+        return content_of(self.place, server, made, traffic, timings, data=inputs.data, partition=inputs.partition)
+
+    def _traffic(self, inputs: AggregationInputs[Artifact], sizes: list[int]) -> Traffic:
+        """Bits that all clients send: those of the payloads, and those that papers count."""
+        if self.bound.method.pooled:
+            # To train on all data is to send all data: the images and labels themselves.
+            dataset = load_data(inputs.data)
+            train = dataset.train
+            bits = 8 * train.images.numel() + len(train) * (dataset.spec.classes - 1).bit_length()
+            return Traffic(upload_bits=bits, upload_bits_formula=bits)
+        schema = schema_of(self.bound.method.uploads, self.place.spec, self.bound.wire)
+        return Traffic(upload_bits=8 * sum(sizes), upload_bits_formula=len(sizes) * formula_bits(schema))
+
+
+def _aggregate(bound: BoundMethod, server: Server, stored: StoredUploads) -> Aggregate:
+    """Decode and aggregate. Methods that make do with sums get one client's tensors at a time."""
+    streamed = all(view is ServerView.SUM for view in bound.method.views.values())
+    return bound(server, stored if streamed else [Upload(one.num_examples, dict(one.statistics)) for one in stored])

@@ -1,0 +1,115 @@
+"""What is checked of federations before any work starts."""
+
+from collections.abc import Sequence
+
+import torch
+
+from fedfisher_core.client.statistic import Statistic, estimator_of
+from fedfisher_core.data.sources import find_source
+from fedfisher_core.data.specs import datasets
+from fedfisher_core.errors import InputError
+from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.privacy import require_privacy
+from fedfisher_core.federation.statistics import group_by_pass
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.estimators import Loss
+from fedfisher_core.fisher.single_pass import FisherPass
+from fedfisher_core.jobs import Numerics
+from fedfisher_core.methods.method import bind
+from fedfisher_core.models.spec import ModelSpec, models
+from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
+
+
+def check_federations(settings: FederationSettings, *, title: str = "") -> Federations:
+    """Check everything that can be checked without work.
+
+    Args:
+        settings: of the federations.
+        title: tells them apart from others of the same experiment.
+
+    Returns:
+        The federations.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    for dataset in settings.data.dataset:
+        find_source(dataset)
+        _require_label(settings, dataset)
+    for model in settings.model.name:
+        models.get(model)
+    numerics = Numerics.of(settings.run)
+    places = [Place(settings, cell, numerics, title) for cell in settings.cells()]
+    scopes = {label: _scope(label, entry.only, settings) for label, entry in settings.methods.items()}
+    methods = {}
+    for label, entry in settings.methods.items():
+        specs = dict.fromkeys(place.spec for place in places if scopes[label].admits(place.cell))
+        methods[label] = bind(label, entry, specs, settings.wire)
+        require_privacy(settings, label, methods[label].method.uploads)
+    used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
+    federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
+    _require_fishers(federations)
+    smallest = min(settings.partition.clients)
+    if settings.run.min_clients is not None and settings.run.min_clients > smallest:
+        raise InputError(f"run.min_clients={settings.run.min_clients} exceeds partition.clients={smallest}")
+    return federations
+
+
+def _require_label(settings: FederationSettings, dataset: str) -> None:
+    """Check that the data has the label that a whole client is made of."""
+    label, classes = settings.partition.target_label, datasets.get(dataset).classes
+    if label is not None and label >= classes:
+        raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
+
+
+def _scope(label: str, scope: Scope, settings: FederationSettings) -> Scope:
+    """Check that a method runs somewhere."""
+    for key, points in settings.points().items():
+        for value in getattr(scope, key) or ():
+            if value not in points:
+                raise InputError(
+                    f"methods.{label}.only.{key}={value!r} is no point of the benchmark; "
+                    f"allowed: {', '.join(map(str, points))}"
+                )
+    if not any(scope.admits(cell) for cell in settings.cells()):
+        given = scope.model_dump(mode="json", exclude_none=True)
+        raise InputError(f"methods.{label}.only={given} leaves no point of the benchmark; allowed: at least one")
+    return scope
+
+
+def _require_fishers(federations: Federations) -> None:
+    """Check that the Fishers that methods need exist in the backend, and that one example fits their memory."""
+    fisher = federations.settings.fisher
+    if fisher.backend == "nngeometry":
+        for label, bound in federations.methods.items():
+            if any(kind.approximation is Approximation.DENSE for kind in bound.method.uploads):
+                raise InputError(
+                    f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
+                )
+        return
+    passes = {
+        (place.spec, group)
+        for place in federations.places
+        for client in federations.clients(place)
+        for group in group_by_pass(fisher, [one for one in federations.statistics(place, client) if one.approximation])
+    }
+    for spec, group in passes:
+        _require_memory(spec, group, fisher)
+
+
+def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: FisherSettings) -> None:
+    """Check that one example fits the memory of a pass."""
+    network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
+    try:
+        FisherPass(
+            network,
+            torch.zeros(1, spec.channels, spec.size, spec.size),
+            approximations={kind.approximation for kind in group if kind.approximation is not None},
+            loss=Loss.CLASSIFICATION,
+            estimator=estimator_of(fisher),
+            memory_limit=fisher.memory_mib * 2**20,
+        )
+    except InputError as error:
+        names = " and ".join(kind.name for kind in group)
+        raise InputError(f"fisher.memory_mib={fisher.memory_mib}, {names} of model {spec.name!r}: {error}") from error

@@ -1,0 +1,142 @@
+"""The federations that settings span, and the jobs that train, aggregate and measure them."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.federation.aggregation import AggregateUploads, AggregationInputs
+from fedfisher_core.federation.data import DecodeData
+from fedfisher_core.federation.partition import PartitionInputs, SplitData
+from fedfisher_core.federation.place import POOLED, Place
+from fedfisher_core.federation.secure_aggregation import AggregateSecurely, SecureInputs
+from fedfisher_core.federation.sending import SendInputs, SendUpload
+from fedfisher_core.federation.start import DrawStart, start_of
+from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
+from fedfisher_core.federation.training import ClientInputs, TrainClient
+from fedfisher_core.jobs import Job
+from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.settings import FederationSettings, Scope
+
+AnyJob = Job[Any]
+
+
+@dataclass(frozen=True)
+class Federations:
+    """All federations of one block of settings.
+
+    Args:
+        settings: the settings.
+        places: one federation each, at least one method runs in it.
+        methods: by label.
+        scopes: by label, where the method runs.
+    """
+
+    settings: FederationSettings
+    places: tuple[Place, ...]
+    methods: Mapping[str, BoundMethod]
+    scopes: Mapping[str, Scope]
+
+    def methods_of(self, place: Place) -> dict[str, BoundMethod]:
+        """List the methods that run in a federation."""
+        return {label: bound for label, bound in self.methods.items() if self.scopes[label].admits(place.cell)}
+
+    def clients(self, place: Place) -> tuple[int, ...]:
+        """List the clients that must be trained, the pooled one included where a method wants it."""
+        chosen = self.methods_of(place).values()
+        ordinary = any(not bound.method.pooled for bound in chosen)
+        pooled = any(bound.method.pooled for bound in chosen)
+        return ((POOLED,) if pooled else ()) + (tuple(range(place.cell.clients)) if ordinary else ())
+
+    def members(self, place: Place, bound: BoundMethod) -> tuple[int, ...]:
+        """List the clients whose uploads a method aggregates."""
+        return (POOLED,) if bound.method.pooled else tuple(range(place.cell.clients))
+
+    def statistics(self, place: Place, client: int) -> tuple[type[Statistic], ...]:
+        """List what a client must compute: the union of what its methods declare."""
+        chosen = self.methods_of(place).values()
+        wanted = [bound.method for bound in chosen if bound.method.pooled == (client == POOLED)]
+        return tuple(dict.fromkeys(kind for method in wanted for kind in method.uploads))
+
+    def jobs(self) -> Iterator[AnyJob]:
+        """List all jobs, some of them more than once."""
+        for place in self.places:
+            yield self.data(place)
+            yield self.partition(place)
+            yield DrawStart(place)
+            for client in self.clients(place):
+                yield start_of(place, client)
+                yield self.training(place, client)
+                yield from self.statistics_jobs(place, client).values()
+            for label, bound in self.methods_of(place).items():
+                if bound.summation is None:
+                    yield from (self.sending(place, client, bound) for client in self.members(place, bound))
+                yield self.aggregation(place, label)
+
+    def data(self, place: Place) -> DecodeData:
+        """The job that decodes the data set."""
+        return DecodeData(place.cell.dataset, self.settings.partition.column)
+
+    def partition(self, place: Place) -> SplitData:
+        """The job that splits the data."""
+        return SplitData(place, PartitionInputs(self.data(place).name))
+
+    def training(self, place: Place, client: int) -> TrainClient:
+        """The job that trains a client."""
+        needs = ClientInputs(
+            data=self.data(place).name,
+            partition=self.partition(place).name,
+            start=start_of(place, client).name,
+        )
+        return TrainClient(place, client, self.statistics(place, client), needs)
+
+    def statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
+        """The jobs that compute what a client uploads beside its weights."""
+        wanted = self.statistics(place, client)
+        needs = StatisticInputs(
+            data=self.data(place).name,
+            partition=self.partition(place).name,
+            trained=self.training(place, client).name,
+        )
+        return {one: ComputeStatistic(place, client, one, wanted, needs) for one in wanted if one is not Weights}
+
+    def names_of_statistics(self, place: Place, client: int, bound: BoundMethod) -> dict[str, str]:
+        """Names of the jobs that make what a client uploads to a method, by the statistic's name."""
+        jobs = self.statistics_jobs(place, client)
+        trained = self.training(place, client).name
+        return {one.name: trained if one is Weights else jobs[one].name for one in bound.method.uploads}
+
+    def sending(self, place: Place, client: int, bound: BoundMethod) -> SendUpload:
+        """The job that encodes what a client uploads to a method."""
+        needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound))
+        return SendUpload(place, client, bound.method.uploads, bound.wire, needs)
+
+    def aggregation(self, place: Place, label: str) -> AggregateUploads | AggregateSecurely:
+        """The job that aggregates by a method."""
+        bound = self.methods[label]
+        members = self.members(place, bound)
+        data, partition, start = self.data(place).name, self.partition(place).name, DrawStart(place).name
+        clients = {client: self.names_of_statistics(place, client, bound) for client in members}
+        if bound.summation is not None:
+            return AggregateSecurely(place, label, bound, SecureInputs(data, partition, start, clients))
+        payloads = {client: self.sending(place, client, bound).name for client in members}
+        return AggregateUploads(place, label, bound, AggregationInputs(data, partition, start, clients, payloads))
+
+    def stages(self) -> dict[str, list[str]]:
+        """Name the jobs of the clients' side, and those of the servers'."""
+        clients, aggregates = [], []
+        for place in self.places:
+            trained = [self.training(place, client).name for client in self.clients(place)]
+            computed = [
+                job.name for client in self.clients(place) for job in self.statistics_jobs(place, client).values()
+            ]
+            sent = [
+                self.sending(place, client, bound).name
+                for bound in self.methods_of(place).values()
+                if bound.summation is None
+                for client in self.members(place, bound)
+            ]
+            clients += [*trained, *computed, *sent]
+            aggregates += [self.aggregation(place, label).name for label in self.methods_of(place)]
+        return {"clients": list(dict.fromkeys(clients)), "aggregates": aggregates}

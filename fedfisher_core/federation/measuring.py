@@ -1,0 +1,207 @@
+"""What an aggregation made, measured on the test examples, and its record in the store."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from fedfisher_core.data.tensors import select
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
+from fedfisher_core.evaluation.memory import working_memory
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.partition import label_counts, load_partition
+from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.start import load_start
+from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.server import Aggregate, Combine, Server
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.store import Artifact, Content, read_document
+
+_RESULT = "result.json"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bits that crossed the network in one aggregation, all clients together.
+
+    Args:
+        upload_bits: from the clients, as they were counted on the wire.
+        upload_bits_formula: the same as papers count it.
+        download_bits: from the server, beyond the global model.
+    """
+
+    upload_bits: int
+    upload_bits_formula: int
+    download_bits: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of one method's global model.
+
+    Args:
+        measures: on the test examples.
+        details: numbers that the method gave.
+        widths: of the global network's hidden layers; empty for those of its family.
+        uses_validation: whether the method looked at the server's validation set.
+        upload_bits: on the wire, all clients.
+        upload_bits_formula: the same as papers count it.
+        download_bits: from the server, all clients.
+    """
+
+    measures: Measures
+    details: Mapping[str, float]
+    widths: tuple[int, ...]
+    uses_validation: bool
+    upload_bits: int
+    upload_bits_formula: int
+    download_bits: int
+
+
+def read_result(artifact: Artifact) -> Result:
+    """Read what is known of a global model.
+
+    Args:
+        artifact: made by an aggregation.
+
+    Returns:
+        The result.
+    """
+    document = read_document(artifact, _RESULT)
+    measures = document.pop("measures")
+    confusion = tuple(tuple(row) for row in measures.pop("confusion"))
+    widths = tuple(document.pop("widths"))
+    return Result(measures=Measures(**measures, confusion=confusion), widths=widths, **document)
+
+
+def server_of(place: Place, data: Artifact, partition: Artifact, start: Artifact) -> Server:
+    """Give a server what it holds before the first upload.
+
+    Args:
+        place: the federation.
+        data: the decoded data set.
+        partition: who holds what.
+        start: the initial weights of the server.
+
+    Returns:
+        The server.
+    """
+    dataset = load_data(data)
+    held = torch.from_numpy(load_partition(partition).validation)
+    return Server(
+        spec=place.spec,
+        dataset=dataset.spec,
+        initial=load_start(start, place.device),
+        generator=torch_generator(place.cell.seed, Stream.SERVER),
+        device=place.device,
+        validation=select(dataset.train, dataset.spec, held).to(place.device),
+    )
+
+
+def timed(
+    bound: BoundMethod, work: Callable[[], Aggregate], device: torch.device
+) -> tuple[Aggregate, dict[str, float]]:
+    """Do the server's work, and measure what it takes.
+
+    Args:
+        bound: the method.
+        work: what is timed.
+        device: where it computes.
+
+    Returns:
+        What it made, its seconds and its working memory.
+
+    Raises:
+        ArithmeticError: a parameter of the global network is not finite.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    with working_memory(device) as peak:
+        begun = perf_counter()
+        result = work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds = perf_counter() - begun
+    for network in result.networks:
+        for name, tensor in network.items():
+            if not torch.isfinite(tensor).all():
+                raise ArithmeticError(f"method {bound.method.name!r} returned a parameter {name!r} that is not finite")
+    return result, {"seconds": seconds, "peak_memory_bytes": float(peak.bytes)}
+
+
+def content_of(
+    place: Place,
+    server: Server,
+    made: Aggregate,
+    traffic: Traffic,
+    timings: Mapping[str, float],
+    *,
+    data: Artifact,
+    partition: Artifact,
+) -> Content:
+    """Measure a global model, and write down what is known of it.
+
+    Args:
+        place: the federation.
+        server: after the aggregation.
+        made: what it made.
+        traffic: what was sent for it.
+        timings: what it took.
+        data: the decoded data set.
+        partition: who holds what.
+
+    Returns:
+        What the store keeps.
+    """
+    parameters = sum(tensor.numel() for network in made.networks for tensor in network.values())
+    result = Result(
+        measures=_measure(place, made, data, partition),
+        details=made.details,
+        widths=(made.spec or place.spec).widths,
+        uses_validation=server.used_validation,
+        upload_bits=traffic.upload_bits,
+        upload_bits_formula=traffic.upload_bits_formula,
+        download_bits=32 * parameters * place.cell.clients + traffic.download_bits,
+    )
+    networks = {
+        f"network_{i}.safetensors": {name: tensor.cpu().contiguous() for name, tensor in network.items()}
+        for i, network in enumerate(made.networks)
+    }
+    document: dict[str, Any] = asdict(result)
+    return Content(tensors=networks, documents={_RESULT: document}, timings=timings)
+
+
+def require_enough(place: Place, lost: Mapping[str, Exception]) -> None:
+    """Decide whether an aggregation can do without clients that diverged.
+
+    Args:
+        place: the federation; its settings say how many clients must be left.
+        lost: why each upload is missing.
+
+    Raises:
+        DivergedClientError: names the last client, and how many are left.
+    """
+    allowed = place.settings.run.min_clients
+    left = place.cell.clients - len(lost)
+    if allowed is None or left < allowed:
+        least = "all clients" if allowed is None else f"{allowed} clients"
+        error = list(lost.values())[-1]
+        raise DivergedClientError(f"{error}; run.min_clients asks for {least}, {left} are left") from error
+
+
+def _measure(place: Place, made: Aggregate, data: Artifact, partition: Artifact) -> Measures:
+    dataset = load_data(data)
+    test = select(dataset.test, dataset.spec).to(place.device)
+    spec = made.spec or place.spec
+    networks = [spec.load(parameters).eval() for parameters in made.networks]
+    counts = torch.tensor(label_counts(partition))
+    match made.combine:
+        case Combine.MEAN_PROBABILITY:
+            return measure_mean(networks, test, counts, weights=made.weights)
+        case Combine.MEAN_LOGIT:
+            return measure_mean_logit(networks, test, counts)
+        case Combine.MEAN_MEASURE:
+            return measure_each(networks, test, counts)

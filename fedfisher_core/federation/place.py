@@ -1,0 +1,63 @@
+"""Where in an experiment the jobs of one federation are."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from fedfisher_core.data.specs import datasets
+from fedfisher_core.jobs import Numerics
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import Cell, FederationSettings
+
+POOLED = -1
+"""Stands for the one client that holds the data of all."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """One federation: a point of the settings.
+
+    Args:
+        settings: what is common to all points.
+        cell: the point: which data set, network, split and seed.
+        numerics: where the jobs compute.
+        title: tells federations apart that an experiment has at the same point; stands before the point's label.
+    """
+
+    settings: FederationSettings
+    cell: Cell
+    numerics: Numerics
+    title: str = ""
+
+    @property
+    def label(self) -> str:
+        """What people read in the names of jobs."""
+        return f"{self.title}, {self.cell.label}" if self.title else self.cell.label
+
+    @property
+    def device(self) -> torch.device:
+        """The device that computes."""
+        return torch.device(self.numerics.device)
+
+    @cached_property
+    def spec(self) -> ModelSpec:
+        """The network that the clients train."""
+        data = datasets.get(self.cell.dataset)
+        return ModelSpec(
+            name=self.cell.model,
+            channels=data.channels,
+            size=data.size,
+            classes=data.classes,
+            bias=self.settings.model.bias,
+        )
+
+
+def client_name(client: int) -> str:
+    """Name a client for messages and run names."""
+    return "pooled client" if client == POOLED else f"client {client}"
+
+
+def branch_of(client: int) -> int:
+    """Branch of the seed tree; the pooled client's, which is also the server's, comes before all others."""
+    return client + 1

@@ -1,0 +1,115 @@
+"""Aggregating by secure aggregation: the server learns sums over clients and nothing else."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
+
+from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
+from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.secure import collect_securely, sums_of, vector_bits
+from fedfisher_core.federation.sending import num_examples, read_statistics, schema_of
+from fedfisher_core.jobs import Job, Numerics
+from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.store import Artifact, Content, Step
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class SecureInputs(Generic[R]):
+    """What clients and server have.
+
+    Args:
+        data: the decoded data set, for the validation set and for measuring.
+        partition: who holds what.
+        start: the initial weights of the server.
+        clients: statistics by client and name.
+    """
+
+    data: R
+    partition: R
+    start: R
+    clients: Mapping[int, Mapping[str, R]]
+
+
+@dataclass(frozen=True)
+class AggregateSecurely(Job[SecureInputs[Artifact]]):
+    """Let clients and server carry out the protocol, aggregate the sums, and measure the global model.
+
+    Args:
+        place: the federation.
+        label: what the settings call the method.
+        bound: the method, written in sums, and its settings.
+        needs: names of the jobs before.
+    """
+
+    place: Place
+    label: str
+    bound: BoundMethod
+    needs: SecureInputs[str]
+
+    @property
+    def name(self) -> str:
+        """See `Job.name`."""
+        return f"{self.label}: {self.place.label}"
+
+    @property
+    def numerics(self) -> Numerics:
+        """See `Job.numerics`."""
+        return self.place.numerics
+
+    def without(self, lost: Mapping[str, Exception]) -> None:
+        """See `Job.without`: a client is missing whichever of its statistics is."""
+        clients = [[lost[name] for name in names.values() if name in lost] for names in self.needs.clients.values()]
+        require_enough(self.place, {str(client): errors[0] for client, errors in enumerate(clients) if errors})
+
+    def step(self, inputs: SecureInputs[Artifact]) -> Step:
+        """See `Job.step`."""
+        method, place = self.bound.method, self.place
+        seen = {"data": inputs.data.digest, "partition": inputs.partition.digest}
+        for client, statistics in inputs.clients.items():
+            seen |= {f"client_{client}.{name}": artifact.digest for name, artifact in statistics.items()}
+        return Step(
+            kind="aggregates",
+            version=3,
+            settings={
+                "method": method.name,
+                "method_version": method.version,
+                "method_settings": self.bound.dumped_settings(),
+                "wire": schema_of(method.uploads, place.spec, self.bound.wire).digest().hex(),
+                "model": {"name": place.cell.model, "bias": place.settings.model.bias},
+                "seed": place.cell.seed,
+                "secure_sum": self.bound.wire.secure.model_dump(mode="json"),
+                **place.numerics.described(),
+            },
+            inputs=seen,
+        )
+
+    def compute(self, inputs: SecureInputs[Artifact]) -> Content:
+        """See `Job.compute`.
+
+        Raises:
+            InputError: the threshold can't be met, or a client that drops out does not exist.
+        """
+        server = server_of(self.place, inputs.data, inputs.partition, inputs.start)
+        members = sorted(inputs.clients)
+        readers = {
+            client: partial(read_statistics, self.bound.method.uploads, self.place.spec, inputs.clients[client])
+            for client in members
+        }
+        counts = {client: num_examples(inputs.partition, client) for client in members}
+        session = self.step(inputs).key.encode()
+        collected = collect_securely(self.bound, self.place.cell, readers, counts, session=session)
+        made, timings = timed(
+            self.bound,
+            lambda: self.bound.of_sums(server, sums_of(collected, self.place.device)),
+            self.place.device,
+        )
+        made = replace(made, details={**made.details, "clients_in_sum": float(len(collected.uploaded))})
+        traffic = Traffic(
+            upload_bits=8 * collected.upload_bytes,
+            upload_bits_formula=vector_bits(collected),
+            download_bits=8 * collected.download_bytes,
+        )
+        return content_of(self.place, server, made, traffic, timings, data=inputs.data, partition=inputs.partition)

@@ -1,0 +1,176 @@
+"""Computing what a client uploads beside its weights."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, TypeVar
+
+from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.data.specs import datasets
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
+from fedfisher_core.federation.privacy import described, noise_of
+from fedfisher_core.federation.training import examples_of, load_trained
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.jobs import Job, Numerics
+from fedfisher_core.privacy.local import PrivateLocal
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.settings import FisherSettings
+from fedfisher_core.store import Artifact, Content, Step
+
+R = TypeVar("R")
+
+TENSORS = "tensors.safetensors"
+
+
+@dataclass(frozen=True)
+class StatisticInputs(Generic[R]):
+    """What a client has after its training.
+
+    Args:
+        data: the decoded data set.
+        partition: who holds what.
+        trained: its weights.
+    """
+
+    data: R
+    partition: R
+    trained: R
+
+
+@dataclass(frozen=True)
+class ComputeStatistic(Job[StatisticInputs[Artifact]]):
+    """Compute one statistic of one client.
+
+    Args:
+        place: the federation.
+        client: its number, or POOLED.
+        statistic: what is computed.
+        statistics: all that the client uploads; with differential privacy they share its budget.
+        needs: names of the jobs before.
+    """
+
+    place: Place
+    client: int
+    statistic: type[Statistic]
+    statistics: tuple[type[Statistic], ...]
+    needs: StatisticInputs[str]
+
+    @property
+    def name(self) -> str:
+        """See `Job.name`."""
+        return f"{self.statistic.name} of {client_name(self.client)}: {self.place.label}"
+
+    @property
+    def batch(self) -> str:
+        """See `Job.batch`: a client's statistics share passes over its data."""
+        return f"statistics of {client_name(self.client)}: {self.place.label}"
+
+    @property
+    def numerics(self) -> Numerics:
+        """See `Job.numerics`."""
+        return self.place.numerics
+
+    @property
+    def may_be_lost(self) -> bool:
+        """See `Job.may_be_lost`."""
+        return self.client != POOLED
+
+    def step(self, inputs: StatisticInputs[Artifact]) -> Step:
+        """See `Job.step`."""
+        settings = self.place.settings
+        fisher = (
+            {}
+            if self.statistic.approximation is None
+            else {"fisher": settings.fisher.model_dump(mode="json"), **described(settings, self.statistics)}
+        )
+        return Step(
+            kind="statistics",
+            version=self.statistic.version,
+            settings={"statistic": self.statistic.name, **fisher, **self.place.numerics.described()},
+            inputs={
+                "client": inputs.trained.digest,
+                "data": inputs.data.digest,
+                "partition": inputs.partition.digest,
+            },
+        )
+
+    def compute(self, inputs: StatisticInputs[Artifact]) -> Content:
+        """See `Job.compute`."""
+        (content,) = self.compute_together([self], [inputs])
+        return content
+
+    @classmethod
+    def compute_together(
+        cls, jobs: Sequence["ComputeStatistic"], inputs: Sequence[StatisticInputs[Artifact]]
+    ) -> list[Content]:
+        """See `Job.compute_together`: all Fishers of a client come from one pass, if the settings say so.
+
+        Raises:
+            DivergedClientError: names the client and the statistic that is not finite.
+        """
+        first = jobs[0]
+        local = first._local(inputs[0])
+        contents: dict[type[Statistic], Content] = {}
+        for group in group_by_pass(first.place.settings.fisher, [job.statistic for job in jobs]):
+            contents |= first._compute(local, group)
+        return [contents[job.statistic] for job in jobs]
+
+    def _compute(self, local: Local, statistics: Sequence[type[Statistic]]) -> dict[type[Statistic], Content]:
+        """Compute statistics that share a pass over the data, whose seconds count for each."""
+        wanted = frozenset(one.approximation for one in statistics if one.approximation is not None)
+        local = replace(local, approximations=wanted)
+        begun = time.perf_counter()
+        if wanted:
+            _ = local.fisher
+        pass_seconds = time.perf_counter() - begun
+        contents = {}
+        for kind in statistics:
+            begun = time.perf_counter()
+            statistic = kind.compute(local)
+            tensors = {name: tensor.cpu().contiguous() for name, tensor in statistic.tensors.items()}
+            seconds = time.perf_counter() - begun + (0 if kind.approximation is None else pass_seconds)
+            try:
+                statistic.require_finite()
+            except DivergedClientError as error:
+                raise DivergedClientError(f"{client_name(self.client)} of {self.place.label}: {error}") from error
+            contents[kind] = Content(tensors={TENSORS: tensors}, timings={"seconds": seconds})
+        return contents
+
+    def _local(self, inputs: StatisticInputs[Artifact]) -> Local:
+        place, settings = self.place, self.place.settings
+        parameters = {name: tensor.to(place.device) for name, tensor in load_trained(inputs.trained).items()}
+        local = Local(
+            network=place.spec.load(parameters).eval(),
+            examples=examples_of(place, inputs.data, inputs.partition, self.client),
+            classes=datasets.get(place.cell.dataset).classes,
+            batch_size=settings.train.batch_size,
+            settings=settings.fisher,
+            approximations=frozenset(),
+            generator=torch_generator(place.cell.seed, Stream.FISHER, branch_of(self.client)),
+        )
+        noise = noise_of(settings, len(local.examples), self.statistics)
+        if noise is None or settings.privacy is None:
+            return local
+        shared: dict[str, Any] = {field.name: getattr(local, field.name) for field in fields(Local)}
+        return PrivateLocal(**shared, privacy=settings.privacy, noise=noise)
+
+
+def group_by_pass(settings: FisherSettings, statistics: Sequence[type[Statistic]]) -> list[tuple[type[Statistic], ...]]:
+    """Group statistics by passes over the data.
+
+    The full Fisher always has its own: it leaves little memory to the others, and how many examples they hold at a
+    time, and hence how their sums round, must not depend on their company.
+
+    Args:
+        settings: say whether Fishers share a pass.
+        statistics: of one client.
+
+    Returns:
+        The groups, each computed together.
+    """
+    if settings.passes == "separate":
+        return [(one,) for one in statistics]
+    alone = [one for one in statistics if one.approximation is Approximation.DENSE]
+    together = tuple(one for one in statistics if one not in alone)
+    return [*([together] if together else []), *((one,) for one in alone)]

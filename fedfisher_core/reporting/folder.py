@@ -1,0 +1,43 @@
+"""The folder of a report: result files, page and pictures, and a stamp that says what they show."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedfisher_core.reporting.rows import write_file, write_rows
+
+_EXPECTED = ("index.html", "results.json", "results.csv")
+_STAMP = ".content"
+
+
+def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], content: str) -> Path:
+    """Write results.json, results.csv, index.html and whatever else belongs to a report, each in one step.
+
+    Args:
+        folder: where to; made if missing.
+        rows: the results.
+        files: the page and its pictures, by name.
+        content: digest of what the report shows, written last, so that a report that was cut off is written again.
+
+    Returns:
+        The folder.
+    """
+    write_rows(rows, folder)
+    for name, data in files.items():
+        write_file(folder / name, data)
+    write_file(folder / _STAMP, content.encode())
+    return folder
+
+
+def is_current(folder: Path, content: str) -> bool:
+    """Say whether a report is there and shows what it should.
+
+    Args:
+        folder: the report's.
+        content: digest of what it should show.
+
+    Returns:
+        Whether all is there.
+    """
+    stamp = folder / _STAMP
+    return stamp.is_file() and stamp.read_text() == content and all((folder / one).is_file() for one in _EXPECTED)

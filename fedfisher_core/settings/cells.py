@@ -1,0 +1,46 @@
+"""The points of a benchmark, and restrictions to some of them."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
+
+from fedfisher_core.settings.base import Strict, as_tuple
+from fedfisher_core.settings.clients import PartitionScheme
+
+
+class Cell(Strict):
+    """One point of a benchmark: everything else is the same for all points."""
+
+    dataset: str
+    model: str
+    scheme: PartitionScheme
+    alpha: float | None
+    clients: PositiveInt
+    seed: NonNegativeInt
+
+    @property
+    def setting(self) -> str:
+        """Short name of all but the seed."""
+        skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
+        return f"{self.dataset} {self.model} {self.scheme} {skew}clients={self.clients}"
+
+    @property
+    def label(self) -> str:
+        """Short name for run names and figures."""
+        return f"{self.setting} seed={self.seed}"
+
+
+class Scope(Strict):
+    """Some of the points of a benchmark; a coordinate that is not given is free."""
+
+    dataset: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
+    model: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
+    scheme: Annotated[tuple[PartitionScheme, ...] | None, BeforeValidator(as_tuple)] = None
+    alpha: Annotated[tuple[float, ...] | None, BeforeValidator(as_tuple)] = None
+    clients: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
+    seed: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
+
+    def admits(self, cell: Cell) -> bool:
+        """Say whether a point of the benchmark is within."""
+        chosen = {key: getattr(self, key) for key in type(self).model_fields}
+        return all(values is None or getattr(cell, key) in values for key, values in chosen.items())

@@ -1,0 +1,99 @@
+"""The settings of federations: what clients train and send, and what servers make of it."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
+
+from fedfisher_core.settings.base import Strict, as_mapping, as_tuple
+from fedfisher_core.settings.cells import Cell, Scope
+from fedfisher_core.settings.clients import (
+    DIRICHLET_SCHEMES,
+    DataSettings,
+    FisherSettings,
+    ModelSettings,
+    PartitionSettings,
+    PrivacySettings,
+    TrainSettings,
+)
+from fedfisher_core.settings.methods import MethodEntry
+from fedfisher_core.settings.wire import WireSettings
+from fedfisher_core.settings.work import RunSettings
+
+_POINTS = {
+    "seed": "seeds",
+    "dataset": "data.dataset",
+    "model": "model.name",
+    "scheme": "partition.scheme",
+    "alpha": "partition.alpha",
+    "clients": "partition.clients",
+}
+
+
+class RecipeSettings(Strict):
+    """What every experiment sets that trains federations, whatever it does with them."""
+
+    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field((0, 1, 2), min_length=1)
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+    fisher: FisherSettings = FisherSettings()
+    statistics: dict[str, dict[str, Any]] = Field(
+        {}, description="settings of what clients upload, by the statistic's name, where they differ from its defaults"
+    )
+    methods: Annotated[dict[str, MethodEntry], BeforeValidator(as_mapping)] = Field(
+        min_length=1,
+        description="names that `fedfisher methods` lists, each with the settings that differ from its defaults, and "
+        "`wire` where that differs. Under a label of its own, a method is named by the key `method`. `only` restricts "
+        "a method to some of the points, such as {seed: [0], clients: [5]}",
+    )
+    wire: WireSettings = WireSettings()
+    run: RunSettings = RunSettings()
+
+
+class FederationSettings(RecipeSettings):
+    """Federations over all combinations of data set, model, split and seed."""
+
+    data: DataSettings = DataSettings()
+    partition: PartitionSettings = PartitionSettings()
+    skip: tuple[Scope, ...] = Field(
+        (), description="points that are left out, such as [{clients: 50, alpha: 0.01}], where no split exists"
+    )
+    privacy: PrivacySettings | None = Field(
+        None, description="differential privacy of every client; what methods have it release shares one budget"
+    )
+
+    @model_validator(mode="after")
+    def _distinct(self) -> "FederationSettings":
+        for key, values in self.points().items():
+            if len(set(values)) != len(values):
+                raise ValueError(f"{_POINTS[key]}={list(values)}: values must differ from each other")
+        return self
+
+    @model_validator(mode="after")
+    def _something_left(self) -> "FederationSettings":
+        if not self.cells():
+            raise ValueError(f"skip={[one.model_dump(exclude_none=True) for one in self.skip]} leaves no point")
+        return self
+
+    def points(self) -> dict[str, tuple[Any, ...]]:
+        """List the values that each coordinate of a `Cell` takes, by the coordinate's name."""
+        return {
+            "seed": self.seeds,
+            "dataset": self.data.dataset,
+            "model": self.model.name,
+            "scheme": self.partition.scheme,
+            "alpha": self.partition.alpha,
+            "clients": self.partition.clients,
+        }
+
+    def cells(self) -> "tuple[Cell, ...]":
+        """List the combinations of data set, model, scheme, alpha, number of clients and seed, in that order."""
+        every = (
+            Cell(dataset=dataset, model=model, scheme=scheme, alpha=alpha, clients=clients, seed=seed)
+            for dataset in self.data.dataset
+            for model in self.model.name
+            for scheme in self.partition.scheme
+            for alpha in (self.partition.alpha if scheme in DIRICHLET_SCHEMES else (None,))
+            for clients in self.partition.clients
+            for seed in self.seeds
+        )
+        return tuple(cell for cell in every if not any(scope.admits(cell) for scope in self.skip))

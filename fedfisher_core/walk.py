@@ -1,0 +1,229 @@
+"""Walking a graph of jobs: the store decides what is computed, and whoever computes it is told what is ready."""
+
+import heapq
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.jobs import Job, dependents_of, inputs_of, names_in
+from fedfisher_core.store import Artifact, Step, Store
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Jobs that one task computes together.
+
+    Args:
+        jobs: of one class.
+        inputs: of each.
+        steps: what names the result of each.
+    """
+
+    jobs: tuple[Job[Any], ...]
+    inputs: tuple[Any, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def name(self) -> str:
+        """What the task is called."""
+        return self.jobs[0].batch
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a graph has come to.
+
+    Args:
+        artifacts: by name of the job that made them.
+        lost: why jobs are missing that the work went on without, by name.
+    """
+
+    artifacts: Mapping[str, Artifact]
+    lost: Mapping[str, Exception]
+
+
+class Walk:
+    """The state of a graph under way; it computes nothing itself.
+
+    As soon as a job's inputs are there, its step is derived. Jobs with equal steps are one. What the store holds is
+    taken from there; the rest waits in `take`, the largest first.
+
+    Args:
+        graph: jobs by name, each after those that it needs.
+        store: keeps the results.
+    """
+
+    def __init__(self, graph: Mapping[str, Job[Any]], store: Store) -> None:
+        self.graph = graph
+        self._store = store
+        self._dependents = dependents_of(graph)
+        self._waiting = {name: len(set(names_in(job.needs))) for name, job in graph.items()}
+        self._artifacts: dict[str, Artifact] = {}
+        self._lost: dict[str, Exception] = {}
+        # Names of all jobs with the same key, by that key, from when the first is missed until it is computed.
+        self._missing: dict[str, list[str]] = {}
+        self._ready: list[tuple[float, int, str]] = []
+        self._batches: dict[str, list[tuple[Job[Any], Any, Step]]] = {}
+        self._order = itertools.count()
+        self._settle([name for name, count in self._waiting.items() if count == 0])
+
+    @property
+    def finished(self) -> bool:
+        """Whether every job is done or lost."""
+        return self.done == len(self.graph)
+
+    @property
+    def done(self) -> int:
+        """How many jobs are done or lost."""
+        return len(self._artifacts) + len(self._lost)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What was made so far."""
+        return Outcome(artifacts=self._artifacts, lost=self._lost)
+
+    def take(self) -> Batch | None:
+        """Take the largest batch that can start.
+
+        Returns:
+            The batch, which must be given to `keep` or `lose` in the end; None while nothing can start.
+        """
+        if not self._ready:
+            return None
+        _, _, name = heapq.heappop(self._ready)
+        jobs, inputs, steps = zip(*self._batches.pop(name), strict=True)
+        return Batch(jobs=jobs, inputs=inputs, steps=steps)
+
+    def keep(self, batch: Batch, artifacts: Sequence[Artifact]) -> None:
+        """Note what a batch has made.
+
+        Args:
+            batch: from `take`.
+            artifacts: one a job.
+        """
+        done = []
+        for step, artifact in zip(batch.steps, artifacts, strict=True):
+            for name in self._missing.pop(step.key):
+                self._artifacts[name] = artifact
+                done.append(name)
+        self._settle(self._released(done))
+
+    def lose(self, batch: Batch, error: Exception) -> None:
+        """Go on without a batch, if the graph allows it.
+
+        Args:
+            batch: from `take`.
+            error: why it failed.
+
+        Raises:
+            Exception: the error itself, or that of a job that can't do without.
+        """
+        names = [name for step in batch.steps for name in self._missing.pop(step.key)]
+        if not isinstance(error, DivergedClientError) or not all(self.graph[name].may_be_lost for name in names):
+            raise error
+        released = []
+        for name in names:
+            self._lost[name] = error
+        for name in names:
+            for dependent in self._dependents[name]:
+                self._waiting[dependent] -= 1
+                job = self.graph[dependent]
+                if job.may_be_lost:
+                    if dependent not in self._lost and dependent not in names:
+                        self._lost[dependent] = error
+                        names.append(dependent)
+                    continue
+                job.without({need: self._lost[need] for need in names_in(job.needs) if need in self._lost})
+                if self._waiting[dependent] == 0:
+                    released.append(dependent)
+        self._settle(released)
+
+    def _released(self, done: Sequence[str]) -> list[str]:
+        """Count finished jobs off those that need them; list the ones that need no more."""
+        released = []
+        for name in done:
+            for dependent in self._dependents[name]:
+                self._waiting[dependent] -= 1
+                if self._waiting[dependent] == 0 and dependent not in self._lost:
+                    released.append(dependent)
+        return released
+
+    def _settle(self, names: Sequence[str]) -> None:
+        """Look jobs up whose inputs are there, and those that this sets free."""
+        todo = list(names)
+        while todo:
+            done = [name for name in todo if self._find(name)]
+            todo = self._released(done)
+
+    def _find(self, name: str) -> bool:
+        job = self.graph[name]
+        inputs = inputs_of(job.needs, self._artifacts)
+        step = job.step(inputs)
+        if step.key in self._missing:
+            self._missing[step.key].append(name)
+            return False
+        found = self._store.find(step)
+        if found is not None:
+            self._artifacts[name] = found
+            return True
+        self._missing[step.key] = [name]
+        if job.batch not in self._batches:
+            heapq.heappush(self._ready, (-job.size(inputs), next(self._order), job.batch))
+        self._batches.setdefault(job.batch, []).append((job, inputs, step))
+        return False
+
+
+def compute(batch: Batch, store: Store) -> list[Artifact]:
+    """Compute and store what a batch makes.
+
+    Args:
+        batch: from `Walk.take`.
+        store: keeps the results.
+
+    Returns:
+        One artifact a job.
+    """
+    contents = type(batch.jobs[0]).compute_together(batch.jobs, batch.inputs)
+    return [store.write(step, content) for step, content in zip(batch.steps, contents, strict=True)]
+
+
+def walk_here(graph: Mapping[str, Job[Any]], store: Store) -> Outcome:
+    """Do all of a graph's work in this thread, one batch after another.
+
+    Args:
+        graph: jobs by name, each after those that it needs.
+        store: keeps the results.
+
+    Returns:
+        What was made.
+
+    Raises:
+        Exception: a job failed that the graph can't do without.
+    """
+    walk = Walk(graph, store)
+    while (batch := walk.take()) is not None:
+        try:
+            artifacts = compute(batch, store)
+        except DivergedClientError as error:
+            walk.lose(batch, error)
+        else:
+            walk.keep(batch, artifacts)
+    return walk.outcome
+
+
+def require_all(jobs: Iterable[Job[Any]], outcome: Outcome) -> None:
+    """Check that all jobs of an experiment can do without what was lost, those that are not asked for yet included.
+
+    Args:
+        jobs: of the experiment.
+        outcome: of some or all of them.
+
+    Raises:
+        Exception: one can't.
+    """
+    for job in jobs:
+        lost = {name: outcome.lost[name] for name in names_in(job.needs) if name in outcome.lost}
+        if lost and not job.may_be_lost:
+            job.without(lost)

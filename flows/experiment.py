@@ -1,0 +1,130 @@
+"""One flow for every kind of experiment, all with one body: do what is left, report, record, share.
+
+A flow is made when it is asked for by its experiment's name, so that an experiment of another package is deployed as
+the project's own are: `flows/experiment.py:NAME`.
+"""
+
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from prefect import Flow, flow
+from prefect.artifacts import create_link_artifact, create_table_artifact
+from prefect.runtime import flow_run
+
+from fedfisher_core.experiments.experiment import experiments
+from fedfisher_core.reporting.tables import as_records
+from fedfisher_core.settings import ExperimentSettings
+from fedfisher_core.walk import require_all
+from flows.pool import walk_in_tasks
+from flows.provenance import command, git_commit, page_of
+from flows.sharing import export, share
+from flows.unchanged import content_of, is_unchanged
+from flows.work import Work, prepare
+from tasks.recording import record
+from tasks.reporting import report
+
+
+@cache
+def flow_of(name: str) -> Flow[..., str]:
+    """Make the flow of one kind of experiment.
+
+    Args:
+        name: the experiment's.
+
+    Returns:
+        A flow over the experiment's settings, which Prefect checks before a run is created. It returns the folder of
+        the report.
+
+    Raises:
+        InputError: nobody knows the experiment.
+    """
+    kind = experiments.get(name).settings
+    defaults = kind()
+
+    def body(settings: kind = defaults) -> str:  # type: ignore[valid-type]
+        return run(settings)
+
+    return _named(body, name)
+
+
+def stage_flow_of(name: str, stage: str) -> Flow[..., None]:
+    """Make the flow of one stage of the reproducible pipeline.
+
+    Args:
+        name: the experiment's.
+        stage: one of its plan's.
+
+    Returns:
+        A flow over the experiment's settings that makes what the stage is for, and links it where DVC finds it.
+    """
+
+    def body(settings: ExperimentSettings) -> None:
+        work = prepare(settings, stage)
+        _finish(work)
+        export(settings.name, stage, work.artifacts(stage))
+
+    return _named(body, f"{name}-{stage}")
+
+
+def run(settings: ExperimentSettings) -> str:
+    """Do what is left of an experiment; nothing at all where nothing is.
+
+    Args:
+        settings: the experiment.
+
+    Returns:
+        The report's folder.
+    """
+    work = prepare(settings)
+    if is_unchanged(work):
+        return str(work.folder)
+    _finish(work)
+    _publish(work)
+    share(work)
+    return str(work.folder)
+
+
+def _finish(work: Work) -> None:
+    if not work.walk.finished:
+        walk_in_tasks(work.walk, work.store, work.settings.run, name=work.settings.name)
+    require_all(work.plan.jobs, work.walk.outcome)
+
+
+def _publish(work: Work) -> None:
+    """Write the report, record the rows in MLflow, and show both in Prefect's UI."""
+    settings, experiment = work.settings, work.experiment
+    page = page_of(settings, command=command(_title(settings.experiment)))
+    folder = report(
+        folder=work.folder,
+        rows=work.rows,
+        files=experiment.files(work.plan, work.walk.outcome, work.rows, page),
+        content=content_of(experiment, settings, work.rows),
+    )
+    record(
+        settings=settings.tracking,
+        experiment=settings.name,
+        runs=work.runs,
+        tags={"flow_run": str(flow_run.id), "git_commit": git_commit()},
+    )
+    key = re.sub(r"[^a-z0-9]+", "-", settings.name.lower()).strip("-")
+    table = as_records(experiment.tables(work.rows))
+    create_table_artifact(table, key=f"{key}-results", description=f"Results of {settings.name}")
+    create_link_artifact((folder / "index.html").absolute().as_uri(), link_text="report", key=f"{key}-report")
+
+
+def _named(body: Callable[..., Any], name: str) -> Flow[..., Any]:
+    title = _title(name)
+    body.__name__ = body.__qualname__ = name
+    return flow(name=title, flow_run_name="{settings.name}", persist_result=False)(body)
+
+
+def _title(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def __getattr__(name: str) -> Flow[..., str]:
+    if name.startswith("_") or name not in list(experiments):
+        raise AttributeError(name)
+    return flow_of(name)

@@ -1,0 +1,109 @@
+"""Runs in MLflow, written anew only where they have changed."""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fedfisher_core.reporting.runs import SUMMARY, Record, Runs
+from fedfisher_core.settings import TrackingSettings
+from tasks.options import step
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+_LOCAL = "sqlite:///"
+# Without this tag the UI takes the experiment for one about language models.
+_MODEL_TRAINING = {"mlflow.experimentKind": "custom_model_development"}
+
+
+@step(run_name="record in MLflow")
+def record(settings: TrackingSettings, experiment: str, runs: Callable[[], Runs], tags: Mapping[str, str]) -> int:
+    """Write the runs of an experiment, and those that sum them up; a run that was recorded before is updated.
+
+    Args:
+        settings: where MLflow keeps runs and figures.
+        experiment: the experiment's name; the summary's is this with `-summary`.
+        runs: lists the runs; a callable, which Prefect does not look into.
+        tags: on every run.
+
+    Returns:
+        How many runs were written; those that had not changed were not.
+    """
+    # Importing MLflow takes seconds, which a worker that only trains should not spend.
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow import MlflowClient
+
+    client, wanted = MlflowClient(tracking_uri=settings.mlflow), runs()
+    written = _write(client, settings, experiment, wanted.single, tags)
+    return written + _write(client, settings, f"{experiment}{SUMMARY}", wanted.summary, tags)
+
+
+def _write(
+    client: "MlflowClient",
+    settings: TrackingSettings,
+    experiment: str,
+    records: Iterable[Record],
+    tags: Mapping[str, str],
+) -> int:
+    experiment_id = _experiment(client, settings, experiment)
+    known = {run.data.tags.get("identity"): run for run in _runs(client, experiment_id)}
+    written = 0
+    for one in records:
+        run = known.get(one.identity)
+        if run is not None and run.data.tags.get("content") == one.content:
+            continue
+        if run is not None and one.series:
+            # Points can only be added to a series, and old ones would be drawn among the new.
+            client.delete_run(run.info.run_id)
+            run = None
+        if run is None:
+            run = client.create_run(experiment_id, run_name=one.name, tags={"identity": one.identity})
+        else:
+            client.update_run(run.info.run_id, name=one.name)
+        _fill(client, run.info.run_id, one, tags)
+        written += 1
+    return written
+
+
+def _fill(client: "MlflowClient", run_id: str, one: Record, tags: Mapping[str, str]) -> None:
+    from mlflow.entities import Metric, Param, RunTag
+
+    now = int(time.time() * 1000)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in one.draw().items():
+            Path(folder, name).write_bytes(data)
+        client.log_artifacts(run_id, folder, "figures")
+    # The content's digest comes last: a run that was cut off before is written again.
+    client.log_batch(
+        run_id,
+        metrics=[Metric(name, value, now, 0) for name, value in one.metrics.items()]
+        + [Metric(name, value, now, at) for name, values in one.series.items() for at, value in values.items()],
+        params=[Param(name, value) for name, value in one.params.items()],
+        tags=[RunTag(name, value) for name, value in ({**one.tags, **tags, "content": one.content}).items()],
+    )
+    client.set_terminated(run_id)
+
+
+def _experiment(client: "MlflowClient", settings: TrackingSettings, name: str) -> str:
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        if found.lifecycle_stage == "deleted":
+            client.restore_experiment(found.experiment_id)
+        return found.experiment_id
+    local = settings.mlflow.startswith(_LOCAL)
+    location = (settings.mlflow_artifacts / name).absolute().as_uri() if local else None
+    return client.create_experiment(name, artifact_location=location, tags=_MODEL_TRAINING)
+
+
+def _runs(client: "MlflowClient", experiment_id: str) -> "Iterator[Run]":
+    token = None
+    while True:
+        page = client.search_runs([experiment_id], max_results=1000, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return

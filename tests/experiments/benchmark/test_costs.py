@@ -1,0 +1,35 @@
+import pytest
+
+from fedfisher_core.experiments.benchmark.costs import client_costs
+from fedfisher_core.reporting import render_page
+from tests.reporting.samples import make_report, make_row
+
+
+def test_costs_are_shares_of_the_training_of_the_same_seed() -> None:
+    rows = [
+        make_row("fedavg", seed=0, client_train_seconds=10.0, client_statistics_seconds={}),
+        make_row("fedavg", seed=1, client_train_seconds=20.0, client_statistics_seconds={}),
+        make_row("kfac", seed=0, client_train_seconds=10.0, client_statistics_seconds={"kfac": 1.0}),
+        make_row("kfac", seed=1, client_train_seconds=20.0, client_statistics_seconds={"kfac": 4.0}),
+        make_row("diag", seed=0, client_train_seconds=10.0, client_statistics_seconds={"diagonal": 0.5}),
+        make_row("pooled", seed=0, client_train_seconds=99.0, reference=True),
+    ]
+    (cost,) = client_costs(rows)
+    assert cost.training.mean == 15
+    assert [one.name for one in cost.statistics] == ["diagonal", "kfac"]
+    assert [one.seconds.mean for one in cost.statistics] == [0.5, 2.5]
+    assert [one.share.mean for one in cost.statistics] == pytest.approx([0.05, 0.15])
+    assert cost.statistics[1].share.deviation == pytest.approx(0.1 / 2**0.5)
+
+
+def test_settings_that_compute_no_statistic_have_no_costs() -> None:
+    rows = [make_row("fedavg", client_statistics_seconds={})]
+    assert client_costs(rows) == ()
+    assert "local training" not in render_page(make_report(rows))
+
+
+def test_the_page_shows_costs_by_setting() -> None:
+    rows = [make_row("kfac", client_train_seconds=8.0, client_statistics_seconds={"kfac": 1.0})]
+    page = render_page(make_report(rows))
+    assert "local training" in page
+    assert "12.50" in page

@@ -1,0 +1,117 @@
+import csv
+import json
+import math
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.rows import TIMING_FIELDS
+from fedfisher_core.reporting import Row, read_results, write_results
+
+from .samples import make_row
+
+
+def sample_rows() -> list[Row]:
+    return [
+        make_row("kfac", seed=1, client_statistics_seconds={"kfac": 0.25}, method_settings={"steps": 3}),
+        make_row("kfac", seed=0, accuracy=0.1 + 0.2, failed_clients=[1, 3]),
+        make_row("fedavg", seed=0, alpha=None, partition="iid"),
+        make_row("ensemble", seed=0, reference=True),
+        make_row("fedavg", seed=0, method_settings={"a": {"b": [1, "ü"]}}),
+    ]
+
+
+def test_rows_survive_the_json_file(tmp_path: Path) -> None:
+    path, _ = write_results(sample_rows(), tmp_path)
+    read = read_results(path)
+    assert len(read) == 5
+    assert all(row in read for row in sample_rows())
+    assert [(row.method, row.alpha, row.seed) for row in read] == [
+        ("fedavg", 0.1, 0),
+        ("kfac", 0.1, 0),
+        ("kfac", 0.1, 1),
+        ("ensemble", 0.1, 0),
+        ("fedavg", None, 0),
+    ]
+
+
+def test_the_files_do_not_depend_on_the_order_of_the_rows(tmp_path: Path) -> None:
+    first = write_results(sample_rows(), tmp_path / "a")
+    second = write_results(sample_rows()[::-1], tmp_path / "b")
+    for one, other in zip(first, second, strict=True):
+        assert one.read_bytes() == other.read_bytes()
+        assert one.read_bytes().endswith(b"\n")
+        assert not one.read_bytes().endswith(b"\n\n")
+
+
+def test_only_the_results_remain_in_the_folder(tmp_path: Path) -> None:
+    write_results(sample_rows(), tmp_path)
+    write_results(sample_rows()[:2], tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["results.csv", "results.json"]
+    assert len(read_results(tmp_path / "results.json")) == 2
+
+
+def test_csv_holds_every_field(tmp_path: Path) -> None:
+    _, path = write_results(sample_rows(), tmp_path)
+    with path.open(encoding="utf-8", newline="") as file:
+        records = list(csv.DictReader(file))
+    assert list(records[0]) == [field.name for field in fields(Row)]
+    assert json.loads(records[0]["method_settings"]) == {"a": {"b": [1, "ü"]}}
+    assert json.loads(records[1]["failed_clients"]) == [1, 3]
+    assert float(records[1]["accuracy"]) == 0.1 + 0.2
+    assert records[-1]["alpha"] == ""
+    assert records[-2]["reference"] == "true"
+
+
+def test_json_keys_are_the_contract(tmp_path: Path) -> None:
+    path, _ = write_results([make_row()], tmp_path)
+    (record,) = json.loads(path.read_text())
+    assert ", ".join(record) == (
+        "benchmark, dataset, model, partition, alpha, num_clients, num_rounds, seed, method, "
+        "method_settings, uploads, accuracy, loss, worst_client_accuracy, worst_class_accuracy, client_train_seconds, "
+        "client_statistics_seconds, server_seconds, upload_bits, upload_bits_formula, download_bits, "
+        "peak_memory_bytes, uses_validation, reference, failed_clients, artifact"
+    )
+    assert set(TIMING_FIELDS) < set(record)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_measure_that_is_not_finite_is_refused(value: float) -> None:
+    with pytest.raises(InputError, match="loss of method 'kfac', seed 4"):
+        make_row("kfac", seed=4, loss=value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"colour": "red"}, "colour"),
+        ({"accuracy": None}, "accuracy"),
+        ({"num_clients": "5"}, "num_clients"),
+    ],
+)
+def test_a_file_with_other_fields_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path, _ = write_results([make_row()], tmp_path)
+    records = json.loads(path.read_text())
+    records[0] |= change
+    path.write_text(json.dumps(records))
+    with pytest.raises(InputError, match=message):
+        read_results(path)
+
+
+def test_a_file_that_lacks_a_field_is_refused(tmp_path: Path) -> None:
+    path, _ = write_results([make_row()], tmp_path)
+    records = json.loads(path.read_text())
+    del records[0]["artifact"]
+    path.write_text(json.dumps(records))
+    with pytest.raises(InputError, match="artifact"):
+        read_results(path)
+
+
+def test_missing_and_broken_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no results at"):
+        read_results(tmp_path / "results.json")
+    (tmp_path / "results.json").write_text("[{")
+    with pytest.raises(InputError, match="no list of result rows"):
+        read_results(tmp_path / "results.json")

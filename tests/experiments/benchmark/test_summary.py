@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.summary import MethodSummary, families, overview, paired_difference
+from fedfisher_core.reporting import Setting, summarise, summary_table
+
+from .samples import make_row, make_rows
+
+
+def by_method(rows: list) -> dict[str, MethodSummary]:
+    (summary,) = summarise(rows)
+    return {method.method: method for method in summary.methods}
+
+
+def test_mean_and_deviation_by_hand() -> None:
+    rows = [make_row(seed=seed, accuracy=value) for seed, value in enumerate([0.5, 0.6, 0.7])]
+    accuracy = by_method(rows)["fedavg"].accuracy
+    assert accuracy.mean == pytest.approx(0.6)
+    assert accuracy.deviation == pytest.approx(0.1)
+    assert accuracy.n == 3
+
+
+def test_a_single_seed_has_no_deviation_and_no_interval() -> None:
+    methods = by_method([make_row(), make_row("kfac", accuracy=0.7)])
+    assert methods["kfac"].accuracy.deviation is None
+    assert methods["kfac"].difference is not None
+    assert methods["kfac"].difference.interval is None
+    assert methods["kfac"].difference.mean == pytest.approx(0.2)
+
+
+def test_the_interval_is_that_of_the_paired_t_test() -> None:
+    rng = np.random.default_rng(0)
+    ours, baseline = rng.uniform(size=(2, 6))
+    difference = paired_difference(dict(enumerate(ours)), dict(enumerate(baseline)))
+    expected = stats.ttest_rel(ours, baseline).confidence_interval(0.95)
+    assert difference is not None
+    assert difference.mean == pytest.approx(float(np.mean(ours - baseline)))
+    assert difference.interval == pytest.approx((expected.low, expected.high))
+
+
+def test_only_common_seeds_are_paired() -> None:
+    difference = paired_difference({0: 0.9, 1: 0.5, 2: 0.7}, {1: 0.4, 2: 0.5, 7: 0.0})
+    assert difference is not None
+    assert difference.n == 2
+    assert difference.mean == pytest.approx(0.15)
+    assert paired_difference({0: 0.9}, {1: 0.4}) is None
+
+
+def test_the_baseline_has_no_difference_and_its_absence_gives_none() -> None:
+    assert by_method(make_rows({"fedavg": 0.5}))["fedavg"].difference is None
+    alone = by_method(make_rows({"kfac": 0.5}))["kfac"]
+    assert alone.difference is None
+    assert alone.upload_ratio is None
+
+
+def test_the_best_is_a_one_shot_method() -> None:
+    rows = [*make_rows({"fedavg": 0.5, "kfac": 0.7}), make_row("ensemble", accuracy=0.9, reference=True)]
+    (summary,) = summarise(rows)
+    assert [(method.method, method.best) for method in summary.methods] == [
+        ("kfac", True),
+        ("fedavg", False),
+        ("ensemble", False),
+    ]
+    assert [method.method for method in summary.references] == ["ensemble"]
+
+
+def test_methods_that_tie_are_all_best() -> None:
+    # In floating point the two sums differ in the last bit.
+    rows = [make_row("a", seed=seed, accuracy=value) for seed, value in enumerate([0.1, 0.2, 0.3])]
+    rows += [make_row("b", seed=seed, accuracy=value) for seed, value in enumerate([0.3, 0.2, 0.1])]
+    rows += make_rows({"c": 0.1})
+    assert [method for method, summary in by_method(rows).items() if summary.best] == ["a", "b"]
+
+
+def test_a_setting_of_references_alone_has_no_best() -> None:
+    assert not by_method([make_row("local", reference=True)])["local"].best
+
+
+def test_settings_are_kept_apart_and_in_order() -> None:
+    rows = [*make_rows({"fedavg": 0.5}, alphas=(None, 0.3, 0.05)), make_row(num_clients=10)]
+    labels = [summary.setting.label for summary in summarise(rows)]
+    assert labels == [
+        "mnist, mlp, 5 clients, 1 round, dirichlet, α = 0.05",
+        "mnist, mlp, 5 clients, 1 round, dirichlet, α = 0.3",
+        "mnist, mlp, 5 clients, 1 round, iid",
+        "mnist, mlp, 10 clients, 1 round, dirichlet, α = 0.1",
+    ]
+    assert [len(group) for group in families(rows).values()] == [3, 1]
+
+
+def test_two_rows_for_a_seed_are_refused() -> None:
+    with pytest.raises(InputError, match="'kfac' has two rows for seed 0"):
+        summarise([make_row("kfac"), make_row("kfac", method_settings={"steps": 2})])
+
+
+def test_client_seconds_and_upload_ratio() -> None:
+    rows = [
+        make_row(),
+        make_row("kfac", client_statistics_seconds={"kfac": 2.0, "diagonal": 0.5}, upload_bits=3_000_000),
+    ]
+    kfac = by_method(rows)["kfac"]
+    assert kfac.client_seconds.mean == pytest.approx(12.5)
+    assert kfac.upload_ratio == pytest.approx(3.0)
+
+
+def test_the_overview_leaves_gaps_where_a_method_did_not_run() -> None:
+    rows = make_rows({"fedavg": 0.5, "kfac": 0.7}, alphas=(0.1, 0.3))
+    rows = [row for row in rows if (row.method, row.alpha) != ("kfac", 0.3)]
+    lines = overview(summarise(rows))
+    assert [line.method for line in lines] == ["kfac", "fedavg"]
+    assert lines[0].cells[0] is not None
+    assert lines[0].cells[1] is None
+
+
+def test_the_terminal_table_is_aligned_and_marks_the_best() -> None:
+    rows = make_rows({"fedavg": 0.5, "a method with quite a long label": 0.7}, alphas=(0.1, 0.3, None))
+    rows += [make_row("local", accuracy=0.05, reference=True)]
+    lines = summary_table(rows).splitlines()
+    assert lines[0] == Setting.of(rows[0]).family
+    assert len({len(line) for line in lines[1:]}) == 1
+    assert lines[3].startswith("a method with quite a long label  71.00 ±  1.00*")
+    assert "51.00 ±  1.00 " in lines[4]
+    assert lines[5].startswith("local (reference)")
+    assert "1.00x" in lines[4]
+
+
+def test_the_terminal_table_shows_no_deviation_of_one_seed() -> None:
+    assert "±" not in summary_table(make_rows({"fedavg": 0.5}, seeds=1))
