@@ -108,11 +108,6 @@ class Registry(Generic[T]):
         self._load()
         return dict(sorted({origin.package for origin in self._origins.values() if origin.package is not None}))
 
-    @property
-    def started(self) -> bool:
-        """Whether anything was looked up yet, so that the plug-ins were imported."""
-        return self._started
-
     def _load(self) -> None:
         if self._failure is not None:
             raise self._failure
@@ -163,7 +158,7 @@ def plugin_versions() -> dict[str, str]:
     """
     packages: dict[str, str] = {}
     for registry in _registries:
-        if registry.started:
+        if registry._started:
             packages |= registry.packages()
     return dict(sorted(packages.items()))
 

@@ -115,10 +115,10 @@ def _unwrapped(thing: Any) -> Any:
 
 def _module_name(thing: Any) -> str:
     name = thing.__name__ if isinstance(thing, ModuleType) else thing.__module__
-    if name == "__main__":
-        # Run by `python -m`, a module has its true name in its spec only.
+    if name in ("__main__", "__mp_main__"):
+        # A worker process calls its parent's script by another name, and `python -m` writes the true one in the spec.
         spec = getattr(sys.modules[name], "__spec__", None)
-        return name if spec is None else spec.name
+        return "__main__" if spec is None else spec.name
     # A function of exec'd code may have no module at all.
     return name or ""
 
@@ -129,7 +129,7 @@ def _readable_module(thing: Any) -> str:
     # What is typed in or exec'd has a file like "<stdin>", even where its module came from a real one.
     code = getattr(thing, "__code__", None)
     typed_in = code is not None and code.co_filename.startswith("<")
-    if typed_in or not name or _locate(name) is None or not _is_python(_locate(name)):
+    if typed_in or not name or not _is_python(_locate(name)):
         called = getattr(thing, "__qualname__", name)
         raise InputError(
             f"the source of {called!r} (module {name or None!r}) can't be read, so its results can't be stored; "

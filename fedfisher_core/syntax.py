@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _BLOCKS = frozenset({"body", "orelse", "finalbody"})
-_DROPPED_FIELDS = frozenset({"ctx", "kind", "type_comment"})
+_DROPPED_FIELDS = frozenset({"ctx", "type_comment"})
 """What the place in the tree tells already, or what no result depends on."""
 
 

@@ -153,6 +153,12 @@ def test_a_package_that_imports_another_does_not_claim_its_things(tmp_path: Path
     assert run(tmp_path, code) == ["{'paint-b': '2.0'}"]
 
 
+def test_a_package_that_looks_something_up_does_not_claim_it(tmp_path: Path) -> None:
+    source = "from fedfisher_core.data.specs import datasets\nprint(datasets.get('mnist').name, datasets.packages())"
+    install(tmp_path, "paint-a", "1.0", "green = paint_a", source)
+    assert run(tmp_path, "import paint_a") == ["mnist {}"]
+
+
 def test_versions_are_those_of_all_registries_that_were_looked_into(tmp_path: Path) -> None:
     source = "from paintbox import colours\ncolours.add('green', '#0f0')"
     install(tmp_path, "paint-a", "1.0", "green = paint_a", source)
