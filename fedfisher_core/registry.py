@@ -2,32 +2,62 @@
 
 import importlib
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
-from types import ModuleType
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import FrameType, ModuleType
+from typing import Any, Generic, TypeVar
 
 from fedfisher_core.configuration import nearest
 from fedfisher_core.errors import InputError
+from fedfisher_core.sources import CORE, distribution_of
 
 T = TypeVar("T")
 
+_registries: list["Registry[Any]"] = []
 
-class Registry(Generic[T]):
-    """Things of one kind by name; other packages add theirs through an entry-point group.
+
+@dataclass(frozen=True)
+class _Origin:
+    """Who registers a thing.
 
     Args:
-        kind: what the things are, for messages, such as "method".
+        module: the module that calls `add`.
+        package: name and version of the distribution that holds it; None for this project and for loose modules.
+    """
+
+    module: str
+    package: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        if self.package is not None:
+            return f"package {' '.join(self.package)}"
+        return "this project" if self.module.partition(".")[0] == CORE else f"module {self.module!r}"
+
+
+_THIS_PROJECT = _Origin(CORE)
+
+
+class Registry(Generic[T]):
+    """Things of one sort by name; other packages add theirs through an entry-point group.
+
+    Args:
+        noun: what the things are, for messages, such as "method".
         group: entry-point group; loading one of its entries must call `add`.
         builtin: imports the project's own things, which call `add`.
     """
 
-    def __init__(self, *, kind: str, group: str, builtin: Callable[[], None]) -> None:
-        self._kind = kind
+    def __init__(self, *, noun: str, group: str, builtin: Callable[[], None]) -> None:
+        self._noun = noun
         self._group = group
         self._builtin = builtin
         self._things: dict[str, T] = {}
-        self._loaded = False
+        self._origins: dict[str, _Origin] = {}
+        self._being_loaded: _Origin | None = None
+        self._started = False
+        self._failure: Exception | None = None
+        _registries.append(self)
 
     def add(self, name: str, thing: T) -> None:
         """Register a thing.
@@ -37,11 +67,13 @@ class Registry(Generic[T]):
             thing: what the name stands for.
 
         Raises:
-            InputError: the name is taken.
+            InputError: the name is taken; the message names both packages.
         """
+        origin = self._origin()
         if name in self._things:
-            raise InputError(f"{self._kind} {name!r} is registered twice")
+            raise InputError(f"{self._noun} {name!r} is registered twice: by {self._origins[name]} and by {origin}")
         self._things[name] = thing
+        self._origins[name] = origin
 
     def get(self, name: str) -> T:
         """Look a name up.
@@ -53,24 +85,82 @@ class Registry(Generic[T]):
             The thing.
 
         Raises:
-            InputError: nothing has this name; the message says what is allowed.
+            InputError: nothing has this name, and the message says what is allowed; or a plug-in can't be imported.
         """
         self._load()
         if name not in self._things:
-            raise InputError(f"unknown {self._kind} {name!r}; {nearest(name, list(self._things))}")
+            raise InputError(f"unknown {self._noun} {name!r}; {nearest(name, list(self._things))}")
         return self._things[name]
 
     def __iter__(self) -> Iterator[str]:
         self._load()
         return iter(sorted(self._things))
 
+    def packages(self) -> dict[str, str]:
+        """The plug-in packages whose things are registered.
+
+        Returns:
+            Version by name, in the order of names.
+
+        Raises:
+            InputError: a plug-in can't be imported.
+        """
+        self._load()
+        return dict(sorted({origin.package for origin in self._origins.values() if origin.package is not None}))
+
     def _load(self) -> None:
-        if self._loaded:
+        if self._failure is not None:
+            raise self._failure
+        if self._started:
             return
-        self._loaded = True
-        self._builtin()
-        for entry in entry_points(group=self._group):
+        self._started = True
+        try:
+            self._being_loaded = _THIS_PROJECT
+            self._builtin()
+            for entry in entry_points(group=self._group):
+                self._being_loaded = _origin_of(entry)
+                self._import(entry)
+        except Exception as error:
+            # Else the next look-up would find a registry that seems to be complete.
+            self._failure = error
+            raise
+        finally:
+            self._being_loaded = None
+
+    def _import(self, entry: EntryPoint) -> None:
+        try:
             entry.load()
+        except Exception as error:
+            raise InputError(
+                f"plug-in {_described(entry)} (entry point {self._group}: {entry.name} = {entry.value}) "
+                f"can't be imported: {_first_line(error)}"
+            ) from error
+
+    def _origin(self) -> _Origin:
+        if self._being_loaded is _THIS_PROJECT:
+            return _THIS_PROJECT
+        module = _registering_module()
+        # A plug-in's module may be imported before its entry point is loaded, or by another plug-in.
+        package = distribution_of(sys.modules[module]) if module in sys.modules else None
+        if package is None and self._being_loaded is not None and module.partition(".")[0] != CORE:
+            return self._being_loaded
+        return _Origin(module, package)
+
+
+def plugin_versions() -> dict[str, str]:
+    """The plug-in packages behind all registries that were looked into.
+
+    Returns:
+        Version by name, in the order of names.
+
+    Raises:
+        InputError: a plug-in can't be imported.
+    """
+    packages: dict[str, str] = {}
+    for registry in _registries:
+        if registry._started:
+            packages |= registry.packages()
+    return dict(sorted(packages.items()))
 
 
 def import_submodules(package: ModuleType) -> None:
@@ -81,3 +171,30 @@ def import_submodules(package: ModuleType) -> None:
     """
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def _origin_of(entry: EntryPoint) -> _Origin:
+    return _Origin(entry.module, None if entry.dist is None else (entry.dist.name, entry.dist.version))
+
+
+def _described(entry: EntryPoint) -> str:
+    return entry.module if entry.dist is None else f"package {entry.dist.name!r} {entry.dist.version}"
+
+
+def _first_line(error: Exception) -> str:
+    line = str(error).partition("\n")[0]
+    return line if isinstance(error, InputError) else f"{type(error).__name__}: {line}"
+
+
+def _registering_module() -> str:
+    """The module on whose behalf `add` is called: the nearest one of another package, or one that is being imported."""
+    frame = sys._getframe(3)
+    while frame.f_back is not None and frame.f_code.co_name != "<module>":
+        if _module_of(frame).partition(".")[0] != CORE:
+            break
+        frame = frame.f_back
+    return _module_of(frame)
+
+
+def _module_of(frame: FrameType) -> str:
+    return frame.f_globals.get("__name__", "")

@@ -1,3 +1,5 @@
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -6,12 +8,55 @@ import pytest
 from fedfisher_core.errors import InputError
 from fedfisher_core.registry import Registry, import_submodules
 
+ROOT = Path(__file__).parents[1]
+PAINTBOX = """
+from fedfisher_core.registry import Registry
+colours = Registry(noun="colour", group="fedfisher.colours", builtin=lambda: colours.add("red", "#f00"))
+"""
+
 
 def colours() -> Registry[str]:
     registry: Registry[str] = Registry(
-        kind="colour", group="fedfisher.nothing", builtin=lambda: registry.add("red", "#f00")
+        noun="colour", group="fedfisher.nothing", builtin=lambda: registry.add("red", "#f00")
     )
     return registry
+
+
+def install(
+    folder: Path, package: str, version: str, entry: str, source: str, group: str = "fedfisher.colours"
+) -> None:
+    """Write a package of one module, with the metadata that an installer would leave."""
+    information = folder / f"{package.replace('-', '_')}-{version}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
+    (information / "entry_points.txt").write_text(f"[{group}]\n{entry}\n")
+    (folder / f"{entry.partition(' = ')[2]}.py").write_text(source)
+
+
+def run(folder: Path, code: str) -> list[str]:
+    """What code prints, line by line, in a process that finds the packages of a folder."""
+    (folder / "paintbox.py").write_text(PAINTBOX)
+    (folder / "script.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, folder / "script.py"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+REFUSED_TWICE = """
+from fedfisher_core.errors import InputError
+from paintbox import colours
+for look in (lambda: colours.get("red"), lambda: list(colours)):
+    try:
+        look()
+        print("not refused")
+    except InputError as error:
+        print(error)
+"""
 
 
 def test_names_lead_to_things_in_order() -> None:
@@ -29,27 +74,108 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 def test_a_name_can_be_taken_once_only() -> None:
     registry = colours()
     assert registry.get("red") == "#f00"
-    with pytest.raises(InputError, match="colour 'red' is registered twice"):
+    with pytest.raises(InputError) as caught:
         registry.add("red", "#e00")
+    assert str(caught.value) == (f"colour 'red' is registered twice: by this project and by module {__name__!r}")
     assert registry.get("red") == "#f00"
 
 
-def test_other_packages_add_things_through_an_entry_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "paintbox.py").write_text(
-        "from fedfisher_core.registry import Registry\n"
-        "colours = Registry(kind='colour', group='paintbox.colours', builtin=lambda: None)\n"
-    )
-    (tmp_path / "more_paint.py").write_text("from paintbox import colours\ncolours.add('green', '#0f0')\n")
-    information = tmp_path / "more_paint-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: more-paint\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[paintbox.colours]\ngreen = more_paint\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    import paintbox  # type: ignore[import-not-found]
+def test_other_packages_add_things_through_an_entry_point(tmp_path: Path) -> None:
+    install(tmp_path, "more-paint", "1.0", "green = more_paint", "from paintbox import *\ncolours.add('green', '#0f0')")
+    code = """
+import sys
+from paintbox import colours
+print("more_paint" in sys.modules)
+print(list(colours), colours.get("green"), colours.packages())
+"""
+    assert run(tmp_path, code) == ["False", "['green', 'red'] #0f0 {'more-paint': '1.0'}"]
 
-    assert "more_paint" not in sys.modules
-    assert list(paintbox.colours) == ["green"]
-    assert paintbox.colours.get("green") == "#0f0"
+
+def test_an_entry_point_of_any_group_tells_the_package(tmp_path: Path) -> None:
+    source = "from registered import shapes\nshapes.add('disc', 'o')"
+    install(tmp_path, "discs", "1.2", "disc = discs_module", source, group="elsewhere.shapes")
+    (tmp_path / "registered.py").write_text(
+        "from fedfisher_core.registry import Registry\n"
+        "shapes = Registry(noun='shape', group='elsewhere.shapes', builtin=lambda: None)\n"
+    )
+    assert run(tmp_path, "from registered import shapes\nprint(shapes.packages())") == ["{'discs': '1.2'}"]
+
+
+def test_two_packages_with_one_name_are_refused_and_both_named(tmp_path: Path) -> None:
+    adding = "from paintbox import colours\ncolours.add('green', '#0f0')"
+    install(tmp_path, "paint-a", "1.0", "green = paint_a", adding)
+    install(tmp_path, "paint-b", "2.0", "green = paint_b", adding)
+    first, second = run(tmp_path, REFUSED_TWICE)
+    assert first == second
+    # Which of the two is found first is the installer's affair.
+    assert first.endswith(
+        (
+            "colour 'green' is registered twice: by package paint-a 1.0 and by package paint-b 2.0",
+            "colour 'green' is registered twice: by package paint-b 2.0 and by package paint-a 1.0",
+        )
+    )
+
+
+def test_a_package_that_takes_a_name_of_this_project_is_named(tmp_path: Path) -> None:
+    install(tmp_path, "paint-a", "1.0", "red = paint_a", "from paintbox import colours\ncolours.add('red', '#e00')")
+    assert run(tmp_path, REFUSED_TWICE) == 2 * [
+        "plug-in package 'paint-a' 1.0 (entry point fedfisher.colours: red = paint_a) can't be imported: "
+        "colour 'red' is registered twice: by this project and by package paint-a 1.0"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "explained"),
+    [
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line"),
+        ("def (:", "SyntaxError: invalid syntax (broken.py, line 1)"),
+    ],
+)
+def test_a_package_that_cannot_be_imported_is_refused_every_time(tmp_path: Path, source: str, explained: str) -> None:
+    install(tmp_path, "broken-paint", "1.0", "green = broken", source)
+    assert run(tmp_path, REFUSED_TWICE) == 2 * [
+        "plug-in package 'broken-paint' 1.0 (entry point fedfisher.colours: green = broken) "
+        f"can't be imported: {explained}"
+    ]
+
+
+def test_a_package_is_known_though_its_module_was_imported_before(tmp_path: Path) -> None:
+    install(tmp_path, "paint-a", "1.0", "green = paint_a", "from paintbox import colours\ncolours.add('green', '#0f0')")
+    code = "import paint_a\nfrom paintbox import colours\nprint(colours.packages())"
+    assert run(tmp_path, code) == ["{'paint-a': '1.0'}"]
+
+
+def test_a_package_that_imports_another_does_not_claim_its_things(tmp_path: Path) -> None:
+    install(tmp_path, "paint-a", "1.0", "green = paint_a", "import paint_b\nfrom paintbox import colours")
+    install(tmp_path, "paint-b", "2.0", "blue = paint_b", "from paintbox import colours\ncolours.add('blue', '#00f')")
+    code = "from paintbox import colours\nprint(colours.packages())"
+    assert run(tmp_path, code) == ["{'paint-b': '2.0'}"]
+
+
+def test_a_package_that_looks_something_up_does_not_claim_it(tmp_path: Path) -> None:
+    source = "from fedfisher_core.data.specs import datasets\nprint(datasets.get('mnist').name, datasets.packages())"
+    install(tmp_path, "paint-a", "1.0", "green = paint_a", source)
+    assert run(tmp_path, "import paint_a") == ["mnist {}"]
+
+
+def test_versions_are_those_of_all_registries_that_were_looked_into(tmp_path: Path) -> None:
+    source = "from paintbox import colours\ncolours.add('green', '#0f0')"
+    install(tmp_path, "paint-a", "1.0", "green = paint_a", source)
+    code = """
+from fedfisher_core.registry import Registry, plugin_versions
+from paintbox import colours
+unused = Registry(noun="shape", group="fedfisher.shapes", builtin=lambda: 1 / 0)
+print(plugin_versions())
+list(colours)
+print(plugin_versions())
+"""
+    assert run(tmp_path, code) == ["{}", "{'paint-a': '1.0'}"]
+
+
+def test_a_registry_does_not_need_torch(tmp_path: Path) -> None:
+    code = "import sys\nimport fedfisher_core.registry\nprint('torch' in sys.modules)"
+    assert run(tmp_path, code) == ["False"]
 
 
 def test_a_new_file_of_a_package_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,4 +70,4 @@ def _register_builtin() -> None:
         datasets.add(spec.name, spec)
 
 
-datasets: Registry[DatasetSpec] = Registry(kind="dataset", group="fedfisher.datasets", builtin=_register_builtin)
+datasets: Registry[DatasetSpec] = Registry(noun="dataset", group="fedfisher.datasets", builtin=_register_builtin)

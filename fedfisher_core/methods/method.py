@@ -245,5 +245,5 @@ def _explain(prefix: str, error: ValidationError) -> str:
 
 
 methods: Registry[Method] = Registry(
-    kind="method", group="fedfisher.methods", builtin=lambda: import_submodules(fedfisher_core.methods)
+    noun="method", group="fedfisher.methods", builtin=lambda: import_submodules(fedfisher_core.methods)
 )

@@ -153,5 +153,5 @@ def parameters_of(network: nn.Module) -> Parameters:
 
 
 models: Registry[Family] = Registry(
-    kind="model", group="fedfisher.models", builtin=lambda: import_submodules(fedfisher_core.models)
+    noun="model", group="fedfisher.models", builtin=lambda: import_submodules(fedfisher_core.models)
 )
