@@ -74,9 +74,9 @@ def make_attack_plan(settings: PrivacyAttack) -> AttackPlan:
 
 def _require_attackable(dataset: str, settings: PrivacyAttack) -> None:
     spec = datasets.get(dataset)
+    require_size(spec.inputs)
     if spec.classes < _LEAST_CLASSES:
         raise InputError(f"data.dataset={dataset!r} has {spec.classes} classes; allowed: at least {_LEAST_CLASSES}")
-    require_size(spec.size)
     for label in settings.threat.target_labels:
         if label >= spec.classes:
             raise InputError(

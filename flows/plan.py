@@ -16,7 +16,7 @@ from fedfisher_core.client.statistic import Statistic, estimator_of
 from fedfisher_core.configuration import PARAMS, load_settings, validate
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.single_pass import FisherPass
@@ -93,6 +93,8 @@ def make_plan(settings: Settings) -> Plan:
         require_privacy(context, label, methods[label].method.uploads)
     cells = tuple(cell for cell in settings.cells() if any(scope.admits(cell) for scope in scopes.values()))
     plan = Plan(context=context, cells=cells, methods=methods, scopes=scopes)
+    for spec in context.specs():
+        spec.initialise(torch.Generator())
     _require_fishers(plan)
     smallest = min(settings.partition.clients)
     if settings.run.min_clients is not None and settings.run.min_clients > smallest:
@@ -201,17 +203,19 @@ def _require_fishers(plan: Plan) -> None:
 def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: FisherSettings) -> None:
     """Check that one image fits the memory of a pass."""
     network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
+    names = " and ".join(kind.name for kind in group)
     try:
         FisherPass(
             network,
-            torch.zeros(1, spec.channels, spec.size, spec.size),
+            spec.inputs.zeros(1),
             approximations={kind.approximation for kind in group if kind.approximation is not None},
             loss=Loss.CLASSIFICATION,
             estimator=estimator_of(fisher),
             memory_limit=fisher.memory_mib * 2**20,
         )
+    except UnsupportedLayerError as error:
+        raise InputError(f"{names} of model {spec.name!r}: {error}") from error
     except InputError as error:
-        names = " and ".join(kind.name for kind in group)
         raise InputError(f"fisher.memory_mib={fisher.memory_mib}, {names} of model {spec.name!r}: {error}") from error
 
 

@@ -262,9 +262,8 @@ def _measure(context: Context, cell: Cell, result: Aggregate, data: Artifact, pa
 def _upload_bits(bound: BoundMethod, schema: Schema, data: Artifact, sizes: Sequence[int]) -> dict[str, int]:
     """Bits that all clients send: those of the payloads, and those that papers count."""
     if bound.method.pooled:
-        # To train on all data is to send all data: the images and labels themselves.
+        # To train on all data is to send all data: the examples and labels themselves.
         dataset = load_data(data)
-        train = dataset.train
-        bits = 8 * train.images.numel() + len(train) * (dataset.spec.classes - 1).bit_length()
+        bits = len(dataset.train) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
         return {"upload_bits": bits, "upload_bits_formula": bits}
     return {"upload_bits": 8 * sum(sizes), "upload_bits_formula": len(sizes) * formula_bits(schema)}

@@ -15,6 +15,7 @@ from fedfisher_core.attack.gan import Gan, train_gan
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import Split
 from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import require_images
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell, RunSettings
 from fedfisher_core.steps.clients import TENSORS
@@ -198,7 +199,7 @@ def pixels_of(split: Split, indices: Tensor | None = None) -> Tensor:
     Returns:
         float32, shape (images, channels, height, width).
     """
-    images = split.images if indices is None else split.images[indices]
+    images = split.inputs if indices is None else split.inputs[indices]
     return images.float() / 255
 
 
@@ -229,9 +230,8 @@ def load_prior(context: AttackContext, cell: Cell, prior: Artifact) -> Gan:
     Returns:
         The GAN, on the experiment's device.
     """
-    spec = datasets.get(cell.dataset)
-    state = read_tensors(prior, TENSORS)
-    return Gan.load(state, context.settings.gan, channels=spec.channels, size=spec.size, device=context.device)
+    images = require_images(datasets.get(cell.dataset).inputs, "an attack")
+    return Gan.load(read_tensors(prior, TENSORS), context.settings.gan, images=images, device=context.device)
 
 
 def load_judge(context: AttackContext, cell: Cell, judge: Artifact) -> Evaluator:
@@ -249,8 +249,7 @@ def load_judge(context: AttackContext, cell: Cell, judge: Artifact) -> Evaluator
     return Evaluator.load(
         read_tensors(judge, TENSORS),
         context.settings.evaluator,
-        channels=spec.channels,
-        size=spec.size,
+        images=require_images(spec.inputs, "an attack"),
         classes=spec.classes,
         device=context.device,
     )

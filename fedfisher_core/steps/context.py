@@ -79,9 +79,7 @@ class Context(WorkContext):
 
     def _spec(self, dataset: str, model: str) -> ModelSpec:
         data = datasets.get(dataset)
-        return ModelSpec(
-            name=model, channels=data.channels, size=data.size, classes=data.classes, bias=self.settings.model.bias
-        )
+        return ModelSpec(name=model, inputs=data.inputs, classes=data.classes, bias=self.settings.model.bias)
 
     @cached_property
     def device(self) -> torch.device:

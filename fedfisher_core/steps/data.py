@@ -16,14 +16,14 @@ _loading = Lock()
 
 
 def decode_data(context: Context, name: str) -> Artifact:
-    """Decode the images of a data set.
+    """Decode the examples of a data set.
 
     Args:
         context: the benchmark.
         name: the data set.
 
     Returns:
-        Its training and test images as tensors.
+        Its training and test examples as tensors.
 
     Raises:
         InputError: the data can't be found or read.
@@ -32,7 +32,7 @@ def decode_data(context: Context, name: str) -> Artifact:
     column = context.settings.partition.column
     step = Step(
         kind="data",
-        version=2,
+        version=3,
         settings={"spec": asdict(source.spec), "column": column, "source": source.identity},
     )
     found = context.store.find(step)
@@ -41,7 +41,7 @@ def decode_data(context: Context, name: str) -> Artifact:
     dataset = read_dataset(source, group_column=column)
     content = Content(
         tensors={"train.safetensors": _tensors(dataset.train), "test.safetensors": _tensors(dataset.test)},
-        # With what normalises the images, a change of it reaches every digest that rests on them.
+        # With what normalises the examples, a change of it reaches every digest that rests on them.
         documents={
             "info.json": {
                 "name": source.spec.name,
@@ -79,5 +79,5 @@ def _load(artifact: Artifact) -> Dataset:
 
 
 def _tensors(split: Split) -> dict[str, Tensor]:
-    tensors = {"images": split.images, "labels": split.labels}
+    tensors = {"inputs": split.inputs, "labels": split.labels}
     return tensors if split.groups is None else tensors | {"groups": split.groups}
