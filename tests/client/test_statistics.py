@@ -18,7 +18,7 @@ from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
 from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
-from tests import tiny
+from tests import arranged, tiny
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
 KINDS: list[type[Statistic]] = [
@@ -279,3 +279,30 @@ def test_a_statistic_that_does_not_say_what_it_is_is_refused() -> None:
         class Nameless(Statistic):
             name = "nameless"
             server_view = ServerView.SUM
+
+
+def test_gram_matrices_of_layers_that_see_sequences_are_means_over_all_places() -> None:
+    spec = ModelSpec("places", arranged.NUMBERS, classes=3)
+    rows = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+    client = local(spec, examples=Examples(inputs=rows, labels=torch.zeros(30, dtype=torch.int64)))
+    found = Gram.compute(client).tensors["each"]
+    halves = torch.cat([rows[:, :3], rows[:, 3:]])
+    assert torch.allclose(found, halves.T @ halves / 60, atol=1e-5)
+
+
+def test_fishers_of_layers_that_see_sequences_are_refused() -> None:
+    spec = ModelSpec("places", arranged.NUMBERS, classes=3)
+    client = local(spec, examples=Examples(inputs=torch.randn(4, 6), labels=torch.zeros(4, dtype=torch.int64)))
+    with pytest.raises(UnsupportedLayerError, match="layer 'each', a Linear, sees inputs of shape"):
+        KFAC.compute(client)
+
+
+def test_the_fisher_of_a_network_on_tokens_is_that_of_their_one_hot_vectors() -> None:
+    spec = ModelSpec("one_hot", arranged.SEQUENCES, classes=3)
+    sequences = spec.inputs.drawn(9, torch.Generator().manual_seed(0))
+    client = local(spec, examples=Examples(inputs=sequences, labels=torch.zeros(9, dtype=torch.int64)))
+    vectors = nn.functional.one_hot(sequences, spec.inputs.vocabulary).flatten(1).float()
+    plain = nn.Linear(vectors.shape[1], 3, bias=False)
+    plain.weight = client.network.head.weight
+    expected = dense_fisher(plain, Examples(inputs=vectors, labels=client.examples.labels))
+    assert torch.allclose(DenseFisher.compute(client).tensors["matrix"], expected, rtol=1e-4, atol=1e-5)
