@@ -24,6 +24,7 @@ from fedfisher_core.client.training import train
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.tensors import normalise, select
 from fedfisher_core.fisher.engine import compute_fisher
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
 
@@ -50,9 +51,9 @@ def prepare() -> Threat:
     """Train a client for an epoch, and let the server see it in three ways."""
     dataset = read_dataset(find_source("mnist5k"))
     examples = select(dataset.train, dataset.spec, torch.arange(EXAMPLES))
-    pixels = dataset.train.images[:EXAMPLES].float() / 255
+    pixels = dataset.train.inputs[:EXAMPLES].float() / 255
     generator = torch.Generator().manual_seed(0)
-    spec = ModelSpec("mlp", channels=1, size=28, classes=10)
+    spec = ModelSpec("mlp", Images(1, 28, 28), classes=10)
     network = spec.load(spec.initialise(generator))
     train(network, examples, TrainSettings(epochs=1), generator=generator)
     fisher = compute_fisher(network, examples.inputs)

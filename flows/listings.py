@@ -3,6 +3,8 @@
 from typing import Any
 
 from fedfisher_core.data import specs
+from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Images, Layout
 from fedfisher_core.methods import method as registry
 from fedfisher_core.models import spec as families
 
@@ -31,8 +33,8 @@ def datasets() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "summary": f"{spec.classes} classes, {spec.channels} x {spec.size} x {spec.size}",
-            "hub": spec.hub or "embedded",
+            "summary": f"{spec.classes} classes, {spec.inputs}",
+            "hub": spec.hub or ("embedded" if name == specs.EMBEDDED else "none"),
             "augmentation": "crop and flip" if spec.augment else "none",
         }
         for name in specs.datasets
@@ -44,13 +46,18 @@ def models() -> list[dict[str, Any]]:
     """List the networks with their number of parameters on grey 28 x 28 and coloured 32 x 32 images of 10 classes."""
     entries = []
     for name in families.models:
-        sizes = {}
-        for channels, size in ((1, 28), (3, 32)):
-            skeleton = families.ModelSpec(name=name, channels=channels, size=size, classes=10).skeleton()
-            sizes[f"{channels} x {size} x {size}"] = f"{sum(p.numel() for p in skeleton.parameters()):,} parameters"
+        sizes = {str(inputs): _size(name, inputs) for inputs in (Images(1, 28, 28), Images(3, 32, 32))}
         summary = (families.models.get(name).__doc__ or "").partition("\n")[0]
         entries.append({"name": name, "summary": summary, "sizes": sizes})
     return entries
+
+
+def _size(name: str, inputs: Layout) -> str:
+    try:
+        skeleton = families.ModelSpec(name=name, inputs=inputs, classes=10).skeleton()
+    except InputError as error:
+        return f"refused: {error}"
+    return f"{sum(parameter.numel() for parameter in skeleton.parameters()):,} parameters"
 
 
 def as_text(entries: list[dict[str, Any]]) -> str:

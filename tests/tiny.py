@@ -18,6 +18,7 @@ from fedfisher_core.configuration import parse_settings
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, model
 from fedfisher_core.settings import FisherSettings, Settings
 
@@ -27,11 +28,13 @@ TRAIN = 120
 TEST = 60
 CLASS_NAMES = ["left", "right", "top"]
 
-TINY_DATA = DatasetSpec("tiny", "nobody/tiny", CLASSES, 1, SIZE, mean=(0.4,), std=(0.3,))
-TINY_AUGMENTED = DatasetSpec("tiny_augmented", "nobody/tiny", CLASSES, 1, SIZE, mean=(0.4,), std=(0.3,), augment=True)
-TINY = ModelSpec(name="tiny", channels=1, size=SIZE, classes=CLASSES)
-TINY_WITH_BIAS = ModelSpec(name="tiny", channels=1, size=SIZE, classes=CLASSES, bias=True)
-LINEAR = ModelSpec(name="linear", channels=1, size=SIZE, classes=CLASSES)
+TINY_DATA = DatasetSpec("tiny", "nobody/tiny", CLASSES, Images(1, SIZE, SIZE), mean=(0.4,), std=(0.3,))
+TINY_AUGMENTED = DatasetSpec(
+    "tiny_augmented", "nobody/tiny", CLASSES, Images(1, SIZE, SIZE), mean=(0.4,), std=(0.3,), augment=True
+)
+TINY = ModelSpec(name="tiny", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
+TINY_WITH_BIAS = ModelSpec(name="tiny", inputs=Images(1, SIZE, SIZE), classes=CLASSES, bias=True)
+LINEAR = ModelSpec(name="linear", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
 
 datasets.add(TINY_DATA.name, TINY_DATA)
 datasets.add(TINY_AUGMENTED.name, TINY_AUGMENTED)
@@ -44,8 +47,10 @@ class Tiny(nn.Module):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         filters, hidden = spec.widths_or((2, 5))
-        self.conv = nn.Conv2d(spec.channels, filters, kernel_size=3, stride=2, padding=1, bias=spec.bias)
-        self.hidden = nn.Linear(filters * ((spec.size + 1) // 2) ** 2, hidden, bias=spec.bias)
+        self.conv = nn.Conv2d(spec.inputs.channels, filters, kernel_size=3, stride=2, padding=1, bias=spec.bias)
+        self.hidden = nn.Linear(
+            filters * ((spec.inputs.height + 1) // 2) * ((spec.inputs.width + 1) // 2), hidden, bias=spec.bias
+        )
         self.head = nn.Linear(hidden, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -59,7 +64,7 @@ class SoftmaxRegression(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.head = nn.Linear(spec.channels * spec.size**2, spec.classes, bias=spec.bias)
+        self.head = nn.Linear(spec.inputs.shape.numel(), spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(inputs.flatten(1))
@@ -71,7 +76,7 @@ class Normalised(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(spec.channels, 2, kernel_size=3)
+        self.conv = nn.Conv2d(spec.inputs.channels, 2, kernel_size=3)
         self.norm = nn.BatchNorm2d(2)
         self.head = nn.Linear(2, spec.classes)
 
@@ -83,7 +88,7 @@ def examples(count: int, *, seed: int = 0, spec: ModelSpec = TINY) -> Examples:
     """Draw inputs whose classes can be told apart."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, spec.classes, (count,), generator=generator)
-    inputs = torch.randn(count, spec.channels, spec.size, spec.size, generator=generator)
+    inputs = torch.randn(count, *spec.inputs.shape, generator=generator)
     inputs[torch.arange(count), 0, labels, :] += 1.5
     return Examples(inputs=inputs, labels=labels)
 

@@ -23,12 +23,12 @@ def activation_distances(
     Args:
         network: in evaluation mode.
         pivot: another of the same architecture, in evaluation mode.
-        inputs: at least one, shape (examples, channels, height, width), on the networks' device.
+        inputs: at least one, shape (examples, ...), on the networks' device.
         layers: of both.
 
     Returns:
         By layer, squared distances between its units and the pivot's, float64, shape (units, units): summed over the
-        pixels of feature maps, averaged over examples.
+        pixels of feature maps or the places of sequences, averaged over examples.
     """
     total: dict[str, Tensor] = {}
     for batch in inputs.split(_BATCH):
@@ -40,12 +40,12 @@ def activation_distances(
 
 
 def _outputs(network: nn.Module, inputs: Tensor, layers: Sequence[StreamLayer]) -> dict[str, Tensor]:
-    """By layer, one unit a row, and a column for each example and pixel."""
+    """By layer, one unit a row, and a column for each example and pixel or place."""
     kept: dict[str, Tensor] = {}
 
-    def keep(name: str, _module: nn.Module, _arguments: tuple[Any, ...], output: Tensor) -> None:
+    def keep(name: str, module: nn.Module, _arguments: tuple[Any, ...], output: Tensor) -> None:
         # A copy, since an in-place operation may follow.
-        kept[name] = output.double().transpose(0, 1).flatten(1)
+        kept[name] = output.double().movedim(-1 if isinstance(module, nn.Linear) else 1, 0).flatten(1)
 
     with ExitStack() as hooks:
         for layer in layers:

@@ -10,6 +10,7 @@ from torch.nn import functional
 from fedfisher_core.attack.networks import load_state, require_size, state_of
 from fedfisher_core.attack.settings import EvaluatorSettings
 from fedfisher_core.errors import DivergedAttackError, InputError
+from fedfisher_core.layouts import Images
 from fedfisher_core.progress import track
 
 _CHUNK = 1000
@@ -19,8 +20,7 @@ class Classifier(nn.Module):
     """Five convolutions with batch normalisation, the mean over what is left of the image, and a linear layer.
 
     Args:
-        channels: of the images.
-        size: their height and width, at least 8.
+        images: their size, height and width at least 8.
         classes: number of labels.
         filters: of the first convolution.
 
@@ -28,11 +28,11 @@ class Classifier(nn.Module):
         InputError: the images are too small.
     """
 
-    def __init__(self, *, channels: int, size: int, classes: int, filters: int) -> None:
+    def __init__(self, *, images: Images, classes: int, filters: int) -> None:
         super().__init__()
-        require_size(size)
+        require_size(images)
         self.convolutions = nn.Sequential(
-            *_normalised(channels, filters, kernel=5, stride=2),
+            *_normalised(images.channels, filters, kernel=5, stride=2),
             *_normalised(filters, 2 * filters, kernel=3, stride=1),
             *_normalised(2 * filters, 2 * filters, kernel=3, stride=2),
             *_normalised(2 * filters, 4 * filters, kernel=3, stride=1),
@@ -69,7 +69,7 @@ class Evaluator:
         """Classify images.
 
         Args:
-            pixels: between 0 and 1, shape (images, channels, size, size), on the classifier's device.
+            pixels: between 0 and 1, shape (images, channels, height, width), on the classifier's device.
 
         Returns:
             Shape (images, classes).
@@ -120,8 +120,7 @@ class Evaluator:
         state: Mapping[str, Tensor],
         settings: EvaluatorSettings,
         *,
-        channels: int,
-        size: int,
+        images: Images,
         classes: int,
         device: torch.device,
     ) -> "Evaluator":
@@ -130,8 +129,7 @@ class Evaluator:
         Args:
             state: what `state` returned.
             settings: those of its training.
-            channels: of the images.
-            size: their height and width.
+            images: their size.
             classes: number of labels.
             device: where the classifier goes.
 
@@ -141,7 +139,7 @@ class Evaluator:
         Raises:
             InputError: the state was of an evaluator of another shape.
         """
-        classifier = Classifier(channels=channels, size=size, classes=classes, filters=settings.filters)
+        classifier = Classifier(images=images, classes=classes, filters=settings.filters)
         return cls(load_state(classifier, state, "evaluator").to(device))
 
 
@@ -156,7 +154,7 @@ def train_evaluator(
     """Train a classifier by Adam.
 
     Args:
-        images: pixels between 0 and 1, shape (images, channels, size, size), on the device to train on.
+        images: pixels between 0 and 1, shape (images, channels, height, width), on the device to train on.
         labels: shape (images,), on the same device.
         settings: the classifier's size and its training.
         classes: number of labels.
@@ -171,10 +169,10 @@ def train_evaluator(
     """
     if images.ndim != 4 or len(images) < settings.batch_size:
         raise InputError(
-            f"images have shape {tuple(images.shape)}; allowed: (images, channels, size, size), with at least "
+            f"images have shape {tuple(images.shape)}; allowed: (images, channels, height, width), with at least "
             f"batch_size={settings.batch_size} images"
         )
-    classifier = Classifier(channels=images.shape[1], size=images.shape[2], classes=classes, filters=settings.filters)
+    classifier = Classifier(images=Images(*images.shape[1:]), classes=classes, filters=settings.filters)
     _initialise(classifier, generator)
     classifier.to(images.device).train()
     optimiser = torch.optim.Adam(classifier.parameters(), lr=settings.learning_rate, fused=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fedfisher_core.attack.networks import Critic, Generator, draw, load_state, state_of
 from fedfisher_core.attack.settings import GanSettings
 from fedfisher_core.errors import DivergedAttackError, InputError
+from fedfisher_core.layouts import Images
 from fedfisher_core.progress import track
 
 
@@ -40,16 +41,13 @@ class Gan:
         }
 
     @classmethod
-    def load(
-        cls, state: Mapping[str, Tensor], settings: GanSettings, *, channels: int, size: int, device: torch.device
-    ) -> "Gan":
+    def load(cls, state: Mapping[str, Tensor], settings: GanSettings, *, images: Images, device: torch.device) -> "Gan":
         """Rebuild a prior from its state.
 
         Args:
             state: what `state` returned.
             settings: those of its training.
-            channels: of the images.
-            size: their height and width.
+            images: their size.
             device: where the networks go.
 
         Returns:
@@ -58,7 +56,7 @@ class Gan:
         Raises:
             InputError: the state was of a prior of another shape.
         """
-        generator, critic = _build(settings, channels=channels, size=size)
+        generator, critic = _build(settings, images)
         if "distances" not in state:
             raise InputError(f"the state of a prior holds {', '.join(state) or 'nothing'}; 'distances' is missing")
         return cls(
@@ -72,7 +70,7 @@ def train_gan(images: Tensor, settings: GanSettings, *, generator: torch.Generat
     """Train generator and critic on images.
 
     Args:
-        images: pixels between 0 and 1, shape (images, channels, size, size), on the device to train on.
+        images: pixels between 0 and 1, shape (images, channels, height, width), on the device to train on.
         settings: the networks' sizes and their training.
         generator: draws weights, batches, latents and mixtures, on the CPU.
 
@@ -80,18 +78,17 @@ def train_gan(images: Tensor, settings: GanSettings, *, generator: torch.Generat
         The trained prior, on the images' device.
 
     Raises:
-        InputError: there are fewer images than a batch, or they are too small or not square.
+        InputError: there are fewer images than a batch, or they are too small.
         DivergedAttackError: the critic's loss is not finite.
     """
-    if images.ndim != 4 or images.shape[2] != images.shape[3] or len(images) < settings.batch_size:
+    if images.ndim != 4 or len(images) < settings.batch_size:
         raise InputError(
-            f"images have shape {tuple(images.shape)}; allowed: (images, channels, size, size), with at least "
+            f"images have shape {tuple(images.shape)}; allowed: (images, channels, height, width), with at least "
             f"batch_size={settings.batch_size} images"
         )
     device = images.device
     maker, critic = (
-        draw(network, generator).to(device).train()
-        for network in _build(settings, channels=images.shape[1], size=images.shape[2])
+        draw(network, generator).to(device).train() for network in _build(settings, Images(*images.shape[1:]))
     )
     assert isinstance(maker, Generator)
     assert isinstance(critic, Critic)
@@ -140,10 +137,10 @@ def gradient_penalty(critic: nn.Module, real: Tensor, fake: Tensor, mixture: Ten
     return (torch.linalg.vector_norm(gradient.flatten(1), dim=1) - 1).square().mean()
 
 
-def _build(settings: GanSettings, *, channels: int, size: int) -> tuple[Generator, Critic]:
+def _build(settings: GanSettings, images: Images) -> tuple[Generator, Critic]:
     return (
-        Generator(channels=channels, size=size, latent=settings.latent, width=settings.width),
-        Critic(channels=channels, size=size, width=settings.width),
+        Generator(images=images, latent=settings.latent, width=settings.width),
+        Critic(images=images, width=settings.width),
     )
 
 

@@ -43,7 +43,7 @@ class Reconstruction:
     """What an attack found.
 
     Args:
-        images: pixels between 0 and 1, shape (restarts, images, channels, size, size).
+        images: pixels between 0 and 1, shape (restarts, images, channels, height, width).
         latents: that they were made of, shape (restarts, images, latent).
         logits: mean output of the attacked network for the target class, shape (restarts,).
         losses: before each update, shape (iterations, restarts), on the CPU.
@@ -66,7 +66,7 @@ class Reconstruction:
 
     @property
     def best_images(self) -> Tensor:
-        """The images of the best restart, shape (images, channels, size, size)."""
+        """The images of the best restart, shape (images, channels, height, width)."""
         return self.images[self.best]
 
 
@@ -162,7 +162,7 @@ def update(
 
 
 def _images(gan: Gan, latents: Tensor) -> Tensor:
-    """Make images of shape (restarts, images, channels, size, size)."""
+    """Make images of shape (restarts, images, channels, height, width)."""
     return gan.generator(latents.flatten(0, 1)).unflatten(0, latents.shape[:2])
 
 

@@ -45,7 +45,7 @@ def measure(evaluator: Evaluator, pixels: Tensor, *, target: int, private: Tenso
 
     Args:
         evaluator: the judge.
-        pixels: between 0 and 1, shape (images, channels, size, size), on the evaluator's device.
+        pixels: between 0 and 1, shape (images, channels, height, width), on the evaluator's device.
         target: the class that was attacked.
         private: the client's images of that class, likewise.
 
@@ -77,7 +77,7 @@ def measure_attack(
         evaluator: the judge.
         reconstruction: what the attack found.
         target: the class that was attacked.
-        private: the client's images of that class, shape (images, channels, size, size).
+        private: the client's images of that class, shape (images, channels, height, width).
 
     Returns:
         The measures of the best restart, and the mean accuracy of all.
@@ -97,7 +97,7 @@ def random_pixels(shape: torch.Size, generator: torch.Generator, device: torch.d
     """Draw a floor: images of independent, uniform pixels.
 
     Args:
-        shape: (images, channels, size, size).
+        shape: (images, channels, height, width).
         generator: draws them, on the CPU.
         device: where they go.
 
@@ -117,7 +117,7 @@ def prior_images(gan: Gan, count: int, *, clip: float, generator: torch.Generato
         generator: draws the latents, on the CPU.
 
     Returns:
-        Pixels between 0 and 1, shape (count, channels, size, size), on the prior's device.
+        Pixels between 0 and 1, shape (count, channels, height, width), on the prior's device.
     """
     latents = torch.randn(count, gan.generator.latent, generator=generator).clamp_(-clip, clip)
     with torch.no_grad():
@@ -157,7 +157,7 @@ def measure_references(
         evaluator: the judge.
         gan: the attack's prior.
         target: the class that was attacked.
-        private: the client's images of that class, shape (images, channels, size, size).
+        private: the client's images of that class, shape (images, channels, height, width).
         real: test images of that class, likewise.
         count: random images of either kind.
         clip: largest absolute value of a latent.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Images, Layout, require_images
 
 SMALLEST = 8
 """Height and width of the smallest images; three halvings leave one pixel."""
@@ -22,9 +23,7 @@ class Generator(nn.Module):
     """Latents to images: a linear layer and three transposed convolutions, each of which doubles height and width.
 
     Args:
-        channels: of the images.
-        size: their height and width, at least SMALLEST; where it is no multiple of 8, larger images are cut on all
-            sides.
+        images: their size; where height or width is no multiple of 8, larger images are cut on all sides.
         latent: numbers an image.
         width: filters of the last but one layer.
 
@@ -32,18 +31,18 @@ class Generator(nn.Module):
         InputError: the images are too small.
     """
 
-    def __init__(self, *, channels: int, size: int, latent: int, width: int) -> None:
+    def __init__(self, *, images: Images, latent: int, width: int) -> None:
         super().__init__()
-        require_size(size)
-        self.size = size
+        require_size(images)
+        self.images = images
         self.latent = latent
-        self.first = -(-size // 8)
-        units = 4 * width * self.first**2
+        self.first = _eighths(images)
+        units = 4 * width * self.first[0] * self.first[1]
         self.linear = nn.Sequential(nn.Linear(latent, units, bias=False), nn.BatchNorm1d(units), nn.ReLU())
         self.maps = nn.Sequential(
             *_doubled(4 * width, 2 * width),
             *_doubled(2 * width, width),
-            nn.ConvTranspose2d(width, channels, _KERNEL, stride=2, padding=2, output_padding=1),
+            nn.ConvTranspose2d(width, images.channels, _KERNEL, stride=2, padding=2, output_padding=1),
         )
 
     def forward(self, latents: Tensor) -> Tensor:
@@ -53,11 +52,11 @@ class Generator(nn.Module):
             latents: shape (batch, latent).
 
         Returns:
-            Pixels between 0 and 1, shape (batch, channels, size, size).
+            Pixels between 0 and 1, shape (batch, channels, height, width).
         """
-        images = self.maps(self.linear(latents).reshape(len(latents), -1, self.first, self.first))
-        edge = (images.shape[-1] - self.size) // 2
-        return images[..., edge : edge + self.size, edge : edge + self.size].sigmoid()
+        images = self.maps(self.linear(latents).reshape(len(latents), -1, *self.first))
+        top, left = (images.shape[-2] - self.images.height) // 2, (images.shape[-1] - self.images.width) // 2
+        return images[..., top : top + self.images.height, left : left + self.images.width].sigmoid()
 
 
 def _doubled(inputs: int, outputs: int) -> list[nn.Module]:
@@ -73,30 +72,29 @@ class Critic(nn.Module):
     normalisation does neither, but leaves nothing of maps of one pixel.
 
     Args:
-        channels: of the images.
-        size: their height and width, at least SMALLEST.
+        images: their size.
         width: filters of the first layer.
 
     Raises:
         InputError: the images are too small.
     """
 
-    def __init__(self, *, channels: int, size: int, width: int) -> None:
+    def __init__(self, *, images: Images, width: int) -> None:
         super().__init__()
-        require_size(size)
+        require_size(images)
         self.maps = nn.Sequential(
-            nn.Conv2d(channels, width, _KERNEL, stride=2, padding=2),
+            nn.Conv2d(images.channels, width, _KERNEL, stride=2, padding=2),
             nn.LeakyReLU(_SLOPE),
             *_halved(width, 2 * width),
             *_halved(2 * width, 4 * width),
-            nn.Conv2d(4 * width, 1, -(-size // 8)),
+            nn.Conv2d(4 * width, 1, _eighths(images)),
         )
 
     def forward(self, images: Tensor) -> Tensor:
         """Score images; higher is more real.
 
         Args:
-            images: pixels between 0 and 1, shape (batch, channels, size, size).
+            images: pixels between 0 and 1, shape (batch, channels, height, width).
 
         Returns:
             Shape (batch,).
@@ -110,17 +108,25 @@ def _halved(inputs: int, outputs: int) -> list[nn.Module]:
     return [convolution, nn.GroupNorm(1, outputs), nn.LeakyReLU(_SLOPE)]
 
 
-def require_size(size: int) -> None:
-    """Make sure that images can be halved three times.
+def _eighths(images: Images) -> tuple[int, int]:
+    """Height and width after three halvings, each rounded up."""
+    return -(-images.height // 8), -(-images.width // 8)
+
+
+def require_size(layout: Layout) -> None:
+    """Make sure that examples are images that can be halved three times.
 
     Args:
-        size: their height and width.
+        layout: of the examples.
 
     Raises:
-        InputError: they are too small.
+        InputError: they are no images, or too small.
     """
-    if size < SMALLEST:
-        raise InputError(f"images have {size}x{size} pixels; allowed for an attack: at least {SMALLEST}x{SMALLEST}")
+    images = require_images(layout, "an attack")
+    if min(images.height, images.width) < SMALLEST:
+        raise InputError(
+            f"images have {images.height}x{images.width} pixels; allowed for an attack: at least {SMALLEST}x{SMALLEST}"
+        )
 
 
 def draw(network: Network, generator: torch.Generator) -> Network:

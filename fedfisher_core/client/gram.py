@@ -1,5 +1,6 @@
 """Second moments of the inputs of linear layers (RegMean)."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -26,13 +27,17 @@ class Gram(Statistic):
         """Average over the client's examples; sums are kept in double precision."""
         layers = {name: layer for name, layer in local.network.named_modules() if isinstance(layer, nn.Linear)}
         sums: dict[str, Tensor] = {}
+        counts: Counter[str] = Counter()
 
         def add(name: str, inputs: Tensor, _: Tensor) -> None:
-            product = (inputs.T @ inputs).double()
+            # Of a sequence, every place is an input.
+            rows = inputs.flatten(0, -2)
+            product = (rows.T @ rows).double()
             sums[name] = product if name not in sums else sums[name].add_(product)
+            counts[name] += len(rows)
 
         watch(local, layers, add, batch_size=_BATCH_SIZE)
-        return cls({name: (sums[name] / len(local.examples)).float() for name in layers})
+        return cls({name: (sums[name] / counts[name]).float() for name in layers})
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:

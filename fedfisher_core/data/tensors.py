@@ -1,4 +1,4 @@
-"""Images in memory: one split of a data set, normalisation and augmentation on whole batches."""
+"""Examples in memory: one split of a data set, normalisation and augmentation on whole batches."""
 
 from dataclasses import dataclass
 
@@ -7,19 +7,20 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedfisher_core.data.specs import DatasetSpec
+from fedfisher_core.layouts import Images, Tokens, Vectors
 
 
 @dataclass(frozen=True)
 class Split:
-    """The training or the test images of a data set as they were decoded.
+    """The training or the test examples of a data set as they were decoded.
 
     Args:
-        images: uint8, shape (examples, channels, height, width).
+        inputs: of the layout's shape and stored type, examples first.
         labels: int64, shape (examples,).
         groups: int64, shape (examples,): who made each example (the partition's column), or None.
     """
 
-    images: Tensor
+    inputs: Tensor
     labels: Tensor
     groups: Tensor | None = None
 
@@ -32,7 +33,7 @@ class Examples:
     """Normalised examples, as a network takes them.
 
     Args:
-        inputs: float32, shape (examples, channels, height, width).
+        inputs: float32 (tokens: int64), of the layout's shape, examples first.
         labels: int64, shape (examples,).
     """
 
@@ -58,17 +59,25 @@ def select(split: Split, spec: DatasetSpec, indices: Tensor | None = None) -> Ex
     """Normalise some examples of a split.
 
     Args:
-        split: the decoded images.
-        spec: holds the constants of the normalisation.
+        split: the decoded examples.
+        spec: says what they are, and holds the constants of the normalisation.
         indices: int64, shape (selected,); None for all.
 
     Returns:
-        (pixel / 255 - mean) / std, with the labels.
+        (x - mean) / std, where x is a number, or pixel / 255; tokens as they are. With the labels.
     """
-    images = split.images if indices is None else split.images[indices]
+    inputs = split.inputs if indices is None else split.inputs[indices]
     labels = split.labels if indices is None else split.labels[indices]
-    mean, std = _constants(spec, images.device)
-    return Examples(inputs=images.float().div_(255).sub_(mean).div_(std), labels=labels)
+    match spec.inputs:
+        case Images():
+            mean, std = _constants(spec, inputs.device)
+            inputs = inputs.float().div_(255).sub_(mean).div_(std)
+        case Vectors():
+            mean, std = _constants(spec, inputs.device)
+            inputs = (inputs - mean) / std
+        case Tokens():
+            pass
+    return Examples(inputs=inputs, labels=labels)
 
 
 def normalise(pixels: Tensor, spec: DatasetSpec) -> Tensor:
@@ -108,5 +117,8 @@ def augment(inputs: Tensor, generator: torch.Generator, *, padding: int = 4) -> 
 
 
 def _constants(spec: DatasetSpec, device: torch.device) -> tuple[Tensor, Tensor]:
-    mean, std = (torch.tensor(values, device=device).reshape(1, -1, 1, 1) for values in (spec.mean, spec.std))
+    """Mean and standard deviation, in a shape that meets every example's channels or features."""
+    places = [1] * (len(spec.inputs.shape) - 1)
+    values = (spec.mean or (0.0,), spec.std or (1.0,))
+    mean, std = (torch.tensor(one, device=device).reshape(1, -1, *places) for one in values)
     return mean, std

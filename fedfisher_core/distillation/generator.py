@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfisher_core.layouts import Images
+
 SMALLEST = 4
 """Height and width of the smallest images that it makes; the first maps are then 1x1."""
 
@@ -50,16 +52,15 @@ class Generator(nn.Module):
     """Noise to images: a linear layer, two convolutions of maps that are doubled in size, and one more.
 
     Args:
-        channels: of the images.
-        size: their height and width; where it is no multiple of 4, larger images are cut on all sides.
+        images: their size; where height or width is no multiple of 4, larger images are cut on all sides.
         latent: numbers of noise an image.
     """
 
-    def __init__(self, *, channels: int, size: int, latent: int) -> None:
+    def __init__(self, *, images: Images, latent: int) -> None:
         super().__init__()
-        self.size = size
-        self.first = -(-size // 4)
-        self.linear = nn.Linear(latent, 2 * _FILTERS * self.first**2)
+        self.images = images
+        self.first = (-(-images.height // 4), -(-images.width // 4))
+        self.linear = nn.Linear(latent, 2 * _FILTERS * self.first[0] * self.first[1])
         self.maps = nn.Sequential(
             nn.BatchNorm2d(2 * _FILTERS, track_running_stats=False),
             UpsampledConvolution(2 * _FILTERS, 2 * _FILTERS),
@@ -68,7 +69,7 @@ class Generator(nn.Module):
             UpsampledConvolution(2 * _FILTERS, _FILTERS),
             nn.BatchNorm2d(_FILTERS, track_running_stats=False),
             nn.LeakyReLU(_SLOPE, inplace=True),
-            nn.Conv2d(_FILTERS, channels, kernel_size=3, padding=1),
+            nn.Conv2d(_FILTERS, images.channels, kernel_size=3, padding=1),
         )
 
     def forward(self, noise: Tensor) -> Tensor:
@@ -78,22 +79,19 @@ class Generator(nn.Module):
             noise: shape (batch, latent).
 
         Returns:
-            Pixels between 0 and 1, shape (batch, channels, size, size).
+            Pixels between 0 and 1, shape (batch, channels, height, width).
         """
-        maps = self.linear(noise).reshape(len(noise), -1, self.first, self.first)
+        maps = self.linear(noise).reshape(len(noise), -1, *self.first)
         images = self.maps(maps.contiguous(memory_format=torch.channels_last))
-        edge = (images.shape[-1] - self.size) // 2
-        return images[..., edge : edge + self.size, edge : edge + self.size].sigmoid()
+        top, left = (images.shape[-2] - self.images.height) // 2, (images.shape[-1] - self.images.width) // 2
+        return images[..., top : top + self.images.height, left : left + self.images.width].sigmoid()
 
 
-def draw_generator(
-    *, channels: int, size: int, latent: int, generator: torch.Generator, device: torch.device
-) -> Generator:
+def draw_generator(*, images: Images, latent: int, generator: torch.Generator, device: torch.device) -> Generator:
     """Draw a generator's weights: N(0, 0.02) for layers, N(1, 0.02) for batch normalisation, and biases of 0.
 
     Args:
-        channels: of the images.
-        size: their height and width, at least SMALLEST.
+        images: their size, height and width at least SMALLEST.
         latent: numbers of noise an image.
         generator: draws the weights, on the CPU.
         device: where the network goes.
@@ -102,7 +100,7 @@ def draw_generator(
         The network.
     """
     with torch.device("meta"):
-        network = Generator(channels=channels, size=size, latent=latent)
+        network = Generator(images=images, latent=latent)
     network.to_empty(device="cpu")
     for module in network.modules():
         for name, parameter in module.named_parameters(recurse=False):

@@ -46,7 +46,7 @@ class Pool:
         """Keep images.
 
         Args:
-            inputs: as networks take them, shape (images, channels, size, size).
+            inputs: as networks take them, shape (images, channels, height, width).
         """
         self._inputs.append(inputs)
         if self._view is None:

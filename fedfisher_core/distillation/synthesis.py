@@ -36,7 +36,7 @@ class Synthesised:
     """A batch of images.
 
     Args:
-        pixels: between 0 and 1, shape (images, channels, size, size).
+        pixels: between 0 and 1, shape (images, channels, height, width).
         loss: the smallest of all steps, which these images had.
     """
 

@@ -23,7 +23,7 @@ class Teacher(nn.Module):
         """Compute logits.
 
         Args:
-            inputs: shape (batch, channels, size, size).
+            inputs: shape (batch, channels, height, width).
 
         Returns:
             Shape (batch, classes).

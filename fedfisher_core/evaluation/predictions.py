@@ -14,7 +14,7 @@ def logits(network: nn.Module, inputs: Tensor) -> Tensor:
 
     Args:
         network: in evaluation mode.
-        inputs: shape (examples, channels, height, width).
+        inputs: shape (examples, ...).
 
     Returns:
         Shape (examples, classes).

@@ -135,7 +135,7 @@ def experiment_of(settings: ExperimentSettings) -> Experiment[Any, Any]:
 
 
 experiments: Registry[Experiment[Any, Any]] = Registry(
-    kind="experiment",
+    noun="experiment",
     group="fedfisher.experiments",
     builtin=lambda: import_submodules(fedfisher_core.experiments),
 )

@@ -108,10 +108,9 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
     def _traffic(self, inputs: AggregationInputs[Artifact], sizes: list[int]) -> Traffic:
         """Bits that all clients send: those of the payloads, and those that papers count."""
         if self.bound.method.pooled:
-            # To train on all data is to send all data: the images and labels themselves.
+            # To train on all data is to send all data: the examples and labels themselves.
             dataset = load_data(inputs.data)
-            train = dataset.train
-            bits = 8 * train.images.numel() + len(train) * (dataset.spec.classes - 1).bit_length()
+            bits = len(dataset.train) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
             return Traffic(upload_bits=bits, upload_bits_formula=bits)
         schema = schema_of(self.bound.method.uploads, self.place.spec, self.bound.wire)
         return Traffic(upload_bits=8 * sum(sizes), upload_bits_formula=len(sizes) * formula_bits(schema))

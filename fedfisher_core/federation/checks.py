@@ -7,7 +7,7 @@ import torch
 from fedfisher_core.client.statistic import Statistic, estimator_of
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.privacy import require_privacy
@@ -49,6 +49,8 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         require_privacy(settings, label, methods[label].method.uploads)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
+    for spec in dict.fromkeys(place.spec for place in places):
+        spec.initialise(torch.Generator())
     _require_fishers(federations)
     smallest = min(settings.partition.clients)
     if settings.run.min_clients is not None and settings.run.min_clients > smallest:
@@ -101,15 +103,17 @@ def _require_fishers(federations: Federations) -> None:
 def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: FisherSettings) -> None:
     """Check that one example fits the memory of a pass."""
     network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
+    names = " and ".join(kind.name for kind in group)
     try:
         FisherPass(
             network,
-            torch.zeros(1, spec.channels, spec.size, spec.size),
+            spec.inputs.zeros(1),
             approximations={kind.approximation for kind in group if kind.approximation is not None},
             loss=Loss.CLASSIFICATION,
             estimator=estimator_of(fisher),
             memory_limit=fisher.memory_mib * 2**20,
         )
+    except UnsupportedLayerError as error:
+        raise InputError(f"{names} of model {spec.name!r}: {error}") from error
     except InputError as error:
-        names = " and ".join(kind.name for kind in group)
         raise InputError(f"fisher.memory_mib={fisher.memory_mib}, {names} of model {spec.name!r}: {error}") from error

@@ -39,7 +39,7 @@ class DecodeData(Job[NoInputs[Artifact]]):
         source = find_source(self.dataset)
         return Step(
             kind="data",
-            version=2,
+            version=3,
             settings={"spec": asdict(source.spec), "column": self.column, "source": source.identity},
         )
 
@@ -51,7 +51,7 @@ class DecodeData(Job[NoInputs[Artifact]]):
         """
         source = find_source(self.dataset)
         dataset = read_dataset(source, group_column=self.column)
-        # With what normalises the images, a change of it reaches every digest that rests on them.
+        # With what normalises the examples, a change of it reaches every digest that rests on them.
         info = {
             "name": source.spec.name,
             "class_names": dataset.class_names,
@@ -89,5 +89,5 @@ def _load(artifact: Artifact) -> Dataset:
 
 
 def _tensors(split: Split) -> dict[str, Tensor]:
-    tensors = {"images": split.images, "labels": split.labels}
+    tensors = {"inputs": split.inputs, "labels": split.labels}
     return tensors if split.groups is None else tensors | {"groups": split.groups}

@@ -46,8 +46,7 @@ class Place:
         data = datasets.get(self.cell.dataset)
         return ModelSpec(
             name=self.cell.model,
-            channels=data.channels,
-            size=data.size,
+            inputs=data.inputs,
             classes=data.classes,
             bias=self.settings.model.bias,
         )

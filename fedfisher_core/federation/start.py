@@ -41,8 +41,7 @@ class DrawStart(Job[NoInputs[Artifact]]):
             kind="starts",
             version=1,
             settings={
-                "model": {"name": spec.name, "channels": spec.channels, "size": spec.size, "classes": spec.classes}
-                | {"bias": spec.bias},
+                "model": {"name": spec.name, "inputs": str(spec.inputs), "classes": spec.classes, "bias": spec.bias},
                 "seed": self.place.cell.seed,
                 "branch": branch_of(self.client),
             },

@@ -71,8 +71,9 @@ def trace(model: nn.Module, layers: Mapping[str, Layer], inputs: Tensor) -> Trac
         edges[name] = get_gradient_edge(output)
         shapes[name] = output.shape
 
-    # Inputs that need a gradient give every layer a place in the graph, even if its parameters are frozen.
-    inputs = inputs.detach().requires_grad_()
+    # Inputs that need a gradient give every layer a place in the graph, even if its parameters are frozen. Tokens have
+    # none.
+    inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
     with ExitStack() as hooks, torch.enable_grad():
         for name, layer in layers.items():
             hooks.enter_context(layer.register_forward_hook(partial(record, name)))

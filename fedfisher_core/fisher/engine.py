@@ -61,7 +61,7 @@ def compute_fisher(
     Args:
         model: a network of `nn.Linear` and ungrouped `nn.Conv2d` layers, each used once, and functions without
             parameters between them.
-        inputs: examples, shape (examples, ...), of the model's type; on any device.
+        inputs: examples, shape (examples, ...), of the model's type, or whole numbers such as tokens; on any device.
         labels: for the empirical estimator, classes of shape (examples,) or, for the squared loss, targets of
             shape (examples, outputs).
         approximations: which forms to compute; they share one pass.
@@ -84,10 +84,10 @@ def compute_fisher(
         raise InputError("model has no parameters; a Fisher needs at least one Linear or Conv2d layer")
     if not approximations:
         raise InputError(f"approximations is empty; allowed: {', '.join(Approximation)}")
-    if len(inputs) == 0 or inputs.dtype != parameter.dtype:
+    if len(inputs) == 0 or inputs.dtype not in (parameter.dtype, torch.int64):
         raise InputError(
             f"inputs have shape {tuple(inputs.shape)} and type {inputs.dtype}; allowed: at least one example, of the "
-            f"model's type {parameter.dtype}"
+            f"model's type {parameter.dtype} or torch.int64"
         )
     if backend is Backend.NNGEOMETRY:
         if not (isinstance(estimator, Exact) and loss is Loss.CLASSIFICATION):

@@ -17,6 +17,7 @@ from fedfisher_core.distillation.synthesis import Objective, synthesise
 from fedfisher_core.distillation.teacher import Teacher
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.layouts import require_images
 from fedfisher_core.methods.averaging import mean_parameters, proportions
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
@@ -29,16 +30,19 @@ Factor = Annotated[float, Field(ge=0)]
 
 
 def large_enough(spec: ModelSpec) -> None:
-    """Refuse images that the generator can't make.
+    """Refuse examples that the generator can't make.
 
     Args:
         spec: the network that clients train.
 
     Raises:
-        InputError: the images are too small.
+        InputError: they are no images, or too small.
     """
-    if spec.size < SMALLEST:
-        raise InputError(f"images of {spec.size}x{spec.size} pixels; the generator makes {SMALLEST}x{SMALLEST} or more")
+    images = require_images(spec.inputs, "the generator")
+    if min(images.height, images.width) < SMALLEST:
+        raise InputError(
+            f"images of {images.height}x{images.width} pixels; the generator makes {SMALLEST}x{SMALLEST} or more"
+        )
 
 
 @method(
@@ -115,6 +119,7 @@ def dense(
     def view(pixels: Tensor) -> Tensor:
         return vary(enter(pixels)) if augmented else enter(pixels)
 
+    shown = require_images(server.spec.inputs, "the generator")
     pool = Pool(teacher, vary if augmented else None)
     details = {"selected_epoch": 0.0}
     if score is not None:
@@ -123,8 +128,7 @@ def dense(
     for epoch in track(range(1, epochs + 1), what="epoch"):
         made = synthesise(
             draw_generator(
-                channels=server.spec.channels,
-                size=server.spec.size,
+                images=shown,
                 latent=latent,
                 generator=server.generator,
                 device=server.device,

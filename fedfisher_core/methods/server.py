@@ -57,7 +57,7 @@ class Server:
 
     Args:
         spec: the network that clients trained.
-        dataset: what is known of the images that they trained on: their normalisation and augmentation.
+        dataset: what is known of the data that they trained on: their normalisation and augmentation.
         initial: the weights that all clients started from; where each had its own, drawn in the same way.
         generator: draws whatever the method leaves to chance, on the CPU.
         device: where the method computes.

@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import require_images
 from fedfisher_core.models.spec import ModelSpec, model
 
 
@@ -12,18 +13,21 @@ class _Convolutions(nn.Module):
 
     def __init__(self, spec: ModelSpec, filters: tuple[int, ...]) -> None:
         super().__init__()
-        side = ((spec.size - 4) // 2 - 4) // 2
-        if side < 1:
-            raise InputError(f"model {spec.name!r} needs images of at least 16x16 pixels; they have {spec.size}")
-        self.features = filters[1] * side**2
-        self.conv1 = nn.Conv2d(spec.channels, filters[0], kernel_size=5, bias=spec.bias)
+        images = require_images(spec.inputs, f"model {spec.name!r}")
+        height, width = (((side - 4) // 2 - 4) // 2 for side in (images.height, images.width))
+        if min(height, width) < 1:
+            raise InputError(
+                f"model {spec.name!r} needs images of at least 16x16 pixels; they have {images.height}x{images.width}"
+            )
+        self.features = filters[1] * height * width
+        self.conv1 = nn.Conv2d(images.channels, filters[0], kernel_size=5, bias=spec.bias)
         self.conv2 = nn.Conv2d(filters[0], filters[1], kernel_size=5, bias=spec.bias)
 
     def convolve(self, inputs: Tensor) -> Tensor:
         """Compute the features.
 
         Args:
-            inputs: shape (batch, channels, size, size).
+            inputs: shape (batch, channels, height, width).
 
         Returns:
             Shape (batch, features).

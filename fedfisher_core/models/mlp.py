@@ -3,6 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Tokens
 from fedfisher_core.models.spec import ModelSpec, model
 
 
@@ -11,9 +13,11 @@ class MLP(nn.Module):
     """Inputs - 400 - 200 - 100 - classes, with ReLU."""
 
     def __init__(self, spec: ModelSpec) -> None:
+        if isinstance(spec.inputs, Tokens):
+            raise InputError(f"model {spec.name!r} takes images and numbers; the data has {spec.inputs}")
         super().__init__()
         first, second, third = spec.widths_or((400, 200, 100))
-        self.fc1 = nn.Linear(spec.channels * spec.size**2, first, bias=spec.bias)
+        self.fc1 = nn.Linear(spec.inputs.shape.numel(), first, bias=spec.bias)
         self.fc2 = nn.Linear(first, second, bias=spec.bias)
         self.fc3 = nn.Linear(second, third, bias=spec.bias)
         self.fc4 = nn.Linear(third, spec.classes, bias=spec.bias)
@@ -22,7 +26,7 @@ class MLP(nn.Module):
         """Compute logits.
 
         Args:
-            inputs: shape (batch, channels, size, size).
+            inputs: images or numbers, shape (batch, ...).
 
         Returns:
             Shape (batch, classes).

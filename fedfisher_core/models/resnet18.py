@@ -4,6 +4,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import require_images
 from fedfisher_core.models.spec import ModelSpec, model
 
 
@@ -30,8 +31,9 @@ class ResNet18(nn.Module):
     def __init__(self, spec: ModelSpec) -> None:
         if spec.widths:
             raise InputError(f"model {spec.name!r}: widths={spec.widths}; its skip connections tie them: allowed: none")
+        images = require_images(spec.inputs, f"model {spec.name!r}")
         super().__init__()
-        self.conv1 = nn.Conv2d(spec.channels, 64, kernel_size=3, padding=1, bias=spec.bias)
+        self.conv1 = nn.Conv2d(images.channels, 64, kernel_size=3, padding=1, bias=spec.bias)
         blocks = []
         inputs = 64
         for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
@@ -44,7 +46,7 @@ class ResNet18(nn.Module):
         """Compute logits.
 
         Args:
-            inputs: shape (batch, channels, size, size).
+            inputs: shape (batch, channels, height, width).
 
         Returns:
             Shape (batch, classes).

@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 import fedfisher_core.models
 from fedfisher_core.errors import InputError, UnsupportedLayerError
+from fedfisher_core.layouts import Layout
 from fedfisher_core.registry import Registry, import_submodules
 
 Parameters = dict[str, Tensor]
@@ -20,16 +21,14 @@ class ModelSpec:
 
     Args:
         name: its family.
-        channels: of the input images.
-        size: their height and width.
+        inputs: what one example looks like to it.
         classes: number of outputs.
         bias: whether its layers have a bias.
         widths: units (or filters) of its hidden layers; empty for those of the family.
     """
 
     name: str
-    channels: int
-    size: int
+    inputs: Layout
     classes: int
     bias: bool = False
     widths: tuple[int, ...] = ()
@@ -76,30 +75,58 @@ class ModelSpec:
             return models.get(self.name)(self)
 
     def initialise(self, generator: torch.Generator) -> Parameters:
-        """Draw initial weights as torch's layers do by default.
+        """Draw initial weights: a layer that knows how draws its own, others get what torch gives them by default.
 
         Args:
-            generator: draws them, layer by layer.
+            generator: draws them, layer by layer in the order of definition.
 
         Returns:
             The named parameters.
 
         Raises:
-            UnsupportedLayerError: a parameter belongs to another kind of layer than Linear and Conv2d.
+            UnsupportedLayerError: a parameter belongs to a layer other than Linear and Conv2d that does not initialise
+                itself, or is left without a finite value, or the weights are not all that the network holds.
         """
         network = self.build()
-        for name, module in network.named_modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=generator)
-                if module.bias is not None:
-                    bound = module.weight[0].numel() ** -0.5
-                    nn.init.uniform_(module.bias, -bound, bound, generator=generator)
-            elif any(True for _ in module.parameters(recurse=False)):
-                raise UnsupportedLayerError(
-                    f"model {self.name!r}: layer {name!r} is a {type(module).__name__}; initial weights can be drawn "
-                    f"for Linear and Conv2d only"
-                )
+        with torch.no_grad():
+            for parameter in network.parameters():
+                parameter.fill_(torch.nan)
+            self._draw("", network, generator)
+        for name, parameter in network.named_parameters():
+            if not torch.isfinite(parameter).all():
+                raise UnsupportedLayerError(f"model {self.name!r}: its initialisation leaves {name!r} not finite")
+        # Of the skeleton, as memory of its own for each weight would part those that are shared.
+        self._require_parameters_only(self.skeleton())
         return parameters_of(network)
+
+    def _draw(self, name: str, layer: nn.Module, generator: torch.Generator) -> None:
+        """Draw the weights of a layer and of all that it is made of."""
+        if isinstance(layer, Initialising):
+            layer.initialise(generator)
+            return
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            nn.init.kaiming_uniform_(layer.weight, a=5**0.5, generator=generator)
+            if layer.bias is not None:
+                bound = layer.weight[0].numel() ** -0.5
+                nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+        elif any(True for _ in layer.parameters(recurse=False)):
+            raise UnsupportedLayerError(
+                f"model {self.name!r}: layer {name!r} is a {type(layer).__name__}; initial weights can be drawn for "
+                f"Linear and Conv2d only, or by a layer's own method initialise(generator)"
+            )
+        for child, part in layer.named_children():
+            self._draw(f"{name}.{child}" if name else child, part, generator)
+
+    def _require_parameters_only(self, network: nn.Module) -> None:
+        """Refuse what neither clients send nor servers aggregate, and what would be sent twice."""
+        for name, _ in network.named_buffers():
+            raise UnsupportedLayerError(
+                f"model {self.name!r}: {name!r} is a buffer, which no client sends; allowed: parameters only"
+            )
+        once = dict(network.named_parameters())
+        for name, _ in network.named_parameters(remove_duplicate=False):
+            if name not in once:
+                raise UnsupportedLayerError(f"model {self.name!r}: {name!r} is shared; allowed: one name a parameter")
 
     def load(self, parameters: Mapping[str, Tensor]) -> nn.Module:
         """Build the network with given weights.
@@ -114,6 +141,14 @@ class ModelSpec:
         owned = {name: nn.Parameter(tensor.detach().clone()) for name, tensor in parameters.items()}
         network.load_state_dict(owned, assign=True)
         return network
+
+
+@runtime_checkable
+class Initialising(Protocol):
+    """A network, or a layer of one, that draws its own initial weights."""
+
+    def initialise(self, generator: torch.Generator, /) -> None:
+        """Draw all parameters, those of all parts included, from this generator alone; run without gradients."""
 
 
 class Family(Protocol):

@@ -73,6 +73,9 @@ def streams(spec: ModelSpec) -> tuple[StreamLayer, ...]:
     """
     network = spec.skeleton()
     modules = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)}
+    for name, module in network.named_modules():
+        if name not in modules and any(True for _ in module.parameters(recurse=False)):
+            raise _no_streams(spec, f"layer {name!r} is a {type(module).__name__}")
     groups, nodes = _connect(spec, network, modules)
     fixed = {groups.find(node) for node in nodes if node.op in ("placeholder", "output")}
     numbers: dict[fx.Node, int] = {}
@@ -167,11 +170,15 @@ def _check(spec: ModelSpec, layers: Sequence[StreamLayer]) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     parameters = {name: tensor.double() for name, tensor in spec.initialise(generator).items()}
-    inputs = torch.randn(2, spec.channels, spec.size, spec.size, generator=generator, dtype=torch.float64)
+    inputs = spec.inputs.drawn(2, generator)
+    inputs = inputs.double() if inputs.is_floating_point() else inputs
     orders = [torch.arange(units).roll(1) for units in stream_units(layers)]
-    with torch.no_grad():
-        expected = spec.load(parameters).eval()(inputs)
-        found = spec.load(reordered(parameters, layers, orders)).eval()(inputs)
+    try:
+        with torch.no_grad():
+            expected = spec.load(parameters).eval()(inputs)
+            found = spec.load(reordered(parameters, layers, orders)).eval()(inputs)
+    except RuntimeError as error:
+        raise _no_streams(spec, f"it can't run in double precision ({error})") from error
     if (found - expected).abs().max() > _TOLERANCE * expected.abs().max():
         raise _no_streams(spec, "its function depends on the order of its hidden units")
 

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from fedfisher_core.experiments.benchmark.rows import BASELINE
+from fedfisher_core.reporting.measure import BASELINE
 
 INK = "#1a1d22"
 """Text and axes; `to_svg` turns it into the page's text colour, so that a figure follows the scheme."""

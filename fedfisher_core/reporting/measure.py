@@ -4,6 +4,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+BASELINE = "fedavg"
+"""The label of the method that differences and bit ratios refer to."""
+
 
 @dataclass(frozen=True)
 class Measure:

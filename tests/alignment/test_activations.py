@@ -2,8 +2,9 @@ import torch
 from torch.nn import functional
 
 from fedfisher_core.alignment.activations import activation_distances
+from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.streams import streams
-from tests import tiny
+from tests import arranged, tiny
 
 
 def test_units_are_compared_by_their_outputs_before_the_nonlinearity() -> None:
@@ -25,6 +26,16 @@ def test_units_are_compared_by_their_outputs_before_the_nonlinearity() -> None:
         ]
         assert torch.allclose(found[layer], torch.tensor(expected).double(), rtol=1e-4)
     assert list(found) == ["conv", "hidden", "head"]
+
+
+def test_units_that_see_several_places_are_compared_at_all_of_them() -> None:
+    spec = ModelSpec("places", arranged.NUMBERS, classes=3)
+    ours, theirs = (tiny.initial(spec, seed=seed) for seed in (0, 1))
+    inputs = torch.randn(7, 6, generator=torch.Generator().manual_seed(2))
+    found = activation_distances(spec.load(ours).eval(), spec.load(theirs).eval(), inputs, streams(spec))["each"]
+    a, b = (torch.stack([inputs[:, :3], inputs[:, 3:]], 1) @ one["each.weight"].T for one in (ours, theirs))
+    expected = ((a[..., :, None] - b[..., None, :]) ** 2).sum((0, 1)) / 7
+    assert torch.allclose(found, expected.double(), rtol=1e-4)
 
 
 def test_no_hook_is_left_behind() -> None:

@@ -7,6 +7,7 @@ from torch import Tensor
 from fedfisher_core.alignment.activations import activation_distances
 from fedfisher_core.alignment.layers import align, align_input_matrix, incoming, transports
 from fedfisher_core.alignment.transport import Transport
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.streams import StreamLayer, reordered, stream_units, streams
 from tests import tiny
@@ -21,7 +22,7 @@ OTHER = {"hidden.weight": torch.tensor([[0.0, 3.0], [2.0, 0.0]]), "head.weight":
 
 
 def spec_of(name: str, *, bias: bool = True) -> ModelSpec:
-    return ModelSpec(name, channels=1, size=16, classes=4, bias=bias)
+    return ModelSpec(name, Images(1, 16, 16), classes=4, bias=bias)
 
 
 def shuffled(parameters: Parameters, layers: tuple[StreamLayer, ...], *, seed: int = 1) -> Parameters:
@@ -32,7 +33,7 @@ def shuffled(parameters: Parameters, layers: tuple[StreamLayer, ...], *, seed: i
 
 
 def by_activations(spec: ModelSpec, ours: Parameters, pivot: Parameters) -> dict[str, Tensor]:
-    inputs = torch.randn(40, spec.channels, spec.size, spec.size, generator=torch.Generator().manual_seed(3))
+    inputs = torch.randn(40, *spec.inputs.shape, generator=torch.Generator().manual_seed(3))
     return activation_distances(spec.load(ours).eval(), spec.load(pivot).eval(), inputs, streams(spec))
 
 
@@ -69,7 +70,7 @@ def test_another_order_of_the_units_is_undone(name: str, bias: bool, metric: str
 
 
 def test_another_order_of_a_residual_network_is_undone() -> None:
-    spec = ModelSpec("resnet18", channels=1, size=8, classes=4)
+    spec = ModelSpec("resnet18", Images(1, 8, 8), classes=4)
     pivot, layers = tiny.initial(spec), streams(spec)
     other = shuffled(pivot, layers)
     found = align(other, layers, transports(other, pivot, layers))

@@ -6,6 +6,7 @@ import torch
 from fedfisher_core.attack.evaluator import Evaluator, train_evaluator
 from fedfisher_core.attack.settings import EvaluatorSettings
 from fedfisher_core.errors import DivergedAttackError, InputError
+from fedfisher_core.layouts import Images
 from tests.attack.pieces import blobs, same
 
 SETTINGS = EvaluatorSettings(epochs=2, learning_rate=0.01, batch_size=16, filters=2)
@@ -37,10 +38,10 @@ def test_a_stored_evaluator_judges_alike() -> None:
     evaluator, (images, _) = trained(), blobs(20, seed=1)
     stored = evaluator.state()
     cpu = torch.device("cpu")
-    restored = Evaluator.load(stored, SETTINGS, channels=1, size=8, classes=2, device=cpu)
+    restored = Evaluator.load(stored, SETTINGS, images=Images(1, 8, 8), classes=2, device=cpu)
     assert torch.equal(restored.logits(images), evaluator.logits(images))
     with pytest.raises(InputError, match="the stored evaluator"):
-        Evaluator.load(stored, SETTINGS, channels=1, size=8, classes=3, device=cpu)
+        Evaluator.load(stored, SETTINGS, images=Images(1, 8, 8), classes=3, device=cpu)
 
 
 def test_it_cannot_be_measured_on_nothing() -> None:

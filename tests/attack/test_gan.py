@@ -5,9 +5,10 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.attack.gan import Gan, gradient_penalty, train_gan
-from fedfisher_core.attack.networks import Critic, Generator, draw
+from fedfisher_core.attack.networks import Critic, Generator, draw, require_size
 from fedfisher_core.attack.settings import GanSettings
 from fedfisher_core.errors import DivergedAttackError, InputError
+from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
 from tests.attack.pieces import blobs, same
 
 SMALL = GanSettings(latent=6, width=4, generator_steps=3, critic_steps=2, batch_size=16)
@@ -77,7 +78,7 @@ def test_training_moves_generated_images_to_the_real_ones() -> None:
     images, _ = blobs(400)
     settings = GanSettings(latent=4, width=8, generator_steps=60, critic_steps=3, batch_size=16, learning_rate=5e-3)
     gan = train_gan(images, settings, generator=torch.Generator().manual_seed(0))
-    untrained = draw(Generator(channels=1, size=8, latent=4, width=8), torch.Generator().manual_seed(0)).eval()
+    untrained = draw(Generator(images=Images(1, 8, 8), latent=4, width=8), torch.Generator().manual_seed(0)).eval()
     with torch.no_grad():
         made, before = gan.generator(noise(400, 4)), untrained(noise(400, 4))
     real = images.mean(0)
@@ -95,8 +96,8 @@ def test_one_critic_step_descends_the_loss_with_the_penalty() -> None:
     gan = train_gan(images, settings, generator=torch.Generator().manual_seed(3))
 
     generator = torch.Generator().manual_seed(3)
-    maker = draw(Generator(channels=1, size=8, latent=6, width=4), generator).train()
-    critic = draw(Critic(channels=1, size=8, width=4), generator)
+    maker = draw(Generator(images=Images(1, 8, 8), latent=6, width=4), generator).train()
+    critic = draw(Critic(images=Images(1, 8, 8), width=4), generator)
     real = images[torch.randperm(32, generator=generator)]
     fake = maker(torch.randn(32, 6, generator=generator)).detach()
     share = torch.rand(32, generator=generator)[:, None, None, None]
@@ -121,14 +122,14 @@ def test_training_is_reproducible() -> None:
 def test_a_stored_prior_makes_the_same_images() -> None:
     gan = trained()
     assert not gan.generator.training
-    restored = Gan.load(gan.state(), SMALL, channels=1, size=8, device=CPU)
+    restored = Gan.load(gan.state(), SMALL, images=Images(1, 8, 8), device=CPU)
     images = gan.generator(noise(20, 6))
     assert torch.equal(restored.generator(noise(20, 6)), images)
     assert torch.equal(restored.critic(images), gan.critic(images))
     assert torch.equal(restored.distances, gan.distances)
     # The running statistics of batch normalisation are among what was stored.
     forgotten = {name: torch.zeros_like(t) if "running_mean" in name else t for name, t in gan.state().items()}
-    other = Gan.load(forgotten, SMALL, channels=1, size=8, device=CPU)
+    other = Gan.load(forgotten, SMALL, images=Images(1, 8, 8), device=CPU)
     assert not torch.allclose(other.generator(noise(20, 6)), images)
 
 
@@ -136,20 +137,20 @@ def test_a_stored_prior_makes_the_same_images() -> None:
 def test_an_incomplete_prior_is_refused(missing: str) -> None:
     state = {name: tensor for name, tensor in trained().state().items() if name != missing}
     with pytest.raises(InputError, match=missing.partition(".")[2] or missing):
-        Gan.load(state, SMALL, channels=1, size=8, device=CPU)
+        Gan.load(state, SMALL, images=Images(1, 8, 8), device=CPU)
 
 
 def test_a_prior_of_other_settings_is_refused() -> None:
     wider = SMALL.model_copy(update={"width": 8})
     with pytest.raises(InputError, match="the stored generator"):
-        Gan.load(trained().state(), wider, channels=1, size=8, device=CPU)
+        Gan.load(trained().state(), wider, images=Images(1, 8, 8), device=CPU)
 
 
 @pytest.mark.parametrize(("channels", "size"), [(1, 8), (3, 13), (1, 28), (3, 32)])
 def test_images_of_any_size(channels: int, size: int) -> None:
     seed = torch.Generator().manual_seed(0)
-    generator = draw(Generator(channels=channels, size=size, latent=5, width=2), seed)
-    critic = draw(Critic(channels=channels, size=size, width=2), seed)
+    generator = draw(Generator(images=Images(channels, size, size), latent=5, width=2), seed)
+    critic = draw(Critic(images=Images(channels, size, size), width=2), seed)
     images = generator(noise(7, 5))
     assert images.shape == (7, channels, size, size)
     assert 0 <= images.min() < images.max() <= 1
@@ -157,13 +158,13 @@ def test_images_of_any_size(channels: int, size: int) -> None:
 
 
 def test_the_critic_mixes_no_images() -> None:
-    critic = draw(Critic(channels=1, size=8, width=4), torch.Generator().manual_seed(0))
+    critic = draw(Critic(images=Images(1, 8, 8), width=4), torch.Generator().manual_seed(0))
     images, _ = blobs(6)
     torch.testing.assert_close(critic(images)[2:3], critic(images[2:3]))
 
 
 def test_the_size_of_the_literature_can_be_set() -> None:
-    generator = Generator(channels=1, size=32, latent=100, width=64)
+    generator = Generator(images=Images(1, 32, 32), latent=100, width=64)
     layers = [m for m in generator.modules() if isinstance(m, nn.Linear | nn.ConvTranspose2d)]
     assert [tuple(layer.weight.shape) for layer in layers] == [
         (4096, 100),
@@ -173,12 +174,28 @@ def test_the_size_of_the_literature_can_be_set() -> None:
     ]
 
 
-def test_too_small_images_are_refused() -> None:
-    with pytest.raises(InputError, match="6x6 pixels"):
-        train_gan(torch.rand(64, 1, 6, 6), SMALL, generator=torch.Generator())
+@pytest.mark.parametrize(("height", "width"), [(6, 6), (6, 20), (20, 7)])
+def test_too_small_images_are_refused(height: int, width: int) -> None:
+    with pytest.raises(InputError, match=f"{height}x{width} pixels"):
+        train_gan(torch.rand(64, 1, height, width), SMALL, generator=torch.Generator())
 
 
-@pytest.mark.parametrize("shape", [(8, 1, 8, 8), (64, 1, 8, 9), (64, 8, 8)])
+def test_images_need_not_be_square() -> None:
+    generator = torch.Generator().manual_seed(0)
+    gan = train_gan(torch.rand(16, 3, 9, 20, generator=generator), SMALL, generator=generator)
+    restored = Gan.load(gan.state(), SMALL, images=Images(3, 9, 20), device=CPU)
+    pixels = restored.generator(torch.randn(2, SMALL.latent, generator=generator))
+    assert pixels.shape == (2, 3, 9, 20)
+    assert restored.critic(pixels).shape == (2,)
+
+
+@pytest.mark.parametrize("layout", [Vectors(64), Tokens(64, 9)], ids=str)
+def test_examples_that_are_no_images_are_refused(layout: Layout) -> None:
+    with pytest.raises(InputError, match=f"an attack takes images; the data has {layout}"):
+        require_size(layout)
+
+
+@pytest.mark.parametrize("shape", [(8, 1, 8, 8), (64, 8, 8)])
 def test_unusable_images_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="batch_size=16"):
         train_gan(torch.rand(shape), SMALL, generator=torch.Generator())

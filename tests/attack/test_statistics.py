@@ -9,6 +9,7 @@ from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.estimators import categorical_root
 from fedfisher_core.fisher.layers import to_matrix
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from tests.tiny import TINY, TINY_WITH_BIAS
 
@@ -16,7 +17,7 @@ SPECS = [
     TINY,
     TINY_WITH_BIAS,
     *(
-        ModelSpec(name, channels, 16, 4, bias, widths)
+        ModelSpec(name, Images(channels, 16, 16), 4, bias, widths)
         for name, channels, widths in (
             ("mlp", 1, (7, 6, 5)),
             ("lenet", 3, (3, 4, 6, 5)),
@@ -71,7 +72,7 @@ def test_the_gradient_of_the_root() -> None:
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.name}{'_bias' if spec.bias else ''}")
 def test_each_set_has_the_fisher_of_clients(spec: ModelSpec) -> None:
-    network, images = built(spec), drawn(3, 4, spec.channels, spec.size, spec.size)
+    network, images = built(spec), drawn(3, 4, *spec.inputs.shape)
     factors, diagonal = kfac_of(network, images), diagonal_of(network, images)
     for index, one in enumerate(images):
         fisher = compute_fisher(network, one)

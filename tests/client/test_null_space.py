@@ -9,6 +9,7 @@ from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjec
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, model
 from tests import tiny
 
@@ -25,15 +26,15 @@ class Pointwise(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.wide = nn.Conv2d(spec.channels, 8, kernel_size=1, bias=spec.bias)
-        self.conv = nn.Conv2d(8, 3, kernel_size=spec.size + 1, padding=spec.size // 2, bias=spec.bias)
-        self.head = nn.Linear(3 * spec.size**2, spec.classes, bias=spec.bias)
+        self.wide = nn.Conv2d(spec.inputs.channels, 8, kernel_size=1, bias=spec.bias)
+        self.conv = nn.Conv2d(8, 3, kernel_size=spec.inputs.height + 1, padding=spec.inputs.height // 2, bias=spec.bias)
+        self.head = nn.Linear(3 * spec.inputs.height**2, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(self.conv(self.wide(inputs)).relu().flatten(1))
 
 
-POINTWISE = ModelSpec("pointwise", channels=1, size=4, classes=3, bias=True)
+POINTWISE = ModelSpec("pointwise", Images(1, 4, 4), classes=3, bias=True)
 
 
 def inputs_of(network: nn.Module, batch: Tensor) -> dict[str, Tensor]:
@@ -188,6 +189,6 @@ def test_computing_projections_leaves_no_trace_in_the_network(kind: type[Statist
 
 @by_kind
 def test_projections_refuse_a_layer_by_its_name(kind: type[Statistic]) -> None:
-    spec = ModelSpec("normalised", channels=1, size=tiny.SIZE, classes=tiny.CLASSES)
+    spec = ModelSpec("normalised", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES)
     with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):
         kind.shapes(spec)

@@ -16,8 +16,9 @@ from fedfisher_core.client.statistic import Local, ServerView, Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
-from tests import tiny
+from tests import arranged, tiny
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
 KINDS: list[type[Statistic]] = [
@@ -207,11 +208,11 @@ def test_kronecker_factors_are_second_moments(spec: ModelSpec, backend: str) -> 
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_kronecker_factors_of_one_example_are_the_fisher_itself(bias: bool) -> None:
-    spec = ModelSpec("linear", channels=1, size=tiny.SIZE, classes=tiny.CLASSES, bias=bias)
+    spec = ModelSpec("linear", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES, bias=bias)
     one = Examples(inputs=EXAMPLES.inputs[:1], labels=EXAMPLES.labels[:1])
     client = local(spec, examples=one)
     block = KFAC.compute(client).blocks()["head"]
-    weights = spec.size**2
+    weights = spec.inputs.height**2
     # The dense Fisher lists the weight row by row, then the bias; the block lists each row with its bias.
     order = [c * weights + i if i < weights else 3 * weights + c for c in range(3) for i in range(weights + bias)]
     dense = dense_fisher(client.network, one)[order][:, order]
@@ -245,7 +246,7 @@ def test_monte_carlo_comes_near_the_exact_fisher() -> None:
 
 def test_a_full_fisher_of_a_large_network_is_refused_with_its_size() -> None:
     with pytest.raises(InputError, match=r"a full Fisher of 44,190 parameters; allowed: up to 8,192"):
-        DenseFisher.shapes(ModelSpec("lenet", channels=1, size=28, classes=10))
+        DenseFisher.shapes(ModelSpec("lenet", Images(1, 28, 28), classes=10))
 
 
 @pytest.mark.parametrize("kind", [DiagonalFisher, KFAC], ids=lambda kind: kind.name)
@@ -258,7 +259,7 @@ def test_fishers_of_a_certain_network_are_finite(kind: type[Statistic]) -> None:
 
 @pytest.mark.parametrize("kind", [DiagonalFisher, KFAC, DenseFisher], ids=lambda kind: kind.name)
 def test_fishers_refuse_a_layer_by_its_name(kind: type[Statistic]) -> None:
-    spec = ModelSpec("normalised", channels=1, size=tiny.SIZE, classes=tiny.CLASSES)
+    spec = ModelSpec("normalised", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES)
     with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):
         kind.shapes(spec)
 
@@ -278,3 +279,30 @@ def test_a_statistic_that_does_not_say_what_it_is_is_refused() -> None:
         class Nameless(Statistic):
             name = "nameless"
             server_view = ServerView.SUM
+
+
+def test_gram_matrices_of_layers_that_see_sequences_are_means_over_all_places() -> None:
+    spec = ModelSpec("places", arranged.NUMBERS, classes=3)
+    rows = torch.randn(30, 6, generator=torch.Generator().manual_seed(0))
+    client = local(spec, examples=Examples(inputs=rows, labels=torch.zeros(30, dtype=torch.int64)))
+    found = Gram.compute(client).tensors["each"]
+    halves = torch.cat([rows[:, :3], rows[:, 3:]])
+    assert torch.allclose(found, halves.T @ halves / 60, atol=1e-5)
+
+
+def test_fishers_of_layers_that_see_sequences_are_refused() -> None:
+    spec = ModelSpec("places", arranged.NUMBERS, classes=3)
+    client = local(spec, examples=Examples(inputs=torch.randn(4, 6), labels=torch.zeros(4, dtype=torch.int64)))
+    with pytest.raises(UnsupportedLayerError, match="layer 'each', a Linear, sees inputs of shape"):
+        KFAC.compute(client)
+
+
+def test_the_fisher_of_a_network_on_tokens_is_that_of_their_one_hot_vectors() -> None:
+    spec = ModelSpec("one_hot", arranged.SEQUENCES, classes=3)
+    sequences = spec.inputs.drawn(9, torch.Generator().manual_seed(0))
+    client = local(spec, examples=Examples(inputs=sequences, labels=torch.zeros(9, dtype=torch.int64)))
+    vectors = nn.functional.one_hot(sequences, spec.inputs.vocabulary).flatten(1).float()
+    plain = nn.Linear(vectors.shape[1], 3, bias=False)
+    plain.weight = client.network.head.weight
+    expected = dense_fisher(plain, Examples(inputs=vectors, labels=client.examples.labels))
+    assert torch.allclose(DenseFisher.compute(client).tensors["matrix"], expected, rtol=1e-4, atol=1e-5)

@@ -16,12 +16,13 @@ from fedfisher_core.client.upload import StoredUploads, Upload, decode, encode, 
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import WireSettings
 from tests import tiny
 
 CPU = torch.device("cpu")
-LENET = ModelSpec("lenet", channels=1, size=28, classes=10)
+LENET = ModelSpec("lenet", Images(1, 28, 28), classes=10)
 UNLIMITED = WireSettings(budget="none")
 KINDS: tuple[type[Statistic], ...] = (Weights, KFAC, LabelCounts)
 

@@ -104,7 +104,7 @@ def test_a_hopeless_split_is_given_up(scheme: PartitionScheme, how: str) -> None
     message = str(caught.value)
     for named in (f"partition.scheme={scheme}", "partition.clients=5", "alpha=0.05", "seed 4", "min_size=190", how):
         assert named in message
-    assert int(re.findall(r"left with (\d+) images", message)[0]) < 190
+    assert int(re.findall(r"left with (\d+) examples", message)[0]) < 190
 
 
 @pytest.mark.parametrize(
@@ -211,14 +211,16 @@ def test_the_target_label_is_with_client_0_alone() -> None:
 
 
 def test_a_target_label_that_nobody_holds_is_refused() -> None:
-    with pytest.raises(InputError, match=r"partition\.target_label=7: no training image has it; allowed: \[0, 1"):
+    with pytest.raises(InputError, match=r"partition\.target_label=7: no training example has it; allowed: \[0, 1"):
         draw("target", target_label=7, labels=np.where(LABELS == 7, 6, LABELS))
 
 
 def test_a_target_client_without_others_is_refused() -> None:
     with pytest.raises(InputError, match=r"partition\.clients=1 with partition.scheme=target"):
         draw("target", clients=1)
-    with pytest.raises(InputError, match=r"target_extra=900 leaves no image to the other clients; allowed: at most 8"):
+    with pytest.raises(
+        InputError, match=r"target_extra=900 leaves no example to the other clients; allowed: at most 8"
+    ):
         draw("target", target_extra=900)
 
 
@@ -247,7 +249,7 @@ def test_more_clients_than_the_images_serve_are_refused(scheme: PartitionScheme)
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_validation_set_beyond_the_images_is_refused(scheme: PartitionScheme) -> None:
-    with pytest.raises(InputError, match=r"data\.validation_size=1001 exceeds the 1000 training images"):
+    with pytest.raises(InputError, match=r"data\.validation_size=1001 exceeds the 1000 training examples"):
         draw(scheme, validation_size=1001)
 
 

@@ -11,12 +11,16 @@ import torch
 from PIL import Image
 
 from fedfisher_core.data import specs
+from fedfisher_core.data.fetch import fetch
 from fedfisher_core.data.sources import Dataset, find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.errors import InputError
-from tests import tiny
+from fedfisher_core.layouts import Images
+from tests import arranged, tiny
 
-COLOURED = DatasetSpec("coloured", "nobody/coloured", 3, 3, 6, (0.5,) * 3, (0.5,) * 3, label_columns=("fine", "label"))
+COLOURED = DatasetSpec(
+    "coloured", "nobody/coloured", 3, Images(3, 6, 6), (0.5,) * 3, (0.5,) * 3, label_columns=("fine", "label")
+)
 specs.datasets.add(COLOURED.name, COLOURED)
 
 
@@ -48,8 +52,8 @@ def test_a_folder_of_parquet_files_is_read(root: Path) -> None:
     tiny.write_tiny(root)
     dataset = read()
     pixels, labels = tiny.images(tiny.TRAIN, seed=1)
-    assert torch.equal(dataset.train.images, torch.from_numpy(np.stack(pixels))[:, None])
-    assert dataset.train.images.dtype == torch.uint8
+    assert torch.equal(dataset.train.inputs, torch.from_numpy(np.stack(pixels))[:, None])
+    assert dataset.train.inputs.dtype == torch.uint8
     assert dataset.train.labels.tolist() == labels
     assert len(dataset.test) == tiny.TEST
     assert dataset.class_names == tuple(tiny.CLASS_NAMES)
@@ -84,7 +88,7 @@ def test_other_names_of_columns_are_known(root: Path) -> None:
         tiny.write_split(root / "coloured" / f"{split}.parquet", columns)
     dataset = read("coloured")
     assert dataset.train.labels.tolist() == [2]
-    assert (dataset.train.images == 7).all()
+    assert (dataset.train.inputs == 7).all()
 
 
 @pytest.mark.parametrize("damaged", [b"", b"no image", grey(10)[:50]], ids=["empty", "text", "cut"])
@@ -119,13 +123,30 @@ def test_labels_that_are_no_whole_numbers_are_refused(root: Path, labels: list[A
         read()
 
 
-def test_an_image_column_of_numbers_is_refused(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("cells", "held"),
+    [
+        ([1, 2], "numbers"),
+        ([0.5, 1.5], "numbers"),
+        ([[1, 2], [3, 4]], "list<.*>"),
+        ([[[1, 2], [3, 4]], [[5, 6], [7, 8]]], "list<.*>"),
+        ([True, False], "bool"),
+    ],
+)
+def test_an_image_column_of_anything_else_is_refused(root: Path, cells: list[Any], held: str) -> None:
+    (root / "tiny").mkdir()
     for split in ("train", "test"):
-        tiny.write_split(root / "tiny" / f"{split}.parquet", {"label": [0, 1], "image_": [1, 2]})
-        table = pq.read_table(root / "tiny" / f"{split}.parquet").rename_columns(["label", "image"])
-        pq.write_table(table.replace_schema_metadata(None), root / "tiny" / f"{split}.parquet")
-    with pytest.raises(InputError, match="split 'train' of data set 'tiny': column 'image' holds no images"):
+        pq.write_table(pa.table({"image": cells, "label": [0, 1]}), root / "tiny" / f"{split}.parquet")
+    with pytest.raises(InputError, match=f"split 'train' of data set 'tiny': column 'image' holds {held}, not images"):
         read()
+
+
+def test_images_without_the_hubs_description_are_read(root: Path) -> None:
+    (root / "tiny").mkdir()
+    for split in ("train", "test"):
+        table = pa.table({"image": [grey(3), grey(4)], "label": [0, 1]})
+        pq.write_table(table, root / "tiny" / f"{split}.parquet")
+    assert read().train.inputs[:, 0, 0, 0].tolist() == [3, 4]
 
 
 def test_an_empty_split_is_refused(root: Path) -> None:
@@ -147,18 +168,30 @@ def test_images_of_another_size_are_resized(root: Path) -> None:
     left_half = np.zeros((18, 12), dtype=np.uint8)
     left_half[:, :6] = 200
     write(root, image=[grey(90, size=(5, 9)), tiny.png(left_half)])
-    images = read().train.images
+    images = read().train.inputs
     assert images.shape == (2, 1, 6, 6)
     assert (images[0] == 90).all()
     assert (images[1, 0, :, :2] == 200).all()
     assert (images[1, 0, :, 4:] == 0).all()
 
 
+def test_images_need_not_be_square(root: Path) -> None:
+    rows = np.arange(54, dtype=np.uint8).reshape(6, 9)
+    top_half = np.zeros((24, 18), dtype=np.uint8)
+    top_half[:12] = 200
+    write(root, "banners", image=[tiny.png(rows), tiny.png(top_half)])
+    images = read("banners").train.inputs
+    assert images.shape == (2, 1, 6, 9)
+    assert torch.equal(images[0, 0], torch.from_numpy(rows))
+    assert (images[1, 0, :2] == 200).all()
+    assert (images[1, 0, 4:] == 0).all()
+
+
 def test_colours_are_made_grey_by_their_luminance(root: Path) -> None:
     colour = np.zeros((6, 6, 3), dtype=np.uint8)
     colour[..., 0], colour[..., 1], colour[..., 2] = 100, 150, 200
     write(root, image=[tiny.png(colour), grey(33)])
-    images = read().train.images
+    images = read().train.inputs
     expected = 0.299 * 100 + 0.587 * 150 + 0.114 * 200
     assert (images[0].float() - expected).abs().max() <= 1
     assert (images[1] == 33).all()
@@ -168,7 +201,7 @@ def test_grey_and_transparent_images_get_three_channels_in_order(root: Path) -> 
     colour = np.zeros((6, 6, 4), dtype=np.uint8)
     colour[..., 0], colour[..., 1], colour[..., 2], colour[..., 3] = 10, 20, 30, 255
     write(root, "coloured", image=[grey(50), tiny.png(colour)], label=[0, 1])
-    images = read("coloured").train.images
+    images = read("coloured").train.inputs
     assert images.shape == (2, 3, 6, 6)
     assert (images[0] == 50).all()
     assert images[1, :, 0, 0].tolist() == [10, 20, 30]
@@ -178,7 +211,7 @@ def test_other_image_formats_are_read(root: Path) -> None:
     stream = io.BytesIO()
     Image.fromarray(np.full((6, 6), 77, dtype=np.uint8)).save(stream, format="BMP")
     write(root, image=[stream.getvalue(), grey(1)])
-    assert (read().train.images[0] == 77).all()
+    assert (read().train.inputs[0] == 77).all()
 
 
 def test_makers_are_numbered(root: Path) -> None:
@@ -232,6 +265,17 @@ def test_the_named_folder_comes_before_the_project_and_the_hub(root: Path, monke
     assert find_source("tiny").folder == Path("data/tiny")
 
 
+def test_a_data_set_without_source_or_folder_is_refused(root: Path) -> None:
+    message = "data set 'table' names no source on the hub and has no folder; set FEDFISHER_DATA_DIR to .*table/train"
+    with pytest.raises(InputError, match=message):
+        find_source("table")
+    with pytest.raises(InputError, match="data set 'table' names no source on the hub to fetch it from"):
+        fetch("table")
+    assert not (Path("data") / "table").exists()
+    arranged.write(root)
+    assert find_source("table").folder == root / "table"
+
+
 def test_the_identity_changes_with_the_files(root: Path) -> None:
     write(root)
     first = find_source("tiny").identity
@@ -255,16 +299,16 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def test_the_embedded_digits_are_split_by_class(embedded: Dataset) -> None:
-    assert embedded.train.images.shape == (4000, 1, 28, 28)
-    assert embedded.test.images.shape == (1000, 1, 28, 28)
+    assert embedded.train.inputs.shape == (4000, 1, 28, 28)
+    assert embedded.test.inputs.shape == (1000, 1, 28, 28)
     assert embedded.train.labels.bincount().tolist() == [400] * 10
     assert embedded.test.labels.bincount().tolist() == [100] * 10
     assert embedded.class_names == tuple("0123456789")
 
 
 def test_no_embedded_test_digit_is_a_training_digit(embedded: Dataset) -> None:
-    seen = {image.numpy().tobytes() for image in embedded.train.images}
-    assert not any(image.numpy().tobytes() in seen for image in embedded.test.images)
+    seen = {image.numpy().tobytes() for image in embedded.train.inputs}
+    assert not any(image.numpy().tobytes() in seen for image in embedded.test.inputs)
 
 
 def test_the_embedded_digits_are_shuffled(embedded: Dataset) -> None:
@@ -275,6 +319,6 @@ def test_the_embedded_digits_are_shuffled(embedded: Dataset) -> None:
 def test_the_embedded_digits_are_always_the_same(embedded: Dataset) -> None:
     content = hashlib.sha256()
     for split in (embedded.train, embedded.test):
-        content.update(split.images.numpy().tobytes())
+        content.update(split.inputs.numpy().tobytes())
         content.update(split.labels.numpy().tobytes())
     assert content.hexdigest()[:16] == "09070f6641aecd2a"

@@ -1,34 +1,68 @@
 import dataclasses
+import hashlib
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.data.specs import datasets
+from fedfisher_core.data.sources import find_source, read_dataset
+from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Split, augment, normalise, select
+from fedfisher_core.layouts import Tokens, Vectors
 
 
 def drawn(channels: int = 3) -> Split:
     generator = torch.Generator().manual_seed(0)
     images = torch.randint(0, 256, (6, channels, 5, 5), generator=generator).to(torch.uint8)
-    return Split(images=images, labels=torch.tensor([3, 1, 4, 1, 5, 9]))
+    return Split(inputs=images, labels=torch.tensor([3, 1, 4, 1, 5, 9]))
 
 
 @pytest.mark.parametrize("name", ["cifar10", "svhn", "mnist"])
 def test_pixels_are_normalised_channel_by_channel(name: str) -> None:
     spec = datasets.get(name)
-    split = drawn(spec.channels)
-    original = split.images.clone()
+    split = drawn(spec.inputs.channels)
+    original = split.inputs.clone()
     normalised = select(split, spec).inputs
     assert normalised.dtype == torch.float32
     for image in range(6):
-        for channel in range(spec.channels):
+        for channel in range(spec.inputs.channels):
             for row in range(5):
                 for column in range(5):
-                    pixel = int(split.images[image, channel, row, column])
+                    pixel = int(split.inputs[image, channel, row, column])
                     expected = (pixel / 255 - spec.mean[channel]) / spec.std[channel]
                     assert normalised[image, channel, row, column].item() == pytest.approx(expected, abs=1e-5)
-    assert torch.equal(split.images, original)
+    assert torch.equal(split.inputs, original)
+
+
+def test_normalised_pixels_are_what_they_always_were(tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tiny_folder))
+    dataset = read_dataset(find_source("tiny"))
+    examples = select(dataset.train, dataset.spec)
+    content = hashlib.sha256(examples.inputs.numpy().tobytes() + examples.labels.numpy().tobytes())
+    assert content.hexdigest()[:16] == "8f30d54651d8a78f"
+    augmented = augment(examples.inputs, torch.Generator().manual_seed(5)).contiguous()
+    assert hashlib.sha256(augmented.numpy().tobytes()).hexdigest()[:16] == "7e95c7c0416f5d9b"
+
+
+def test_numbers_are_normalised_feature_by_feature() -> None:
+    rows = torch.tensor([[1.0, 5.0], [3.0, -1.0]])
+    split = Split(inputs=rows.clone(), labels=torch.tensor([0, 1]))
+    spec = DatasetSpec("pair", None, 2, Vectors(2), mean=(1.0, 2.0), std=(2.0, 0.5))
+    assert select(split, spec).inputs.tolist() == [[0.0, 6.0], [1.0, -6.0]]
+    assert select(split, spec, torch.tensor([1])).inputs.tolist() == [[1.0, -6.0]]
+    plain = select(split, dataclasses.replace(spec, mean=(), std=())).inputs
+    assert torch.equal(plain, rows)
+    plain.zero_()
+    assert torch.equal(split.inputs, rows)
+
+
+def test_tokens_are_left_as_they_are() -> None:
+    split = Split(inputs=torch.tensor([[3, 0], [1, 2]]), labels=torch.tensor([0, 1]))
+    spec = DatasetSpec("words", None, 2, Tokens(2, 4))
+    found = select(split, spec, torch.tensor([1, 0]))
+    assert found.inputs.dtype == torch.int64
+    assert found.inputs.tolist() == [[1, 2], [3, 0]]
 
 
 def test_examples_are_selected_in_the_order_asked_for() -> None:
@@ -44,12 +78,12 @@ def test_examples_are_selected_in_the_order_asked_for() -> None:
 def test_other_constants_give_other_inputs() -> None:
     spec = datasets.get("cifar10")
     plain = dataclasses.replace(spec, mean=(0.0,) * 3, std=(1.0,) * 3)
-    assert torch.allclose(select(drawn(), plain).inputs, drawn().images / 255)
+    assert torch.allclose(select(drawn(), plain).inputs, drawn().inputs / 255)
 
 
 def test_made_up_pixels_are_normalised_as_decoded_ones() -> None:
     spec = datasets.get("cifar10")
-    pixels = drawn().images / 255
+    pixels = drawn().inputs / 255
     before = pixels.clone()
     assert torch.allclose(normalise(pixels, spec), select(drawn(), spec).inputs, atol=1e-6)
     assert torch.equal(pixels, before)

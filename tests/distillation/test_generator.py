@@ -4,13 +4,14 @@ from torch import nn
 from torch.nn import functional
 
 from fedfisher_core.distillation.generator import SMALLEST, Generator, UpsampledConvolution, draw_generator
+from fedfisher_core.layouts import Images
 
 CPU = torch.device("cpu")
 
 
 def drawn(seed: int = 0, *, channels: int = 1, size: int = 8, latent: int = 5) -> Generator:
     generator = torch.Generator().manual_seed(seed)
-    return draw_generator(channels=channels, size=size, latent=latent, generator=generator, device=CPU)
+    return draw_generator(images=Images(channels, size, size), latent=latent, generator=generator, device=CPU)
 
 
 def test_a_doubling_convolution_is_a_convolution_of_repeated_pixels() -> None:
@@ -58,6 +59,12 @@ def test_images_of_every_size_are_made(size: int) -> None:
     pixels = drawn(size=size)(torch.randn(3, 5, generator=torch.Generator().manual_seed(1)))
     assert pixels.shape == (3, 1, size, size)
     assert 0 < pixels.min() < pixels.max() < 1
+
+
+def test_images_need_not_be_square() -> None:
+    generator = torch.Generator().manual_seed(0)
+    network = draw_generator(images=Images(3, 6, 17), latent=5, generator=generator, device=CPU)
+    assert network(torch.randn(2, 5)).shape == (2, 3, 6, 17)
 
 
 def test_weights_are_drawn_as_the_paper_draws_them() -> None:

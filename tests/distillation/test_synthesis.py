@@ -15,6 +15,7 @@ from fedfisher_core.distillation.synthesis import (
 )
 from fedfisher_core.distillation.teacher import Teacher
 from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.layouts import Images
 from tests.distillation.networks import CLASSES, normed
 
 IMAGES, SIZE, LATENT = 12, 8, 5
@@ -124,7 +125,9 @@ def view(pixels: Tensor) -> Tensor:
 def made(objective: Objective, *, steps: int = 25) -> Round:
     teacher, student = Teacher([normed(0), normed(1)], [0.3, 0.7]), normed(2)
     generator = torch.Generator().manual_seed(0)
-    network = draw_generator(channels=1, size=SIZE, latent=LATENT, generator=generator, device=torch.device("cpu"))
+    network = draw_generator(
+        images=Images(1, SIZE, SIZE), latent=LATENT, generator=generator, device=torch.device("cpu")
+    )
     labels = (torch.arange(IMAGES) * CLASSES) // IMAGES
     synthesised = synthesise(
         network,

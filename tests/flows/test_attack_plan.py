@@ -9,6 +9,7 @@ from flows.attack_plan import AttackPlan, make_attack_plan
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.settings import PrivacyAttack
+from tests import arranged
 
 
 def plan(folder: Path, **changes: Any) -> AttackPlan:
@@ -31,6 +32,7 @@ def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
     [
         ({"threat": {"target_labels": [10]}}, r"threat.target_labels=\[10\]: mnist5k has no label 10; allowed: 0 to 9"),
         ({"data": {"dataset": "cats"}}, "cats"),
+        ({"data": {"dataset": arranged.TEXTS.name}}, "an attack takes images; the data has 5 tokens of 12"),
         (
             {"methods": {"centralised": {}}},
             "method 'centralised' can't be attacked: it trains on all data in one place",

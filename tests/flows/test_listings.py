@@ -4,7 +4,7 @@ from torch import nn
 
 from fedfisher_core.models.spec import ModelSpec, model
 from flows import listings
-from tests import tiny
+from tests import arranged, tiny
 
 
 def by_name(entries: list[dict[str, object]]) -> dict[object, dict[str, object]]:
@@ -35,6 +35,9 @@ def test_data_sets_are_listed_with_their_size_and_place() -> None:
     assert entries["cifar100"]["summary"] == "100 classes, 3 x 32 x 32"
     assert entries["cifar100"]["augmentation"] == "crop and flip"
     assert entries["tiny"]["hub"] == tiny.TINY_DATA.hub
+    assert (entries["table"]["summary"], entries["table"]["hub"]) == ("3 classes, 6 numbers", "none")
+    assert entries[arranged.TEXTS.name]["summary"] == "3 classes, 5 tokens of 12"
+    assert entries["banners"]["summary"] == "3 classes, 1 x 6 x 9"
 
 
 def test_networks_are_listed_with_their_size() -> None:
@@ -43,6 +46,7 @@ def test_networks_are_listed_with_their_size() -> None:
         "1 x 28 x 28": "44,190 parameters",
         "3 x 32 x 32": "61,770 parameters",
     }
+    assert entries["bag"]["sizes"]["1 x 28 x 28"] == "refused: model 'bag' takes tokens; the data has 1 x 28 x 28"
     assert entries["mlp"]["summary"] == "Inputs - 400 - 200 - 100 - classes, with ReLU."
 
 

@@ -30,9 +30,9 @@ class SplitFilters(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.first = nn.Conv2d(spec.channels, 2, kernel_size=3)
+        self.first = nn.Conv2d(spec.inputs.channels, 2, kernel_size=3)
         self.second = nn.Conv2d(2, 2, kernel_size=3, groups=2)
-        self.head = nn.Linear(2 * (spec.size - 4) ** 2, spec.classes)
+        self.head = nn.Linear(2 * (spec.inputs.height - 4) ** 2, spec.classes)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.head(functional.relu(self.second(functional.relu(self.first(inputs)))).flatten(1))

@@ -15,6 +15,7 @@ from fedfisher_core.distillation import student as student_module
 from fedfisher_core.distillation.student import Pool, distillation_loss
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.layouts import Images, Vectors
 from fedfisher_core.methods.averaging import mean_parameters
 from fedfisher_core.methods.method import bind
 from fedfisher_core.methods.server import Aggregate
@@ -23,8 +24,8 @@ from tests import tiny
 from tests.methods.clients import SIZES, empty, server, trained_uploads
 
 QUICK: dict[str, Any] = {"epochs": 3, "generator_steps": 3, "images": 12, "latent": 8, "batch_size": 8}
-COMPACT = ModelSpec("compact", channels=1, size=16, classes=3)
-SHADES = DatasetSpec("shades", "nobody/shades", 3, 1, tiny.SIZE, mean=(0.9,), std=(0.05,))
+COMPACT = ModelSpec("compact", Images(1, 16, 16), classes=3)
+SHADES = DatasetSpec("shades", "nobody/shades", 3, Images(1, tiny.SIZE, tiny.SIZE), mean=(0.9,), std=(0.05,))
 
 
 @pytest.fixture(scope="module")
@@ -212,11 +213,11 @@ def test_nothing_is_written_to_disk(clients: list[Upload], tmp_path: Path, monke
 
 
 @pytest.mark.parametrize(
-    "spec", [tiny.TINY, tiny.TINY_WITH_BIAS, COMPACT, ModelSpec("resnet18", channels=3, size=8, classes=4)], ids=str
+    "spec", [tiny.TINY, tiny.TINY_WITH_BIAS, COMPACT, ModelSpec("resnet18", Images(3, 8, 5), classes=4)], ids=str
 )
 def test_any_network_can_be_taught(spec: ModelSpec) -> None:
-    mean, std = (0.5,) * spec.channels, (0.2,) * spec.channels
-    dataset = DatasetSpec("any", None, spec.classes, spec.channels, spec.size, mean, std)
+    mean, std = (0.5,) * spec.inputs.channels, (0.2,) * spec.inputs.channels
+    dataset = DatasetSpec("any", None, spec.classes, spec.inputs, mean, std)
     settings = {"epochs": 1, "generator_steps": 2, "images": 4, "select": False}
     uploads = untrained(spec, 2)
     (network,) = dense(uploads, spec=spec, dataset=dataset, validation=empty(), **settings).networks
@@ -254,5 +255,11 @@ def test_a_student_that_diverges_is_given_up(
 
 def test_images_that_are_too_small_are_refused() -> None:
     with pytest.raises(InputError, match="method 'dense' can't serve model 'tiny': images of 3x3 pixels"):
-        bind("dense", {}, [ModelSpec("tiny", channels=1, size=3, classes=3)])
-    bind("dense", {}, [ModelSpec("tiny", channels=1, size=4, classes=3)])
+        bind("dense", {}, [ModelSpec("tiny", Images(1, 3, 3), classes=3)])
+    bind("dense", {}, [ModelSpec("tiny", Images(1, 4, 4), classes=3)])
+
+
+def test_examples_that_are_no_images_are_refused() -> None:
+    message = "method 'dense' can't serve model 'mlp': the generator takes images; the data has 13 numbers"
+    with pytest.raises(InputError, match=message):
+        bind("dense", {}, [ModelSpec("mlp", Vectors(13), classes=3)])

@@ -14,6 +14,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.fisher.layers import to_matrix
+from fedfisher_core.layouts import Images
 from fedfisher_core.methods.method import bind
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters
@@ -266,7 +267,7 @@ def test_settings_that_need_not_converge_are_refused(name: str, settings: dict[s
 @pytest.mark.parametrize("bias", [False, True])
 @by_method
 def test_every_network_is_served(name: str, bias: bool, model: str) -> None:
-    bind(name, {}, [ModelSpec(model, channels=1, size=16, classes=4, bias=bias)])
+    bind(name, {}, [ModelSpec(model, Images(1, 16, 16), classes=4, bias=bias)])
 
 
 @by_method

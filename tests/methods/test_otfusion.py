@@ -12,6 +12,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy, logits
+from fedfisher_core.layouts import Images
 from fedfisher_core.methods.method import bind
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec, Parameters
@@ -21,7 +22,7 @@ from tests.methods.clients import SIZES, aggregate, empty, server
 
 P = np.array(SIZES) / sum(SIZES)
 CORRECTED = {"correction": [True], "past_correction": [True]}
-COMPACT = ModelSpec("compact", channels=1, size=16, classes=3, bias=True)
+COMPACT = ModelSpec("compact", Images(1, 16, 16), classes=3, bias=True)
 by_spec = pytest.mark.parametrize("spec", [tiny.TINY, tiny.TINY_WITH_BIAS, COMPACT], ids=["no bias", "bias", "compact"])
 
 
@@ -124,7 +125,7 @@ def test_every_candidate_is_what_its_definition_says(
 
 
 def test_without_correction_the_pivot_is_what_is_left() -> None:
-    spec = ModelSpec("mlp", channels=1, size=8, classes=4)
+    spec = ModelSpec("mlp", Images(1, 8, 8), classes=4)
     networks = different(spec)
     inputs = tiny.examples(300, spec=spec).inputs
     predicted = logits(spec.load(networks[0]).eval(), inputs).argmax(1)
@@ -246,4 +247,4 @@ def gap(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 
 @pytest.mark.parametrize("name", ["mlp", "lenet", "cnn", "compact", "resnet18"])
 def test_networks_of_the_papers_are_served(name: str) -> None:
-    assert bind("otfusion", {}, [ModelSpec(name, channels=3, size=32, classes=10)]).method.name == "otfusion"
+    assert bind("otfusion", {}, [ModelSpec(name, Images(3, 32, 32), classes=10)]).method.name == "otfusion"

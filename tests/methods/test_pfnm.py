@@ -11,6 +11,7 @@ from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Images
 from fedfisher_core.methods.method import bind
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.chain import chain
@@ -22,10 +23,10 @@ from tests.methods.clients import empty
 SPECS = [
     tiny.TINY,
     tiny.TINY_WITH_BIAS,
-    ModelSpec("mlp", channels=1, size=4, classes=3, bias=True, widths=(7, 6, 5)),
-    ModelSpec("lenet", channels=2, size=16, classes=4, bias=True, widths=(2, 3, 6, 5)),
-    ModelSpec("cnn", channels=1, size=20, classes=3, widths=(3, 2, 5, 4)),
-    ModelSpec("compact", channels=3, size=16, classes=3, bias=True),
+    ModelSpec("mlp", Images(1, 4, 4), classes=3, bias=True, widths=(7, 6, 5)),
+    ModelSpec("lenet", Images(2, 16, 16), classes=4, bias=True, widths=(2, 3, 6, 5)),
+    ModelSpec("cnn", Images(1, 20, 20), classes=3, widths=(3, 2, 5, 4)),
+    ModelSpec("compact", Images(3, 16, 16), classes=3, bias=True),
 ]
 every_network = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.name} {'bias' * spec.bias}".strip())
 MLPS = [replace(SPECS[2], bias=bias) for bias in (False, True)]
@@ -39,7 +40,7 @@ class FixedWidth(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.hidden = nn.Linear(spec.channels * spec.size**2, 4)
+        self.hidden = nn.Linear(spec.inputs.shape.numel(), 4)
         self.head = nn.Linear(4, spec.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -94,7 +95,7 @@ def aggregate(spec: ModelSpec, uploads: Sequence[Upload], *, seed: int = 0, **se
 
 def outputs(spec: ModelSpec, parameters: Parameters) -> Tensor:
     generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(6, spec.channels, spec.size, spec.size, generator=generator, dtype=torch.float64)
+    inputs = torch.randn(6, *spec.inputs.shape, generator=generator, dtype=torch.float64)
     with torch.no_grad():
         return spec.load({name: tensor.double() for name, tensor in parameters.items()})(inputs)
 
@@ -293,13 +294,13 @@ def test_the_official_prior_lands_on_a_weight(spec: ModelSpec) -> None:
 
 def test_skip_connections_are_refused() -> None:
     with pytest.raises(InputError, match=r"method 'pfnm' can't serve model 'resnet18': .*skip connection"):
-        bind("pfnm", {}, [ModelSpec("resnet18", channels=1, size=8, classes=3)])
+        bind("pfnm", {}, [ModelSpec("resnet18", Images(1, 8, 8), classes=3)])
 
 
 def test_a_network_that_cannot_be_made_wider_is_refused() -> None:
     message = r"method 'pfnm' can't serve model 'fixed_width': .*widths \(5,\), it makes \(4,\)"
     with pytest.raises(InputError, match=message):
-        bind("pfnm", {}, [ModelSpec("fixed_width", channels=1, size=8, classes=3)])
+        bind("pfnm", {}, [ModelSpec("fixed_width", Images(1, 8, 8), classes=3)])
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pydantic import Field, PositiveInt
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Images
 from fedfisher_core.methods.method import bind, method, methods
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
@@ -170,7 +171,7 @@ def test_a_wrong_wire_is_refused_by_its_name(wire: Any, message: str) -> None:
     ],
 )
 def test_a_network_that_a_method_cannot_serve_is_refused(name: str) -> None:
-    spec = ModelSpec("normalised", channels=1, size=tiny.SIZE, classes=tiny.CLASSES)
+    spec = ModelSpec("normalised", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES)
     with pytest.raises(InputError) as caught:
         bind(name, {}, [spec])
     for named in (f"method '{name}'", "model 'normalised'", "layer 'norm' is a BatchNorm2d"):

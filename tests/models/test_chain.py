@@ -4,6 +4,7 @@ from torch import nn
 from torch.nn import functional
 
 from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, model
 from fedfisher_core.models.streams import reordered
@@ -16,7 +17,7 @@ class IdentitySkip(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.first = nn.Linear(spec.channels * spec.size**2, 4, bias=spec.bias)
+        self.first = nn.Linear(spec.inputs.shape.numel(), 4, bias=spec.bias)
         self.second = nn.Linear(4, 4, bias=spec.bias)
         self.head = nn.Linear(4, spec.classes, bias=spec.bias)
 
@@ -26,7 +27,7 @@ class IdentitySkip(nn.Module):
 
 
 def test_the_layers_of_a_convolutional_network() -> None:
-    layers = chain(ModelSpec("lenet", channels=3, size=28, classes=10, bias=True))
+    layers = chain(ModelSpec("lenet", Images(3, 28, 28), classes=10, bias=True))
     assert [(one.name, one.units, one.inputs, one.places, one.bias) for one in layers] == [
         ("conv1", 6, 3, 25, True),
         ("conv2", 16, 6, 25, True),
@@ -39,7 +40,7 @@ def test_the_layers_of_a_convolutional_network() -> None:
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("name", ["mlp", "lenet", "cnn", "compact"])
 def test_permuted_units_compute_the_same_function(name: str, bias: bool) -> None:
-    spec = ModelSpec(name, channels=1, size=16, classes=4, bias=bias)
+    spec = ModelSpec(name, Images(1, 16, 16), classes=4, bias=bias)
     parameters = tiny.initial(spec)
     generator = torch.Generator().manual_seed(1)
     layers = chain(spec)
@@ -56,7 +57,7 @@ def test_skip_connections_are_refused(name: str) -> None:
     with pytest.raises(
         UnsupportedLayerError, match=f"model '{name}': the hidden units around layer .* skip connection"
     ):
-        chain(ModelSpec(name, channels=1, size=8, classes=3))
+        chain(ModelSpec(name, Images(1, 8, 8), classes=3))
 
 
 def test_one_layer_is_a_chain() -> None:

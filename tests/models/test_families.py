@@ -1,9 +1,9 @@
 import pytest
 import torch
-from torch import nn
 
-from fedfisher_core.errors import InputError, UnsupportedLayerError
-from fedfisher_core.models.spec import ModelSpec, model, models, parameters_of
+from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.models.spec import ModelSpec, models, parameters_of
 from tests import tiny
 
 FAMILIES = ("cnn", "compact", "lenet", "mlp", "resnet18")
@@ -16,13 +16,13 @@ def size_of(spec: ModelSpec) -> int:
 @pytest.mark.parametrize(
     ("spec", "parameters"),
     [
-        (ModelSpec("lenet", channels=1, size=28, classes=10), 44_190),
-        (ModelSpec("compact", channels=1, size=28, classes=10), 2_630),
-        (ModelSpec("cnn", channels=3, size=32, classes=10), 939_616),
-        (ModelSpec("mlp", channels=1, size=28, classes=10), 414_600),
+        (ModelSpec("lenet", Images(1, 28, 28), classes=10), 44_190),
+        (ModelSpec("compact", Images(1, 28, 28), classes=10), 2_630),
+        (ModelSpec("cnn", Images(3, 32, 32), classes=10), 939_616),
+        (ModelSpec("mlp", Images(1, 28, 28), classes=10), 414_600),
         # 64 * 27; then per group 4 or 3 convolutions of 3x3 and a shortcut of 1x1; 512 * 10.
         (
-            ModelSpec("resnet18", channels=3, size=32, classes=10),
+            ModelSpec("resnet18", Images(3, 32, 32), classes=10),
             64 * 27
             + 4 * 64 * 64 * 9
             + sum(c * c // 2 * 9 + 3 * c * c * 9 + c * c // 2 for c in (128, 256, 512))
@@ -45,8 +45,8 @@ def test_networks_have_the_size_that_is_known_of_them(spec: ModelSpec, parameter
     ],
 )
 def test_a_bias_adds_one_parameter_an_output(name: str, outputs: int) -> None:
-    plain = ModelSpec(name, channels=3, size=32, classes=10)
-    biased = ModelSpec(name, channels=3, size=32, classes=10, bias=True)
+    plain = ModelSpec(name, Images(3, 32, 32), classes=10)
+    biased = ModelSpec(name, Images(3, 32, 32), classes=10, bias=True)
     assert size_of(biased) - size_of(plain) == outputs
     assert not any(key.endswith("bias") for key in plain.skeleton().state_dict())
 
@@ -57,15 +57,48 @@ def test_a_bias_adds_one_parameter_an_output(name: str, outputs: int) -> None:
 def test_images_of_any_kind_get_one_logit_a_class(
     name: str, channels: int, size: int, classes: int, bias: bool
 ) -> None:
-    spec = ModelSpec(name, channels=channels, size=size, classes=classes, bias=bias)
+    spec = ModelSpec(name, Images(channels, size, size), classes=classes, bias=bias)
     with torch.device("meta"):
         logits = spec.skeleton()(torch.empty(3, channels, size, size))
     assert logits.shape == (3, classes)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
+def test_images_need_not_be_square(name: str) -> None:
+    spec = ModelSpec(name, Images(3, 16, 37), classes=5)
+    inputs = spec.inputs.drawn(2, torch.Generator().manual_seed(0)).requires_grad_()
+    logits = spec.load(tiny.initial(spec))(inputs)
+    assert logits.shape == (2, 5)
+    logits.square().sum().backward()
+    # All but what the pooling cuts off at the right is seen.
+    assert inputs.grad is not None
+    assert (inputs.grad[..., :36] != 0).any(dim=(0, 1, 2)).all()
+
+
+def test_a_fully_connected_network_takes_numbers() -> None:
+    spec = ModelSpec("mlp", Vectors(13), classes=3, widths=(7, 6, 5))
+    assert spec.load(tiny.initial(spec))(torch.randn(4, 13)).shape == (4, 3)
+    assert size_of(spec) == 13 * 7 + 7 * 6 + 6 * 5 + 5 * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "message"),
+    [
+        ("lenet", Vectors(13), "takes images; the data has 13 numbers"),
+        ("compact", Tokens(80, 90), "takes images; the data has 80 tokens of 90"),
+        ("resnet18", Vectors(13), "takes images; the data has 13 numbers"),
+        ("mlp", Tokens(80, 90), "takes images and numbers; the data has 80 tokens of 90"),
+        ("cnn", Images(1, 40, 15), "needs images of at least 16x16 pixels; they have 40x15"),
+    ],
+)
+def test_examples_that_a_family_cannot_take_are_refused(name: str, inputs: Layout, message: str) -> None:
+    with pytest.raises(InputError, match=f"model '{name}' {message}"):
+        ModelSpec(name, inputs, classes=3).skeleton()
+
+
+@pytest.mark.parametrize("name", FAMILIES)
 def test_the_logits_depend_on_every_parameter(name: str) -> None:
-    spec = ModelSpec(name, channels=1, size=16, classes=4, bias=True)
+    spec = ModelSpec(name, Images(1, 16, 16), classes=4, bias=True)
     network = spec.load(tiny.initial(spec))
     inputs = torch.randn(8, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     network(inputs).square().sum().backward()
@@ -79,14 +112,14 @@ def test_the_logits_depend_on_every_parameter(name: str) -> None:
 def test_images_that_vanish_in_the_pooling_are_refused(name: str, size: int) -> None:
     message = f"model '{name}' needs images of at least 16x16 pixels; they have {size}"
     with pytest.raises(InputError, match=message):
-        ModelSpec(name, channels=1, size=size, classes=10).skeleton()
+        ModelSpec(name, Images(1, size, size), classes=10).skeleton()
 
 
 @pytest.mark.parametrize(
     ("name", "widths"), [("mlp", (5, 7, 3)), ("lenet", (2, 3, 5, 4)), ("cnn", (2, 3, 5, 4)), ("compact", (2, 3))]
 )
 def test_hidden_layers_take_the_widths_that_are_asked_for(name: str, widths: tuple[int, ...]) -> None:
-    spec = ModelSpec(name, channels=1, size=16, classes=4, widths=widths)
+    spec = ModelSpec(name, Images(1, 16, 16), classes=4, widths=widths)
     network = spec.load(tiny.initial(spec))
     assert network(torch.zeros(2, 1, 16, 16)).shape == (2, 4)
     assert [tensor.shape[0] for tensor in tiny.initial(spec).values()] == [*widths, 4]
@@ -98,64 +131,16 @@ def test_hidden_layers_take_the_widths_that_are_asked_for(name: str, widths: tup
 )
 def test_widths_that_do_not_fit_are_refused(name: str, widths: tuple[int, ...], allowed: str) -> None:
     with pytest.raises(InputError, match=rf"model '{name}': widths=.*allowed: {allowed}"):
-        ModelSpec(name, channels=1, size=16, classes=4, widths=widths).skeleton()
+        ModelSpec(name, Images(1, 16, 16), classes=4, widths=widths).skeleton()
 
 
 def test_an_unknown_family_is_refused() -> None:
     with pytest.raises(InputError, match="unknown model 'lenett'; did you mean 'lenet'"):
-        ModelSpec("lenett", channels=1, size=28, classes=10).build()
+        ModelSpec("lenett", Images(1, 28, 28), classes=10).build()
 
 
 def test_the_families_are_listed() -> None:
     assert set(FAMILIES) <= set(models)
-
-
-def test_initial_weights_are_those_that_torch_draws() -> None:
-    spec = ModelSpec("mlp", channels=1, size=28, classes=10)
-    with torch.random.fork_rng():
-        torch.manual_seed(11)
-        layers = [nn.Linear(a, b, bias=False) for a, b in ((784, 400), (400, 200), (200, 100), (100, 10))]
-    drawn = spec.initialise(torch.Generator().manual_seed(11))
-    assert list(drawn) == ["fc1.weight", "fc2.weight", "fc3.weight", "fc4.weight"]
-    for layer, weight in zip(layers, drawn.values(), strict=True):
-        assert torch.equal(layer.weight.detach(), weight)
-
-
-def test_biases_of_convolutions_are_drawn_as_torch_does() -> None:
-    with torch.random.fork_rng():
-        torch.manual_seed(11)
-        layers: list[nn.Conv2d | nn.Linear] = [nn.Conv2d(1, 2, 3), nn.Linear(18, 5), nn.Linear(5, 3)]
-    drawn = list(tiny.TINY_WITH_BIAS.initialise(torch.Generator().manual_seed(11)).values())
-    expected = [tensor for layer in layers for tensor in (layer.weight.detach(), layer.bias.detach())]
-    assert all(torch.equal(one, other) for one, other in zip(drawn, expected, strict=True))
-
-
-def test_initial_weights_depend_on_their_generator_alone() -> None:
-    torch.manual_seed(1)
-    first = tiny.initial(seed=3)
-    torch.manual_seed(2)
-    again, other = tiny.initial(seed=3), tiny.initial(seed=4)
-    assert all(torch.equal(first[name], again[name]) for name in first)
-    assert not any(torch.equal(first[name], other[name]) for name in first)
-
-
-@model("normed")
-class Normed(nn.Module):
-    """A network with parameters whose initial values torch does not draw."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
-        self.norm = nn.GroupNorm(1, spec.channels)
-        self.head = nn.Linear(spec.channels * spec.size**2, spec.classes)
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return self.head(self.norm(inputs).flatten(1))
-
-
-@pytest.mark.parametrize(("name", "layer"), [("normed", "'norm' is a GroupNorm"), ("normalised", "'norm' is a BatchN")])
-def test_a_layer_that_cannot_be_initialised_is_refused(name: str, layer: str) -> None:
-    with pytest.raises(UnsupportedLayerError, match=f"model '{name}': layer {layer}"):
-        ModelSpec(name, channels=1, size=6, classes=3).initialise(torch.Generator())
 
 
 def test_a_loaded_network_owns_its_weights() -> None:

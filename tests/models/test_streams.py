@@ -4,14 +4,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, model
 from fedfisher_core.models.streams import StreamLayer, reordered, stream_units, streams
-from tests import tiny
+from tests import arranged, tiny
 
 
 def spec_of(name: str, *, size: int = 16, bias: bool = True) -> ModelSpec:
-    return ModelSpec(name, channels=1, size=size, classes=4, bias=bias)
+    return ModelSpec(name, Images(1, size, size), classes=4, bias=bias)
 
 
 @model("gated_skip")
@@ -20,9 +21,9 @@ class GatedSkip(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.first = nn.Linear(spec.channels * spec.size**2, 4, bias=spec.bias)
+        self.first = nn.Linear(spec.inputs.shape.numel(), 4, bias=spec.bias)
         self.second = nn.Linear(4, 4, bias=spec.bias)
-        self.gate = nn.Linear(spec.channels * spec.size**2, 4, bias=spec.bias)
+        self.gate = nn.Linear(spec.inputs.shape.numel(), 4, bias=spec.bias)
         self.head = nn.Linear(4, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -37,7 +38,7 @@ class TiedOutputs(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.first = nn.Linear(spec.channels * spec.size**2, spec.classes, bias=spec.bias)
+        self.first = nn.Linear(spec.inputs.shape.numel(), spec.classes, bias=spec.bias)
         self.head = nn.Linear(spec.classes, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -50,7 +51,7 @@ class Refused(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(spec.channels, 4, kernel_size=3, padding=1)
+        self.conv = nn.Conv2d(spec.inputs.channels, 4, kernel_size=3, padding=1)
         self.more = nn.Conv2d(4, 4, kernel_size=3, padding=1)
         self.head = nn.Linear(4, spec.classes)
 
@@ -162,3 +163,25 @@ def test_reordered_units_compute_the_same_function(name: str, bias: bool) -> Non
 def test_networks_whose_units_are_not_alike_are_refused(name: str, reason: str) -> None:
     with pytest.raises(UnsupportedLayerError, match=f"model '{name}': {reason}"):
         streams(spec_of(name))
+
+
+def test_a_layer_that_draws_its_own_weights_has_no_stream() -> None:
+    with pytest.raises(UnsupportedLayerError, match="model 'bag': layer 'embedding' is a Embedding; allowed: Linear"):
+        streams(ModelSpec("bag", arranged.SEQUENCES, classes=3))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        ModelSpec("mlp", arranged.NUMBERS, classes=3, bias=True, widths=(5, 4, 3)),
+        ModelSpec("lenet", Images(1, 16, 23), classes=3, bias=True),
+        ModelSpec("places", arranged.NUMBERS, classes=3, bias=True),
+        ModelSpec("one_hot", arranged.SEQUENCES, classes=3),
+    ],
+    ids=lambda spec: spec.name,
+)
+def test_units_of_networks_on_other_inputs_are_reordered(spec: ModelSpec) -> None:
+    parameters, layers = tiny.initial(spec), streams(spec)
+    other = reordered(parameters, layers, [torch.arange(n).roll(1) for n in stream_units(layers)])
+    inputs = spec.inputs.drawn(4, torch.Generator().manual_seed(1))
+    assert torch.allclose(spec.load(other)(inputs), spec.load(parameters)(inputs), atol=1e-5)

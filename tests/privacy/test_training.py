@@ -8,6 +8,7 @@ from torch.nn import functional
 from fedfisher_core.client.training import Trained
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
+from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.privacy.training import steps_of, train_privately
 from fedfisher_core.settings import TrainSettings
@@ -114,7 +115,7 @@ def test_without_clip_and_noise_it_is_sgd_on_poisson_batches(augmented: bool) ->
 
 @pytest.mark.parametrize("bias", [False, True])
 def test_augmented_images_are_clipped_by_their_true_norms(bias: bool) -> None:
-    spec = ModelSpec("compact", channels=3, size=16, classes=4, bias=bias)
+    spec = ModelSpec("compact", Images(3, 16, 16), classes=4, bias=bias)
     network = spec.load(spec.initialise(generator(2)))
     inputs = torch.randn(5, 3, 16, 16, generator=generator(3))
     labels = torch.arange(5) % 4
@@ -249,7 +250,7 @@ def test_the_hooks_on_the_network_are_gone_afterwards() -> None:
 
 
 def test_resnet18_trains() -> None:
-    spec = ModelSpec("resnet18", channels=3, size=8, classes=3)
+    spec = ModelSpec("resnet18", Images(3, 8, 8), classes=3)
     network = spec.load(spec.initialise(generator()))
     inputs, labels = torch.randn(2, 3, 8, 8, generator=generator()), torch.tensor([0, 1])
     each = torch.stack([flat(gradients(network, inputs[[i]], labels[[i]])) for i in range(2)])
@@ -260,7 +261,7 @@ def test_resnet18_trains() -> None:
 
 
 def test_layers_without_a_gradient_for_each_example_are_named() -> None:
-    spec = ModelSpec("normalised", channels=1, size=6, classes=3)
+    spec = ModelSpec("normalised", Images(1, 6, 6), classes=3)
     data = tiny.examples(4)
     normalised = spec.build()
     with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):

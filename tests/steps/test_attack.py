@@ -193,4 +193,4 @@ def test_private_images_are_the_clients_own_of_the_target(scene: Scene) -> None:
     found = private_images(scene.data, scene.partition, TARGET, 4)
     train = load_data(scene.data).train
     held = torch.from_numpy(load_partition(scene.partition).clients[0])
-    assert torch.equal(found, train.images[held[train.labels[held] == TARGET]][:4])
+    assert torch.equal(found, train.inputs[held[train.labels[held] == TARGET]][:4])

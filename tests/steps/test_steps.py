@@ -268,7 +268,7 @@ def test_the_stored_network_is_the_one_that_was_measured(workplace: Path) -> Non
     parameters = read_tensors(artifact, "network_0.safetensors")
     test = tiny.TINY_DATA
     dataset = load_data(decode_data(context, "tiny"))
-    inputs = (dataset.test.images.float() / 255 - test.mean[0]) / test.std[0]
+    inputs = (dataset.test.inputs.float() / 255 - test.mean[0]) / test.std[0]
     with torch.no_grad():
         predicted = context.model(cell).load(parameters)(inputs).argmax(1)
     right = float((predicted == dataset.test.labels).double().mean())

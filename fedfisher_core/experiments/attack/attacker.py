@@ -19,6 +19,7 @@ from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import load_partition
 from fedfisher_core.federation.place import Place
 from fedfisher_core.jobs import Job, Numerics
+from fedfisher_core.layouts import require_images
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
@@ -258,7 +259,7 @@ def pixels_of(split: Split, indices: Tensor | None = None) -> Tensor:
     Returns:
         float32, shape (images, channels, height, width).
     """
-    images = split.images if indices is None else split.images[indices]
+    images = split.inputs if indices is None else split.inputs[indices]
     return images.float() / 255
 
 
@@ -290,9 +291,8 @@ def load_prior(settings: AttackSettings, cell: Cell, prior: Artifact, device: to
     Returns:
         The GAN.
     """
-    spec = datasets.get(cell.dataset)
-    state = read_tensors(prior, _TENSORS)
-    return Gan.load(state, settings.gan, channels=spec.channels, size=spec.size, device=device)
+    images = require_images(datasets.get(cell.dataset).inputs, "an attack")
+    return Gan.load(read_tensors(prior, _TENSORS), settings.gan, images=images, device=device)
 
 
 def load_judge(settings: AttackSettings, cell: Cell, judge: Artifact, device: torch.device) -> Evaluator:
@@ -311,8 +311,7 @@ def load_judge(settings: AttackSettings, cell: Cell, judge: Artifact, device: to
     return Evaluator.load(
         read_tensors(judge, _TENSORS),
         settings.evaluator,
-        channels=spec.channels,
-        size=spec.size,
+        images=require_images(spec.inputs, "an attack"),
         classes=spec.classes,
         device=device,
     )

@@ -148,9 +148,9 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
 
 def _require_attackable(dataset: str, settings: AttackSettings) -> None:
     spec = datasets.get(dataset)
+    require_size(spec.inputs)
     if spec.classes < _LEAST_CLASSES:
         raise InputError(f"data.dataset={dataset!r} has {spec.classes} classes; allowed: at least {_LEAST_CLASSES}")
-    require_size(spec.size)
     for label in settings.threat.target_labels:
         if label >= spec.classes:
             raise InputError(

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from fedfisher_core.experiments.benchmark.rows import BASELINE, Row, sorted_rows
+from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, families, summarise
 from fedfisher_core.reporting.drawing import (
     INK,
@@ -25,7 +25,7 @@ from fedfisher_core.reporting.drawing import (
     panel_title,
     plain_axes,
 )
-from fedfisher_core.reporting.measure import Measure
+from fedfisher_core.reporting.measure import BASELINE, Measure
 
 _WIDTH = 10.0
 # Uploads within a tenth of each other are drawn side by side, so many inches apart.

@@ -14,9 +14,6 @@ from fedfisher_core.reporting.rows import read_checked, write_rows
 TIMING_FIELDS = ("client_train_seconds", "client_statistics_seconds", "server_seconds", "peak_memory_bytes")
 """The fields that measure the machine, and so differ between reruns of the same settings."""
 
-BASELINE = "fedavg"
-"""The label of the method that differences and bit ratios refer to."""
-
 
 @dataclass(frozen=True)
 class Row:

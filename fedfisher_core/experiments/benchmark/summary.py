@@ -10,8 +10,8 @@ from typing import TypeVar
 from scipy.special import stdtrit
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.rows import BASELINE, Row, sorted_rows
-from fedfisher_core.reporting.measure import Measure
+from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
+from fedfisher_core.reporting.measure import BASELINE, Measure
 
 K = TypeVar("K")
 

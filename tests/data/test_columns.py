@@ -1,0 +1,122 @@
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from fedfisher_core.data.sources import Dataset, find_source, read_dataset
+from fedfisher_core.errors import InputError
+from tests import arranged, tiny
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that FEDFISHER_DATA_DIR names, in an empty working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tmp_path))
+    return tmp_path
+
+
+def write(root: Path, name: str, columns: dict[str, Any]) -> None:
+    for split in ("train", "test"):
+        (root / name).mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), root / name / f"{split}.parquet")
+
+
+def read(name: str) -> Dataset:
+    return read_dataset(find_source(name))
+
+
+def table(root: Path, **columns: Any) -> None:
+    """Two rows of the table; columns that are not given hold numbers that are all right."""
+    plain = {"age": [1.0, 7.0], "height": [2.0, 8.0], "weights": [[3.0, 4.0, 5.0, 6.0], [9.0, 10.0, 11.0, 12.0]]}
+    write(root, "table", plain | {"label": [0, 2]} | columns)
+
+
+def texts(root: Path, tokens: Any) -> None:
+    write(root, "texts", {"tokens": tokens, "label": [0, 2]})
+
+
+def test_a_table_and_sequences_are_read_as_they_were_written(root: Path) -> None:
+    arranged.write(root)
+    rows, labels = arranged.numbers(tiny.TRAIN, seed=1)
+    found = read("table").train
+    assert found.inputs.dtype == torch.float32
+    assert np.array_equal(found.inputs.numpy(), rows.astype(np.float32))
+    assert found.labels.tolist() == labels
+
+    expected, labels = arranged.sequences(tiny.TEST, seed=2)
+    found = read("texts").test
+    assert found.inputs.dtype == torch.int64
+    assert np.array_equal(found.inputs.numpy(), expected)
+    assert found.labels.tolist() == labels
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.float32(), pa.bool_()], ids=str)
+def test_numbers_of_any_kind_are_read(root: Path, kind: pa.DataType) -> None:
+    table(root, height=pa.array([0, 1]).cast(kind))
+    assert read("table").train.inputs.tolist() == [[1, 0, 3, 4, 5, 6], [7, 1, 9, 10, 11, 12]]
+
+
+def test_whole_numbers_that_doubles_round_are_read(root: Path) -> None:
+    table(root, age=[2**60 + 1, 0])
+    assert read("table").train.inputs[0, 0] == 2.0**60
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"height": [1.0, None]}, "row 1: a number is missing in column 'height'; allowed: finite numbers"),
+        ({"height": [float("nan"), 1.0]}, "row 0: a number is missing in column 'height'"),
+        ({"height": [1.0, 1e39]}, r"row 1: 1e\+39 is not finite as float32 in column 'height'"),
+        ({"weights": [[1.0] * 4, [1.0, None, 1.0, 1.0]]}, "row 1: a number is missing in column 'weights'"),
+        ({"weights": [[1.0] * 4, None]}, "row 1: the list is missing in column 'weights'"),
+        ({"weights": [[1.0] * 3, [1.0] * 4]}, "row 0: the list in column 'weights' has length 3; allowed: 4"),
+        (
+            {"weights": [[1.0] * 3, [1.0] * 3]},
+            ": columns 'age', 'height', 'weights' hold 5 numbers a row; allowed: 6",
+        ),
+        ({"height": ["1", "2"]}, ": column 'height' holds string; allowed: numbers, or lists of them"),
+    ],
+)
+def test_numbers_that_are_none_are_named(root: Path, columns: dict[str, Any], message: str) -> None:
+    table(root, **columns)
+    with pytest.raises(InputError, match=f"split 'train' of data set 'table',? ?{message}"):
+        read("table")
+
+
+def test_a_missing_column_of_numbers_is_named(root: Path) -> None:
+    write(root, "table", {"age": [1.0], "label": [0]})
+    with pytest.raises(InputError, match="has no feature column 'height'; it has"):
+        read("table")
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.uint8()), pa.large_list(pa.int32()), pa.list_(pa.int64(), 5)], ids=str)
+def test_lists_of_tokens_of_any_kind_are_read(root: Path, kind: pa.DataType) -> None:
+    texts(root, pa.array([[0, 1, 2, 3, 11], [5, 5, 5, 5, 5]], kind))
+    assert read("texts").train.inputs.tolist() == [[0, 1, 2, 3, 11], [5, 5, 5, 5, 5]]
+
+
+GOOD = [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([GOOD, [0, 1, 2, 3, 12]], ", row 1: token 12 is out of range; allowed: 0 to 11"),
+        ([[-1, 0, 0, 0, 0], GOOD], ", row 0: token -1 is out of range"),
+        ([GOOD, [0, 1, 2]], ", row 1: the list in column 'tokens' has length 3; allowed: 5"),
+        ([GOOD, None], ", row 1: the list is missing in column 'tokens'"),
+        ([GOOD, [0, 1, None, 3, 4]], ", row 1: a token is missing in column 'tokens'"),
+        ([3, 4], ": column 'tokens' holds int64; allowed: lists of whole numbers"),
+        ([[0.5] * 5, [0.5] * 5], ": column 'tokens' holds list<.*double>; allowed: lists of whole numbers"),
+        (["a b", "c"], ": column 'tokens' holds string; allowed: lists of whole numbers"),
+    ],
+)
+def test_tokens_that_are_none_are_named(root: Path, tokens: list[Any], message: str) -> None:
+    texts(root, tokens)
+    with pytest.raises(InputError, match=f"split 'train' of data set 'texts'{message}"):
+        read("texts")

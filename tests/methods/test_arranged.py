@@ -1,0 +1,56 @@
+"""Which methods serve networks on vectors and tokens, and which of them refuse a network, and why."""
+
+import re
+
+import pytest
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.methods.method import bind, methods
+from fedfisher_core.models.spec import ModelSpec
+from tests import arranged
+
+BAG = ModelSpec("bag", arranged.SEQUENCES, classes=3)
+ONE_HOT = ModelSpec("one_hot", arranged.SEQUENCES, classes=3)
+PLACES = ModelSpec("places", arranged.NUMBERS, classes=3)
+ROWS = ModelSpec("mlp", arranged.NUMBERS, classes=3, widths=(7, 6, 5))
+
+EMBEDDING = "layer 'embedding' is a Embedding"
+REFUSED = {
+    "fedfisher_diag": EMBEDDING,
+    "fedfisher_kfac": EMBEDDING,
+    "fedfisher_full": EMBEDDING,
+    "fisher_merge": EMBEDDING,
+    "ma_echo": EMBEDDING,
+    "ma_echo_official": EMBEDDING,
+    "ma_echo_ot": EMBEDDING,
+    "otfusion": EMBEDDING,
+    "pfnm": EMBEDDING,
+    "dense": "the generator takes images; the data has 5 tokens of 12",
+}
+PROJECT = [name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core.")]
+
+
+@pytest.mark.parametrize("name", PROJECT)
+def test_every_method_serves_an_embedding_or_says_why_not(name: str) -> None:
+    if name not in REFUSED:
+        bind(name, {}, [BAG])
+        return
+    with pytest.raises(InputError, match=f"method '{name}' can't serve model 'bag': .*{re.escape(REFUSED[name])}"):
+        bind(name, {}, [BAG])
+
+
+def test_what_averages_weights_serves_all() -> None:
+    assert {"fedavg", "fedfish", "regmean", "ensemble", "centralised"} <= set(PROJECT) - set(REFUSED)
+
+
+@pytest.mark.parametrize("name", [name for name in PROJECT if name not in ("dense", "pfnm")])
+@pytest.mark.parametrize("spec", [ROWS, ONE_HOT], ids=lambda spec: spec.name)
+def test_methods_of_linear_layers_serve_them_on_any_inputs(name: str, spec: ModelSpec) -> None:
+    bind(name, {}, [spec])
+
+
+@pytest.mark.parametrize("name", ["ma_echo", "ma_echo_official", "ma_echo_ot"])
+def test_projections_of_layers_that_see_sequences_are_refused(name: str) -> None:
+    message = rf"method '{name}' can't serve model 'places': layer 'each', a Linear, sees inputs of shape \(1, 2, 3\)"
+    with pytest.raises(InputError, match=message):
+        bind(name, {}, [PLACES])

@@ -1,0 +1,100 @@
+"""Whole tiny benchmarks on a table, on sequences of tokens and on images that are not square."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.data import decode_data, load_data
+from flows.plan import make_plan
+
+from fedfisher_core.errors import InputError
+from tests import arranged, tiny
+from tests.steps.test_steps import run
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory that finds the data sets and no server."""
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(arranged.write(tmp_path / "data")))
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "methods"),
+    [
+        ("texts", "bag", ("fedavg", "fedfish", "regmean", "ensemble", "centralised")),
+        ("texts", "one_hot", ("fedavg", "fisher_merge", "fedfisher_kfac", "otfusion")),
+        ("table", "mlp", ("fedavg", "fisher_merge", "fedfisher_diag", "fedfisher_kfac", "otfusion", "pfnm", "ma_echo")),
+        ("table", "places", ("fedavg", "regmean", "otfusion")),
+        ("banners", "tiny", ("fedavg", "fedfisher_kfac", "ma_echo", "otfusion", "dense")),
+    ],
+)
+def test_networks_on_any_inputs_are_trained_and_aggregated(
+    place: Path, dataset: str, model: str, methods: tuple[str, ...]
+) -> None:
+    chosen: dict[str, dict[str, Any]] = {name: {} for name in methods}
+    if "dense" in chosen:
+        chosen["dense"] = {"epochs": 2, "generator_steps": 2, "images": 8, "latent": 5}
+    rows = run(
+        place,
+        chosen,
+        data={"dataset": dataset},
+        model={"name": model},
+        partition={"alpha": [50.0]},
+        train={"epochs": 20},
+    )
+    assert set(rows) == set(methods)
+    # A third would be chance, which images of a generator that is hardly trained are not above.
+    assert {name: row.accuracy for name, row in rows.items() if name != "dense" and row.accuracy < 0.5} == {}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "bits"),
+    [("texts", "bag", 5 * 4 + 2), ("table", "mlp", 6 * 32 + 2), ("banners", "tiny", 54 * 8 + 2)],
+)
+def test_to_train_centrally_costs_what_the_examples_take(place: Path, dataset: str, model: str, bits: int) -> None:
+    rows = run(place, {"centralised": {}}, data={"dataset": dataset}, model={"name": model})
+    assert rows["centralised"].upload_bits == tiny.TRAIN * bits
+
+
+@pytest.mark.parametrize(("dataset", "dtype"), [("texts", torch.int64), ("table", torch.float32)])
+def test_decoded_examples_keep_their_type(place: Path, dataset: str, dtype: torch.dtype) -> None:
+    context = Context(tiny.tiny_settings(place, data={"dataset": dataset}))
+    found = load_data(decode_data(context, dataset))
+    assert found.train.inputs.dtype == dtype
+    assert found.train.inputs.shape == (tiny.TRAIN, *found.spec.inputs.shape)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "method", "message"),
+    [
+        ("texts", "bag", "fedfisher_kfac", "method 'fedfisher_kfac' can't serve model 'bag': layer 'embedding'"),
+        ("texts", "bag", "dense", "method 'dense' can't serve model 'bag': the generator takes images"),
+        ("table", "lenet", "fedavg", "model 'lenet' takes images; the data has 6 numbers"),
+        ("texts", "mlp", "fedavg", "model 'mlp' takes images and numbers; the data has 5 tokens of 12"),
+        ("table", "places", "fisher_merge", "diagonal_fisher of model 'places': layer 'each', a Linear, sees inputs"),
+    ],
+)
+def test_what_can_not_be_done_is_refused_before_any_work(
+    place: Path, dataset: str, model: str, method: str, message: str
+) -> None:
+    settings = tiny.tiny_settings(place, data={"dataset": dataset}, model={"name": model}, methods={method: {}})
+    with pytest.raises(InputError) as caught:
+        make_plan(settings)
+    assert message in str(caught.value)
+    assert not (place / "artifacts").exists()
+
+
+def test_a_network_on_tokens_is_planned(place: Path) -> None:
+    settings = tiny.tiny_settings(place, data={"dataset": "texts"}, model={"name": "bag"})
+    assert make_plan(settings).context.specs()[0].inputs == arranged.SEQUENCES
+
+
+def test_weights_that_nothing_can_draw_are_refused_before_any_work(place: Path) -> None:
+    settings = tiny.tiny_settings(place, data={"dataset": "banners"}, model={"name": "normalised"})
+    with pytest.raises(InputError, match="model 'normalised': layer 'norm' is a BatchNorm2d; initial weights"):
+        make_plan(settings)
