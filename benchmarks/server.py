@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from fedfisher_core.configuration import parse_settings
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.steps.aggregation import aggregate
 from fedfisher_core.steps.clients import compute_statistics, train_client
 from fedfisher_core.steps.context import Context

@@ -8,7 +8,7 @@ from fedfisher_core.attack.experiment import Federation, PrivacyAttack
 from fedfisher_core.attack.networks import require_size
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.steps.attacker import AttackContext
 from flows.plan import Plan, make_plan, require_own_name, require_places
 

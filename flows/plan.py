@@ -12,7 +12,8 @@ from typing import Any
 
 import torch
 
-from fedfisher_core.client.statistic import Statistic, estimator_of
+from fedfisher_core.client.local import estimator_of
+from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.configuration import PARAMS, load_settings, validate
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
@@ -20,7 +21,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.single_pass import FisherPass
-from fedfisher_core.methods.method import BoundMethod, bind
+from fedfisher_core.methods.binding import BoundMethod, bind
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import Cell, Experiment, FisherSettings, Scope, Settings, TrackingSettings
 from fedfisher_core.steps.clients import POOLED, group_by_pass

@@ -1,6 +1,6 @@
 """The fan-in: one task for every method and cell."""
 
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.settings import Cell
 from fedfisher_core.steps import aggregation
 from fedfisher_core.steps.context import Context

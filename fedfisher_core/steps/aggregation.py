@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from fedfisher_core.client.statistic import ServerView, Statistic
-from fedfisher_core.client.upload import StoredUploads, Upload, decode, encode, upload_schema
+from fedfisher_core.client.transport import StoredUploads, decode, encode, upload_schema
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.data.tensors import select
 from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.seeds import Stream, torch_generator
@@ -26,7 +27,8 @@ from fedfisher_core.steps.memory import working_memory
 from fedfisher_core.steps.partitions import label_counts, load_partition
 from fedfisher_core.steps.secure import collect_securely, sums_of, vector_bits
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
-from fedfisher_core.wire import Schema, formula_bits
+from fedfisher_core.wire.formula import formula_bits
+from fedfisher_core.wire.payload import Schema
 
 _RESULT = "result.json"
 
@@ -54,7 +56,7 @@ def aggregate(
     """
     method = bound.method
     spec = context.model(cell)
-    schema = upload_schema(method.uploads, spec, bound.wire)
+    schema = upload_schema(bound.uploads, spec, bound.wire)
     inputs = {"data": data.digest, "partition": partition.digest}
     for client, statistics in sorted(clients.items()):
         inputs |= {f"client_{client}.{kind.name}": statistics[kind.name].digest for kind in method.uploads}
@@ -131,7 +133,7 @@ def receive(
         Each client's upload as it arrives, in the order of their numbers.
     """
     spec = context.model(cell)
-    schema = upload_schema(bound.method.uploads, spec, bound.wire)
+    schema = upload_schema(bound.uploads, spec, bound.wire)
     for client, count in _num_examples(bound, partition, sorted(clients)).items():
         yield decode(
             _payload(bound, spec, schema, clients[client], count), schema, bound.method.uploads, context.device
@@ -192,9 +194,9 @@ def _statistics(
 ) -> dict[type[Statistic], Statistic]:
     """Read a client's statistics; files order tensors by name, the wire orders them as the statistic does."""
     found: dict[type[Statistic], Statistic] = {}
-    for kind in bound.method.uploads:
-        tensors = read_tensors(stored[kind.name], TENSORS)
-        found[kind] = kind({name: tensors[name] for name in kind.shapes(spec)})
+    for one in bound.uploads:
+        tensors = read_tensors(stored[one.statistic.name], TENSORS)
+        found[one.statistic] = one.statistic.of({name: tensors[name] for name in one.shapes(spec)})
     return found
 
 

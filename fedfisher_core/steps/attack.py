@@ -12,11 +12,13 @@ from fedfisher_core.attack.cases import Case
 from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of
 from fedfisher_core.attack.inversion import invert
 from fedfisher_core.attack.measures import measure_attack, measure_references, prior_images
-from fedfisher_core.client.statistic import ServerView, Statistic, estimator_of
-from fedfisher_core.client.upload import Upload, upload_schema
+from fedfisher_core.client.local import estimator_of
+from fedfisher_core.client.statistic import ServerView, Statistic
+from fedfisher_core.client.transport import upload_schema
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import normalise, select
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.settings import Cell
 from fedfisher_core.steps.aggregation import receive
@@ -78,7 +80,7 @@ def attack_step(context: AttackContext, attacked: Attacked, prior: Artifact, jud
         The step.
     """
     views = attacked.case.views
-    schema = upload_schema(attacked.bound.method.uploads, attacked.federation.model(attacked.cell), attacked.bound.wire)
+    schema = upload_schema(attacked.bound.uploads, attacked.federation.model(attacked.cell), attacked.bound.wire)
     seen = {
         f"client_{client}.{name}": statistics[name].digest
         for client, statistics in sorted(attacked.clients.items())
@@ -284,7 +286,7 @@ def seen_by_the_server(context: AttackContext, attacked: Attacked) -> tuple[Para
     def seen(kind: type[Statistic]) -> Statistic:
         return _mean(kind, uploads) if case.views[kind.name] is ServerView.SUM else uploads[TARGET_CLIENT][kind]
 
-    weights = seen(Weights).tensors
+    weights = dict(seen(Weights).tensors)
     statistics = [seen(kind) for kind in attacked.bound.method.uploads if kind.name in case.statistics]
     dataset = load_data(attacked.data)
     known = auxiliary_indices(context, attacked.cell, attacked.target, attacked.data, attacked.partition)
@@ -301,7 +303,7 @@ def _mean(kind: type[Statistic], uploads: Sequence[Upload]) -> Statistic:
     """The sum over clients, weighted by their shares of the examples."""
     total = sum(upload.num_examples for upload in uploads)
     names = uploads[0][kind].tensors
-    return kind(
+    return kind.of(
         {
             name: sum(upload.num_examples / total * upload[kind].tensors[name] for upload in uploads)  # type: ignore[misc]
             for name in names

@@ -8,7 +8,8 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 import torch
 
-from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.training import train
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.partitions import Indices
@@ -167,9 +168,8 @@ def compute_statistics(
 
 
 def _fisher_settings(context: Context, kind: type[Statistic], kinds: Iterable[type[Statistic]]) -> dict[str, object]:
-    if kind.approximation is None:
-        return {}
-    return {"fisher": context.settings.fisher.model_dump(mode="json"), **described(context, kinds)}
+    fisher = {"fisher": context.settings.fisher.model_dump(mode="json")} if kind.approximation is not None else {}
+    return {**fisher, **(described(context, kinds) if kind.mechanisms else {})}
 
 
 def group_by_pass(context: Context, kinds: tuple[type[Statistic], ...]) -> list[tuple[type[Statistic], ...]]:
@@ -203,8 +203,8 @@ def _compute(local: Local, kinds: Sequence[type[Statistic]]) -> dict[type[Statis
     computed: dict[type[Statistic], tuple[Statistic, float]] = {}
     for kind in kinds:
         begun = time.perf_counter()
-        statistic = kind.compute(local)
-        statistic = kind({name: tensor.cpu().contiguous() for name, tensor in statistic.tensors.items()})
+        statistic = local.compute(kind, {})
+        statistic = kind.of({name: tensor.cpu().contiguous() for name, tensor in statistic.tensors.items()})
         seconds = time.perf_counter() - begun + (0 if kind.approximation is None else pass_seconds)
         computed[kind] = (statistic, seconds)
     return computed
@@ -257,6 +257,7 @@ def _local(
     parameters = {name: tensor.to(context.device) for name, tensor in read_tensors(trained, TENSORS).items()}
     local = Local(
         network=context.model(cell).load(parameters).eval(),
+        initial={name: tensor.to(context.device) for name, tensor in initial_parameters(context, cell, client).items()},
         examples=_examples(context, data, _indices(partition, client)),
         classes=datasets.get(cell.dataset).classes,
         batch_size=context.settings.train.batch_size,

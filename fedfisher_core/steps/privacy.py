@@ -17,7 +17,7 @@ _MANY_EXAMPLES = 10**6
 
 
 def releases_of(kinds: Iterable[type[Statistic]]) -> list[str]:
-    """List the Fishers that a client releases beside its weights.
+    """List what a client releases beside its weights, at a cost of its own.
 
     Args:
         kinds: the statistics that it uploads.
@@ -25,7 +25,7 @@ def releases_of(kinds: Iterable[type[Statistic]]) -> list[str]:
     Returns:
         Their names, in alphabetical order.
     """
-    return sorted(kind.name for kind in kinds if kind.approximation is not None)
+    return sorted(kind.name for kind in kinds if kind.mechanisms)
 
 
 def noise_of(context: Context, num_examples: int, kinds: Iterable[type[Statistic]]) -> Noise | None:
@@ -45,7 +45,8 @@ def noise_of(context: Context, num_examples: int, kinds: Iterable[type[Statistic
     privacy, train = context.settings.privacy, context.settings.train
     if privacy is None:
         return None
-    return _calibrate(privacy, num_examples, train.batch_size, steps_of(train, num_examples), len(releases_of(kinds)))
+    mechanisms = sum(kind.mechanisms or 0 for kind in kinds)
+    return _calibrate(privacy, num_examples, train.batch_size, steps_of(train, num_examples), mechanisms)
 
 
 @cache

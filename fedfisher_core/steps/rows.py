@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.reporting.rows import Row
 from fedfisher_core.settings import Cell
 from fedfisher_core.steps.aggregation import read_result

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fedfisher_core.configuration import parse_settings
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.steps.aggregation import aggregate, read_result
 from fedfisher_core.steps.clients import POOLED, compute_statistics, train_client
 from fedfisher_core.steps.context import Context

@@ -13,7 +13,7 @@ from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import parse_settings
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.method import BoundMethod, bind
+from fedfisher_core.methods.binding import BoundMethod, bind
 from fedfisher_core.settings import WireSettings
 from fedfisher_core.steps.aggregation import aggregate, read_result
 from fedfisher_core.steps.clients import TENSORS, compute_statistics, train_client

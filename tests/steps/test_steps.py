@@ -16,7 +16,8 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.partitions import Partition
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.methods.method import bind, method
+from fedfisher_core.methods.binding import bind
+from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.reporting.rows import Row
 from fedfisher_core.steps.aggregation import aggregate, read_result

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
@@ -17,7 +18,7 @@ from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.upload import encode, upload_schema
+from fedfisher_core.client.transport import encode, upload_schema
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.models.spec import ModelSpec
@@ -55,9 +56,9 @@ def made_up(statistic: type[Statistic], spec: ModelSpec) -> Statistic:
     """Tensors of the statistic's shapes that are the same on every machine."""
     shapes = statistic.shapes(spec)
     if statistic in (Gram, KFAC, DenseFisher, NullSpaceProjection, OfficialProjection):
-        return statistic({name: spectrum(shape[0]) for name, shape in shapes.items()})
+        return statistic.of({name: spectrum(shape[0]) for name, shape in shapes.items()})
     tensors = {name: (37 * torch.arange(shape.numel()) % 101 / 64).reshape(shape) for name, shape in shapes.items()}
-    return statistic({name: tensor - 0.5 for name, tensor in tensors.items()} if statistic is Weights else tensors)
+    return statistic.of({name: tensor - 0.5 for name, tensor in tensors.items()} if statistic is Weights else tensors)
 
 
 def payloads() -> Iterator[tuple[str, str]]:
@@ -69,7 +70,7 @@ def payloads() -> Iterator[tuple[str, str]]:
                     wire = WireSettings(budget=budget, format=wire_format, factor_bits=7 if budget == 6000 else 9)
                     name = f"{label}: {', '.join(one.name for one in uploads)}; {wire_format}, {budget}"
                     try:
-                        schema = upload_schema(uploads, spec, wire)
+                        schema = upload_schema(bind_statistics(uploads, {}), spec, wire)
                     except InputError:
                         yield name, REFUSED
                         continue
