@@ -9,14 +9,14 @@ import pytest
 import torch
 
 from fedfisher_core.attack.cases import case_of
-from fedfisher_core.attack.evidence import KfacEvidence
 from fedfisher_core.attack.experiment import PrivacyAttack
+from fedfisher_core.attack.likelihoods.kfac import KfacEvidence
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.steps.attack import (
     Attacked,
     attack,
@@ -177,8 +177,9 @@ def test_the_server_sees_the_mean_of_models_and_the_clients_own_factors(scene: S
         torch.testing.assert_close(tensor, mean)
     assert isinstance(evidence, KfacEvidence)
     own = read_tensors(scene.clients[0]["kfac"], TENSORS)
-    for name, factor in evidence.factors.items():
-        torch.testing.assert_close(factor, own[name])
+    for layer, factors in evidence.factors.items():
+        torch.testing.assert_close(factors.inputs, own[f"{layer}.inputs"])
+        torch.testing.assert_close(factors.outputs, own[f"{layer}.outputs"])
 
 
 def test_bounds_have_a_ceiling_above_the_floor_of_noise(scene: Scene) -> None:
