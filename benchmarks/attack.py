@@ -59,12 +59,10 @@ def prepare() -> Threat:
     fisher = compute_fisher(network, examples.inputs)
     assert fisher.diagonal is not None
     assert fisher.kfac is not None
-    factors = {f"{name}.inputs": block.inputs for name, block in fisher.kfac.items()}
-    factors |= {f"{name}.outputs": block.outputs for name, block in fisher.kfac.items()}
     knowledge = Knowledge(network=network, auxiliary=examples.inputs, share=SHARE)
     seen: dict[str, Statistic | None] = {
         "model": None,
-        "model, K-FAC": KFAC(factors),
+        "model, K-FAC": KFAC(fisher.kfac),
         "model, diagonal": DiagonalFisher(fisher.diagonal),
     }
 

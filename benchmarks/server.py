@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from fedfisher_core.steps.aggregation import aggregate
+from fedfisher_core.steps.clients import compute_statistics, train_client
 from fedfisher_core.steps.context import Context
+from fedfisher_core.steps.data import decode_data
+from fedfisher_core.steps.partitions import split_data
 
 from fedfisher_core.configuration import parse_settings
-from fedfisher_core.federation.aggregation import aggregate
-from fedfisher_core.federation.data import decode_data
-from fedfisher_core.federation.partition import split_data
-from fedfisher_core.federation.training import compute_statistics, train_client
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.store import Artifact, read_timings
 
 FEW, MANY = 5, 30

@@ -115,7 +115,7 @@ def federation(context: Context, cell: Cell) -> Federation:
         # Files order tensors by name, networks as they are built.
         models.append({name: tensors["weights"][name] for name in Weights.shapes(context.model(cell))})
         diagonals.append(tensors["diagonal_fisher"])
-        factors.append(KFAC(tensors["kfac"]).blocks())
+        factors.append(KFAC.of(tensors["kfac"]).factors)
     shares = [count / sum(counts) for count in counts]
     dataset = load_data(data)
     held = torch.from_numpy(load_partition(partition).validation)

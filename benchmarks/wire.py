@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from benchmarks.timing import alternate
+from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.weights import Weights
@@ -26,24 +27,13 @@ from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import Cell
 from fedfisher_core.store import read_tensors
-from fedfisher_core.wire import (
-    Codec,
-    Family,
-    Float32,
-    Root,
-    Schema,
-    Section,
-    Spectral,
-    StatisticSpec,
-    TensorSpec,
-    Uniform,
-    decode,
-    encode,
-    fedavg_bits,
-    fit,
-    formula_bits,
-)
+from fedfisher_core.wire.budget import Family, StatisticSpec, fedavg_bits, fit
+from fedfisher_core.wire.codec import Codec, TensorSpec
+from fedfisher_core.wire.elementwise import Float32, Root, Uniform
+from fedfisher_core.wire.formula import formula_bits
 from fedfisher_core.wire.packing import BitReader, BitWriter, Codes
+from fedfisher_core.wire.payload import Schema, Section, decode, encode
+from fedfisher_core.wire.spectral import Spectral
 
 _ENTRIES = 1_000_000
 _REPEATS = 7
@@ -144,14 +134,14 @@ def sizes() -> None:
         ("lenet", ModelSpec("lenet", Images(1, 28, 28), classes=10)),
         ("cnn", ModelSpec("cnn", Images(3, 32, 32), classes=10)),
     ):
-        for kind in (KFAC, DiagonalFisher):
-            statistics = [Weights.wire_spec(model), kind.wire_spec(model)]
-            budget = fedavg_bits(statistics)
+        for statistic in (KFAC, DiagonalFisher):
+            statistics = [one.wire_spec(model) for one in bind_statistics((Weights, statistic), {})]
+            budget = fedavg_bits(statistics[0].size)
             plain = fit(statistics, family=Family.FLOAT32, budget_bits=None)
             paper = fit(statistics, family=Family.PAPER, budget_bits=budget)
             ours = fit(statistics, family=Family.FEDFISHER, budget_bits=budget)
             print(
-                f"  {name:5} {kind.name:15} float32 {plain.bits / budget:6.2f}, paper {paper.bits / budget:.5f} "
+                f"  {name:5} {statistic.name:15} float32 {plain.bits / budget:6.2f}, paper {paper.bits / budget:.5f} "
                 f"(by its formula {formula_bits(paper) / (budget - 256):.5f}), ours <= {ours.bits / budget:.5f}"
             )
 
@@ -203,8 +193,10 @@ def real_errors() -> None:
             model = context.model(cell)
             clients = real_clients(context, cell)
             print(f"{cell.label}: errors at equal bits, median over the clients")
-            weights, kfac, diagonal = (kind.wire_spec(model) for kind in (Weights, KFAC, DiagonalFisher))
-            paper = fit([weights, kfac], family=Family.PAPER, budget_bits=fedavg_bits([weights])).sections[1]
+            weights, kfac, diagonal = (
+                one.wire_spec(model) for one in bind_statistics((Weights, KFAC, DiagonalFisher), {})
+            )
+            paper = fit([weights, kfac], family=Family.PAPER, budget_bits=fedavg_bits(weights.size)).sections[1]
             cases: list[tuple[str, Codec]] = [("paper", paper.codec)]
             cases += [(f"ours {part:4}", Spectral(int(part * paper.bits))) for part in (1, 0.5, 0.25, 0.1)]
             for label, codec in cases:

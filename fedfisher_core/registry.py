@@ -75,6 +75,26 @@ class Registry(Generic[T]):
         self._things[name] = thing
         self._origins[name] = origin
 
+    def find(self, name: str) -> T | None:
+        """Look up what has been registered so far, and load nothing.
+
+        Args:
+            name: the name.
+
+        Returns:
+            The thing; None where nothing has this name yet.
+        """
+        return self._things.get(name)
+
+    def replace(self, name: str, thing: T) -> None:
+        """Register a thing, in the place of one that has its name.
+
+        Args:
+            name: the name.
+            thing: what it stands for from now on.
+        """
+        self._things[name] = thing
+
     def get(self, name: str) -> T:
         """Look a name up.
 

@@ -80,6 +80,14 @@ def test_a_name_can_be_taken_once_only() -> None:
     assert registry.get("red") == "#f00"
 
 
+def test_a_thing_can_be_looked_for_without_loading_and_replaced() -> None:
+    registry = colours()
+    assert registry.find("red") is None
+    registry.replace("blue", "#00f")
+    registry.replace("blue", "#00e")
+    assert registry.find("blue") == registry.get("blue") == "#00e"
+
+
 def test_other_packages_add_things_through_an_entry_point(tmp_path: Path) -> None:
     install(tmp_path, "more-paint", "1.0", "green = more_paint", "from paintbox import *\ncolours.add('green', '#0f0')")
     code = """

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.client.statistic import Local
+from fedfisher_core.client.local import Local
 from fedfisher_core.configuration import parse_settings
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples
@@ -101,6 +101,7 @@ def local(network: nn.Module, data: Examples, **settings: Any) -> Local:
     """Take a network for a client's after training; all Fishers share one pass."""
     return Local(
         network=network.eval(),
+        initial={name: torch.zeros_like(parameter) for name, parameter in network.named_parameters()},
         examples=data,
         classes=CLASSES,
         batch_size=8,

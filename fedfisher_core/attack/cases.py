@@ -3,29 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.attack.evidence import Likelihood, likelihoods
 from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 
-_NAMES = {
-    (Weights.name, ServerView.EACH): "local model",
-    (Weights.name, ServerView.SUM): "sum of models",
-    (KFAC.name, ServerView.EACH): "the client's K-FAC",
-    (DiagonalFisher.name, ServerView.SUM): "sum of diagonal Fishers",
-}
-# Cases of FedFisher's Appendix E, and two beyond it.
+# What is attacked is a model; other statistics say by their likelihoods what they are called.
+_MODELS = {ServerView.EACH: "local model", ServerView.SUM: "sum of models"}
+# Cases of FedFisher's Appendix E; there are others beyond it.
 _NUMBERS = {
     ("local model",): "i",
     ("sum of models",): "ii",
     ("sum of models", "the client's K-FAC"): "iii",
     ("sum of models", "sum of diagonal Fishers"): "iv",
+    ("sum of models", "the client's K-FAC, compressed"): "v",
 }
-_COMPRESSED = "v"
-# Says nothing of images to an attacker who knows that the client holds the target label.
-_UNUSED = (LabelCounts.name,)
 
 
 @dataclass(frozen=True)
@@ -34,11 +26,11 @@ class Case:
 
     Args:
         views: how much the server sees of each statistic, by its name: each client's, or the sum over clients.
-        compressed: whether Kronecker factors arrive shortened.
+        parts: what the statistics are called here, in the same order.
     """
 
     views: Mapping[str, ServerView]
-    compressed: bool
+    parts: tuple[str, ...]
 
     @property
     def local(self) -> bool:
@@ -53,11 +45,8 @@ class Case:
     @property
     def name(self) -> str:
         """What the attacker is given, with the number of the case where it has one."""
-        parts = tuple(_NAMES[name, view] for name, view in self.views.items())
-        number = _NUMBERS.get(parts)
-        if self.compressed:
-            number = _COMPRESSED if number == "iii" else None
-        text = " and ".join(parts) + (", compressed" if self.compressed else "")
+        number = _NUMBERS.get(self.parts)
+        text = " and ".join(self.parts)
         return text if number is None else f"({number}) {text}"
 
 
@@ -73,16 +62,26 @@ def case_of(label: str, views: Mapping[str, ServerView], *, compressed: bool) ->
         The case.
 
     Raises:
-        InputError: no attack is defined on one of the uploads.
+        InputError: no attack is defined on one of the uploads, or on several together.
     """
-    views = {name: view for name, view in views.items() if name not in _UNUSED}
+    known = {Weights.name: Likelihood(_MODELS)} | {name: likelihoods.get(name) for name in likelihoods}
+    silent = {name for name, one in known.items() if not one.cases}
+    views = {name: view for name, view in views.items() if name not in silent}
     for name, view in views.items():
-        if (name, view) not in _NAMES:
-            allowed = ", ".join(f"{known} ({how.value})" for known, how in _NAMES)
+        if name not in known or view not in known[name].cases:
+            allowed = ", ".join(f"{other} ({how.value})" for other, one in known.items() for how in one.cases)
             raise InputError(
                 f"method {label!r} can't be attacked: no attack is defined on {name!r} of which the server sees "
                 f"{view.value}; allowed: {allowed}"
             )
     if Weights.name not in views:
         raise InputError(f"method {label!r} can't be attacked: it uploads no weights; allowed: methods that do")
-    return Case(views=views, compressed=compressed and KFAC.name in views)
+    if len(views) > 2:
+        names = ", ".join(repr(name) for name in views if name != Weights.name)
+        raise InputError(f"method {label!r} can't be attacked: it uploads {names}; allowed: one beside the weights")
+
+    def part(name: str, view: ServerView) -> str:
+        plain = known[name].cases[view]
+        return known[name].compressed.get(view, plain) if compressed else plain
+
+    return Case(views=views, parts=tuple(part(name, view) for name, view in views.items()))

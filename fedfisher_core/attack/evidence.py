@@ -1,22 +1,18 @@
 """What a statistic that the server received says of generated images: how far theirs is from it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
 
-import torch
 from torch import Tensor, nn
 
-from fedfisher_core.attack.statistics import diagonal_of, kfac_of
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.statistic import Statistic
+import fedfisher_core.attack.likelihoods
+from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.errors import InputError
-from fedfisher_core.fisher.blocks import Approximation
-from fedfisher_core.fisher.engine import compute_fisher
-from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, nominal_directions
-from fedfisher_core.fisher.layers import fisher_layers, to_matrix
+from fedfisher_core.fisher.estimators import Estimator, Exact
+from fedfisher_core.registry import Registry, import_submodules
+
+S = TypeVar("S", bound=Statistic)
 
 EXACT = Exact()
 
@@ -58,57 +54,6 @@ class NoEvidence:
 
 
 @dataclass(frozen=True)
-class KfacEvidence:
-    """The Kronecker factors that one client sent (FedFisher, appendix E).
-
-    Args:
-        factors: named as the statistic "kfac", in the scale of the exact estimator.
-    """
-
-    factors: Mapping[str, Tensor]
-
-    def loss(self, network: nn.Module, images: Tensor) -> Tensor:
-        """See `Evidence.loss`."""
-        moments = kfac_of(network, images)
-        _require_names("kfac", self.factors, list(moments))
-        distances = [moment.squared_distance(self.factors[name]) for name, moment in moments.items()]
-        return torch.stack(distances).sum(0)
-
-    @cached_property
-    def size(self) -> float:
-        """See `Evidence.size`."""
-        return _squared_size(self.factors)
-
-
-@dataclass(frozen=True)
-class DiagonalEvidence:
-    """The sum over clients of diagonal Fishers, of which the attacker estimates all but one client's share.
-
-    The model of the sum is p_1 F(generated) + (1 - p_1) F(auxiliary), both at the attacked network.
-
-    Args:
-        part: what is left for the attacked client, sum_i p_i diag F_i - (1 - p_1) diag F(auxiliary), by parameter.
-        share: p_1, the attacked client's share of all examples.
-    """
-
-    part: Mapping[str, Tensor]
-    share: float
-
-    def loss(self, network: nn.Module, images: Tensor) -> Tensor:
-        """See `Evidence.loss`."""
-        distances = []
-        for layer, generated in diagonal_of(network, images).items():
-            difference = self.share * generated - to_matrix(self.part, layer)
-            distances.append(difference.square().sum((1, 2)))
-        return torch.stack(distances).sum(0)
-
-    @cached_property
-    def size(self) -> float:
-        """See `Evidence.size`."""
-        return _squared_size(self.part)
-
-
-@dataclass(frozen=True)
 class Knowledge:
     """What the attacker knows beside the statistic.
 
@@ -123,6 +68,54 @@ class Knowledge:
     auxiliary: Tensor
     share: float
     estimator: Estimator = EXACT
+
+
+@dataclass(frozen=True)
+class Likelihood:
+    """What an attacker makes of a statistic.
+
+    Args:
+        cases: what it is called in the attacker's case, for each view of the server's on which there is an attack.
+        compressed: what it is called where it arrives shortened, for views that make this a case of its own.
+        evidence: made of the statistic and what else is known; None for one that says nothing of images.
+    """
+
+    cases: Mapping[ServerView, str] = field(default_factory=dict)
+    compressed: Mapping[ServerView, str] = field(default_factory=dict)
+    evidence: Callable[[Any, Knowledge], Evidence] | None = None
+
+
+def evidence_for(
+    statistic: type[S], *, cases: Mapping[ServerView, str], compressed: Mapping[ServerView, str] | None = None
+) -> Callable[[Callable[[S, Knowledge], Evidence]], Callable[[S, Knowledge], Evidence]]:
+    """Register what makes evidence of a statistic.
+
+    Args:
+        statistic: which.
+        cases: see `Likelihood`.
+        compressed: likewise.
+
+    Returns:
+        A decorator that leaves the function as it is. It raises InputError where the statistic has evidence already.
+    """
+
+    def register(function: Callable[[S, Knowledge], Evidence]) -> Callable[[S, Knowledge], Evidence]:
+        likelihoods.add(statistic.name, Likelihood(cases, compressed or {}, function))
+        return function
+
+    return register
+
+
+def says_nothing_of_images(statistic: type[Statistic]) -> None:
+    """Register a statistic that adds nothing to what an attacker knows.
+
+    Args:
+        statistic: which.
+
+    Raises:
+        InputError: the statistic has evidence already.
+    """
+    likelihoods.add(statistic.name, Likelihood())
 
 
 def evidence_of(statistic: Statistic | None, knowledge: Knowledge) -> Evidence:
@@ -143,63 +136,49 @@ def evidence_of(statistic: Statistic | None, knowledge: Knowledge) -> Evidence:
     """
     if statistic is None:
         return NoEvidence()
-    if not isinstance(statistic, KFAC | DiagonalFisher):
-        raise InputError(
-            f"statistic {statistic.name!r}: no attack uses it as evidence; allowed: {KFAC.name!r}, "
-            f"{DiagonalFisher.name!r}, or none"
-        )
-    if isinstance(knowledge.estimator, Empirical):
-        raise InputError(
-            f"statistic {statistic.name!r}: the estimator 'empirical' needs the labels of generated images, which have "
-            f"none; allowed: 'exact', 'monte_carlo'"
-        )
-    evidence = (
-        _kfac_evidence(statistic, knowledge)
-        if isinstance(statistic, KFAC)
-        else _diagonal_evidence(statistic, knowledge)
-    )
+    known = {name: likelihoods.get(name).evidence for name in likelihoods}
+    make = known.get(statistic.name)
+    if make is None:
+        allowed = ", ".join(repr(name) for name, evidence in known.items() if evidence is not None)
+        raise InputError(f"statistic {statistic.name!r}: no attack uses it as evidence; allowed: {allowed}, or none")
+    evidence = make(statistic, knowledge)
     if evidence.size == 0:
         raise InputError(f"statistic {statistic.name!r} leaves 0 for the attacked client; allowed: anything else")
     return evidence
 
 
-def _kfac_evidence(statistic: KFAC, knowledge: Knowledge) -> KfacEvidence:
-    """Bring the factors, whose scale depends on the estimator, to that of the exact one."""
-    layers = fisher_layers(knowledge.network)
-    _require_names(statistic.name, statistic.tensors, [f"{layer}.{side}" for layer in layers for side in _SIDES])
-    outputs = statistic.tensors[f"{list(layers)[-1]}.outputs"].shape[0]
-    ratio = (nominal_directions(EXACT, outputs) / nominal_directions(knowledge.estimator, outputs)) ** 0.5
-    return KfacEvidence(
-        {
-            name: tensor * ratio if name.endswith(".inputs") else tensor / ratio
-            for name, tensor in statistic.tensors.items()
-        }
-    )
+def squared_size(tensors: Iterable[Tensor]) -> float:
+    """Square and add up all elements.
+
+    Args:
+        tensors: of any shapes.
+
+    Returns:
+        The sum, formed in double precision.
+    """
+    return sum(tensor.double().square().sum().item() for tensor in tensors)
 
 
-def _diagonal_evidence(statistic: DiagonalFisher, knowledge: Knowledge) -> DiagonalEvidence:
-    """Estimate the other clients' part from the auxiliary images."""
-    if not 0 < knowledge.share <= 1:
-        raise InputError(f"share={knowledge.share}: a client's share of the examples; allowed: above 0, at most 1")
-    fisher = compute_fisher(
-        knowledge.network, knowledge.auxiliary, approximations=frozenset({Approximation.DIAGONAL})
-    ).diagonal
-    assert fisher is not None
-    _require_names(statistic.name, statistic.tensors, list(fisher))
-    part = {name: total - (1 - knowledge.share) * fisher[name] for name, total in statistic.tensors.items()}
-    return DiagonalEvidence(part, knowledge.share)
+def require_names(statistic: str, given: Mapping[str, Any], names: list[str]) -> None:
+    """Make sure that a statistic is of the network that is attacked.
 
+    Args:
+        statistic: its name, for the message.
+        given: what it holds, by layer or parameter.
+        names: those of the network.
 
-_SIDES = ("inputs", "outputs")
-
-
-def _squared_size(tensors: Mapping[str, Tensor]) -> float:
-    return sum(tensor.double().square().sum().item() for tensor in tensors.values())
-
-
-def _require_names(statistic: str, tensors: Mapping[str, Tensor], names: list[str]) -> None:
-    """Make sure that a statistic is of the network that is attacked."""
-    if set(tensors) != set(names):
+    Raises:
+        InputError: they are others.
+    """
+    if set(given) != set(names):
         raise InputError(
-            f"statistic {statistic!r} holds {', '.join(tensors)}; allowed for the attacked network: {', '.join(names)}"
+            f"statistic {statistic!r} holds {', '.join(given)}; allowed for the attacked network: {', '.join(names)}"
         )
+
+
+likelihoods: Registry[Likelihood] = Registry(
+    noun="likelihood",
+    group="fedfisher.likelihoods",
+    builtin=lambda: import_submodules(fedfisher_core.attack.likelihoods),
+)
+"""By the name of a statistic."""

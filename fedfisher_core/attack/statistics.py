@@ -98,6 +98,19 @@ class Moment:
 
 
 @dataclass(frozen=True)
+class KroneckerMoments:
+    """Both factors of one layer's Kronecker block, of each set of images.
+
+    Args:
+        inputs: of the layer's inputs.
+        outputs: of the gradients at its outputs.
+    """
+
+    inputs: Moment
+    outputs: Moment
+
+
+@dataclass(frozen=True)
 class _Seen:
     """What one layer saw of all sets of images.
 
@@ -135,7 +148,7 @@ class _Seen:
         return _Seen(layer, patches.unflatten(0, (sets, -1)), gradients.unflatten(1, (sets, -1)))
 
 
-def kfac_of(network: nn.Module, images: Tensor) -> dict[str, Moment]:
+def kfac_of(network: nn.Module, images: Tensor) -> dict[str, KroneckerMoments]:
     """Compute the Kronecker factors of sets of images.
 
     Args:
@@ -143,7 +156,7 @@ def kfac_of(network: nn.Module, images: Tensor) -> dict[str, Moment]:
         images: as the network takes them, shape (sets, images, channels, height, width).
 
     Returns:
-        Named as the statistic "kfac"; with a graph if the images have one.
+        By layer; with a graph if the images have one.
 
     Raises:
         InputError: the images have no sets, or the outputs are not one row an image.
@@ -154,8 +167,10 @@ def kfac_of(network: nn.Module, images: Tensor) -> dict[str, Moment]:
     factors = {}
     for name, seen in layers.items():
         examples, windows = images.shape[1], seen.gradients.shape[-1]
-        factors[f"{name}.inputs"] = Moment(seen.patches[None], scale / examples)
-        factors[f"{name}.outputs"] = Moment(seen.gradients, 1 / (scale * examples * windows))
+        factors[name] = KroneckerMoments(
+            inputs=Moment(seen.patches[None], scale / examples),
+            outputs=Moment(seen.gradients, 1 / (scale * examples * windows)),
+        )
     return factors
 
 

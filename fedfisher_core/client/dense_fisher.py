@@ -1,30 +1,34 @@
 """The whole Fisher information at the client's model, for small networks."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from torch import Size
 
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.fisher.single_pass import MAX_DENSE_PARAMETERS
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire import Kind
+from fedfisher_core.wire.structure import Structure
+from fedfisher_core.wire.symmetric import SYMMETRIC
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local
 
 
 @dataclass(frozen=True)
-class DenseFisher(Statistic):
+class DenseFisher(TensorStatistic):
     """F_i itself, shape (d, d), in the order of the network's d parameters (FedFisher, section 3)."""
 
     name: ClassVar[str] = "dense_fisher"
     server_view: ClassVar[ServerView] = ServerView.SUM
-    kind: ClassVar[Kind] = Kind.SYMMETRIC
+    structure: ClassVar[Structure] = SYMMETRIC
     approximation: ClassVar[Approximation] = Approximation.DENSE
 
     @classmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Average J^T H J over the examples."""
         matrix = local.fisher.dense
         assert matrix is not None

@@ -1,33 +1,43 @@
 """The diagonal of the Fisher information at the client's model."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from torch import Size
 
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire import Kind
+from fedfisher_core.wire.nonnegative import NONNEGATIVE
+from fedfisher_core.wire.structure import Structure
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local, Releasing
 
 
 @dataclass(frozen=True)
-class DiagonalFisher(Statistic):
+class DiagonalFisher(TensorStatistic):
     """diag F_i, one non-negative number a parameter (FedFisher, section 4)."""
 
     name: ClassVar[str] = "diagonal_fisher"
     server_view: ClassVar[ServerView] = ServerView.SUM
-    kind: ClassVar[Kind] = Kind.NONNEGATIVE
+    structure: ClassVar[Structure] = NONNEGATIVE
     approximation: ClassVar[Approximation] = Approximation.DIAGONAL
     version: ClassVar[int] = 2
+    mechanisms: ClassVar[int | None] = 1
 
     @classmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Average the squared derivatives over the examples."""
         diagonal = local.fisher.diagonal
         assert diagonal is not None
         return cls(diagonal)
+
+    @classmethod
+    def release(cls, local: "Releasing") -> Self:
+        """Take the client's noisy Fisher."""
+        return cls.compute(local)
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:

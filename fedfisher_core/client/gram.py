@@ -2,28 +2,32 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from torch import Size, Tensor, nn
 
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.client.watching import watch
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire import Kind
+from fedfisher_core.wire.structure import Structure
+from fedfisher_core.wire.symmetric import SYMMETRIC
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local
 
 _BATCH_SIZE = 500
 
 
 @dataclass(frozen=True)
-class Gram(Statistic):
+class Gram(TensorStatistic):
     """Mean of x x^T over the inputs x of each linear layer; convolutions have none (RegMean, section 3)."""
 
     name: ClassVar[str] = "gram"
     server_view: ClassVar[ServerView] = ServerView.SUM
-    kind: ClassVar[Kind] = Kind.SYMMETRIC
+    structure: ClassVar[Structure] = SYMMETRIC
 
     @classmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Average over the client's examples; sums are kept in double precision."""
         layers = {name: layer for name, layer in local.network.named_modules() if isinstance(layer, nn.Linear)}
         sums: dict[str, Tensor] = {}

@@ -1,38 +1,51 @@
 """The Kronecker factors of the Fisher information at the client's model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from torch import Size
+from torch import Size, Tensor
 
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire import Kind
+from fedfisher_core.wire.structure import Structure
+from fedfisher_core.wire.symmetric import SYMMETRIC
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local, Releasing
 
 
 @dataclass(frozen=True)
 class KFAC(Statistic):
-    """A_l and G_l of every layer l (FedFisher, section 4); sums of products do not factor, so each client's own."""
+    """A_l and G_l of every layer l (FedFisher, section 4); sums of products do not factor, so each client's own.
+
+    Args:
+        factors: by layer, in the order in which they are sent.
+    """
+
+    factors: dict[str, Kronecker]
 
     name: ClassVar[str] = "kfac"
     server_view: ClassVar[ServerView] = ServerView.EACH
-    kind: ClassVar[Kind] = Kind.SYMMETRIC
+    structure: ClassVar[Structure] = SYMMETRIC
     approximation: ClassVar[Approximation] = Approximation.KFAC
     version: ClassVar[int] = 2
+    mechanisms: ClassVar[int | None] = 1
 
     @classmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Average the factors over the examples."""
-        blocks = local.fisher.kfac
-        assert blocks is not None
-        tensors = {}
-        for layer, block in blocks.items():
-            tensors[f"{layer}.inputs"] = block.inputs
-            tensors[f"{layer}.outputs"] = block.outputs
-        return cls(tensors)
+        factors = local.fisher.kfac
+        assert factors is not None
+        return cls(factors)
+
+    @classmethod
+    def release(cls, local: "Releasing") -> Self:
+        """Take the client's noisy Fisher."""
+        return cls.compute(local)
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
@@ -44,14 +57,17 @@ class KFAC(Statistic):
             shapes[f"{name}.outputs"] = Size([layer.weight.shape[0]] * 2)
         return shapes
 
-    def blocks(self) -> dict[str, Kronecker]:
-        """Pair the factors of every layer.
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Pair the factors of every layer by their names."""
+        layers = [name.removesuffix(".inputs") for name in tensors if name.endswith(".inputs")]
+        return cls({one: Kronecker(tensors[f"{one}.inputs"], tensors[f"{one}.outputs"]) for one in layers})
 
-        Returns:
-            The Fisher block by layer.
-        """
-        layers = [key.removesuffix(".inputs") for key in self.tensors if key.endswith(".inputs")]
-        return {
-            layer: Kronecker(inputs=self.tensors[f"{layer}.inputs"], outputs=self.tensors[f"{layer}.outputs"])
-            for layer in layers
-        }
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The factors, each by its layer and side."""
+        named = {}
+        for layer, block in self.factors.items():
+            named[f"{layer}.inputs"] = block.inputs
+            named[f"{layer}.outputs"] = block.outputs
+        return named

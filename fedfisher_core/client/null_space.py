@@ -2,20 +2,24 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Size, Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.client.watching import watch
 from fedfisher_core.fisher.capture import trace
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
 from fedfisher_core.fisher.convolution_block import WORKSPACE
 from fedfisher_core.fisher.layers import Layer, fisher_layers
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire import Kind
+from fedfisher_core.wire.structure import Structure
+from fedfisher_core.wire.symmetric import SYMMETRIC
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local
 
 REGULARISER = 1.0
 """z as a multiple of the mean eigenvalue of the inputs' second moment; the paper names no value."""
@@ -29,7 +33,7 @@ _STRIDE = 2
 
 
 @dataclass(frozen=True)
-class NullSpaceProjection(Statistic):
+class NullSpaceProjection(TensorStatistic):
     """P = X^T (X X^T + z I)^-1 X of every layer's inputs X (MA-Echo, section 4).
 
     The rows of X are the inputs of a linear layer, or the patches of a convolution, with its own stride and padding; a
@@ -43,10 +47,10 @@ class NullSpaceProjection(Statistic):
 
     name: ClassVar[str] = "null_space_projection"
     server_view: ClassVar[ServerView] = ServerView.EACH
-    kind: ClassVar[Kind] = Kind.SYMMETRIC
+    structure: ClassVar[Structure] = SYMMETRIC
 
     @classmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Pass once over the client's examples; moments are summed, and the projections computed, in double."""
         layers = fisher_layers(local.network)
         moments: dict[str, _Moment] = {}
@@ -66,7 +70,7 @@ class NullSpaceProjection(Statistic):
 
 
 @dataclass(frozen=True)
-class OfficialProjection(Statistic):
+class OfficialProjection(TensorStatistic):
     """What MA-Echo's authors compute in place of I - P, by one recursive step a row.
 
     A row is the mean input of a batch as large as those of the training; for a convolution, the patches of the batch's
@@ -77,10 +81,10 @@ class OfficialProjection(Statistic):
 
     name: ClassVar[str] = "official_projection"
     server_view: ClassVar[ServerView] = ServerView.EACH
-    kind: ClassVar[Kind] = Kind.SYMMETRIC
+    structure: ClassVar[Structure] = SYMMETRIC
 
     @classmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Pass once over the client's examples, in the order in which it keeps them; in double precision."""
         layers = fisher_layers(local.network)
         device = local.examples.inputs.device

@@ -1,19 +1,23 @@
 """Summed squared gradients of batches (FedFish)."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Size
 from torch.nn import functional
 
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire import Kind
+from fedfisher_core.wire.nonnegative import NONNEGATIVE
+from fedfisher_core.wire.structure import Structure
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local
 
 
 @dataclass(frozen=True)
-class SquaredGradients(Statistic):
+class SquaredGradients(TensorStatistic):
     """Sum over batches of the squared gradient of the batch's mean loss (FedFish, Algorithm 2, lines 9 to 12).
 
     Unlike a Fisher it squares after averaging over a batch, and it grows with the number of batches.
@@ -21,10 +25,10 @@ class SquaredGradients(Statistic):
 
     name: ClassVar[str] = "squared_gradients"
     server_view: ClassVar[ServerView] = ServerView.SUM
-    kind: ClassVar[Kind] = Kind.NONNEGATIVE
+    structure: ClassVar[Structure] = NONNEGATIVE
 
     @classmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Go through the client's data once more, in batches of the size of its training."""
         names, parameters = zip(*local.network.named_parameters(), strict=True)
         sums = [torch.zeros_like(parameter) for parameter in parameters]

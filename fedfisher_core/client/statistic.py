@@ -1,23 +1,24 @@
-"""What a client may upload: the interface of all statistics."""
+"""What a client may upload: the interface of all statistics, here and in other packages."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
-from torch import Size, Tensor, nn
+from torch import Size, Tensor
 
-from fedfisher_core.data.tensors import Examples
+import fedfisher_core.client
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.fisher.blocks import Approximation
-from fedfisher_core.fisher.engine import Backend, compute_fisher
-from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo
-from fedfisher_core.fisher.result import Fisher
-from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import FisherSettings
-from fedfisher_core.wire import Kind, StatisticSpec, TensorSpec
+from fedfisher_core.registry import Registry, import_submodules
+
+if TYPE_CHECKING:
+    # Whoever names the code that a result comes from follows imports: those that no statistic needs are not made.
+    from fedfisher_core.client.local import Local, Releasing
+    from fedfisher_core.fisher.blocks import Approximation
+    from fedfisher_core.models.spec import ModelSpec
+    from fedfisher_core.wire.structure import Structure
 
 
 class ServerView(StrEnum):
@@ -27,83 +28,63 @@ class ServerView(StrEnum):
     EACH = "each"
 
 
-@dataclass(frozen=True)
-class Local:
-    """A client after training: what every statistic is computed from.
-
-    Args:
-        network: the trained network, in evaluation mode.
-        examples: the client's data without augmentation, on the network's device.
-        classes: number of labels.
-        batch_size: of the training.
-        settings: how Fishers are computed.
-        approximations: which of them the statistics of this client need; they share one pass over the data.
-        generator: draws what the Monte-Carlo estimator samples, on the CPU.
-    """
-
-    network: nn.Module
-    examples: Examples
-    classes: int
-    batch_size: int
-    settings: FisherSettings
-    approximations: frozenset[Approximation]
-    generator: torch.Generator
-
-    @cached_property
-    def fisher(self) -> Fisher:
-        """The Fisher information at the trained network, computed when it is first asked for."""
-        return compute_fisher(
-            self.network,
-            self.examples.inputs,
-            self.examples.labels,
-            approximations=self.approximations,
-            estimator=estimator_of(self.settings),
-            memory_limit=self.settings.memory_mib * 2**20,
-            generator=self.generator,
-            backend=Backend(self.settings.backend),
-        )
-
-
-def estimator_of(settings: FisherSettings) -> Estimator:
-    """Make the estimator that settings choose."""
-    match settings.estimator:
-        case "exact":
-            return Exact()
-        case "monte_carlo":
-            return MonteCarlo(settings.samples)
-        case "empirical":
-            return Empirical()
-
-
-@dataclass(frozen=True)
 class Statistic(ABC):
-    """Named tensors that a client computes at its trained model and sends.
+    """What a client computes at its trained model and sends, as named tensors.
 
-    A subclass says in class variables how it is called, whether the server needs each client's own or only the
-    (weighted) sum over clients, what kind of numbers it holds, which decides how it can be shortened, which Fisher it
-    is made of, if any, and the version of its computation, which is part of every artifact's key.
+    A class that leaves nothing abstract is registered under its name, unless it is derived from `ABC` directly. It
+    says in class variables:
 
-    Args:
-        tensors: float32 by name, in the order in which they are sent.
+    * `name`: how it is called, in settings and files; no two statistics share one.
+    * `server_view`: whether the server needs each client's own or only the (weighted) sum over clients.
+    * `structure`: what its tensors are, which decides how a budget can shorten them.
+    * `approximation`: which Fisher it is made of, if any.
+    * `version`: of its computation, which is part of every artifact's key.
+    * `mechanisms`: how many Gaussian mechanisms its release with differential privacy takes; 0 for what follows from
+      the trained weights, and None for what can't be released.
+
+    Keyword-only arguments of `compute`, with their types and defaults, are its settings. `shapes` is given those of
+    them that it names, and `release` must take the same.
     """
-
-    tensors: dict[str, Tensor]
 
     name: ClassVar[str]
     server_view: ClassVar[ServerView]
-    kind: ClassVar[Kind]
-    approximation: ClassVar[Approximation | None] = None
+    structure: ClassVar["Structure"]
+    approximation: ClassVar["Approximation | None"] = None
     version: ClassVar[int] = 1
+    mechanisms: ClassVar[int | None] = None
+
+    if TYPE_CHECKING:
+        # A real property would keep subclasses from having a field of this name.
+        @property
+        def tensors(self) -> Mapping[str, Tensor]:
+            """Float32 by name, in the order in which they are sent."""
 
     def __init_subclass__(cls) -> None:
-        """Make sure that the class says what it must."""
-        for required in ("name", "server_view", "kind"):
+        """Register a class that can be computed, and make sure that it says what it must."""
+        if ABC in cls.__bases__ or _is_abstract(cls):
+            return
+        for required in ("name", "server_view", "structure"):
             if not hasattr(cls, required):
                 raise InputError(f"statistic {cls.__name__!r} lacks the class variable {required!r}")
+        # A release that is inherited may know nothing of what the class computes.
+        first = next(vars(base) for base in cls.__mro__ if vars(base).keys() & {"compute", "release"})
+        if cls.mechanisms is not None and "release" not in first:
+            raise InputError(
+                f"statistic {cls.name!r} has mechanisms={cls.mechanisms}; allowed with a `compute` but no `release` "
+                "of its own: None"
+            )
+        known = statistics.find(cls.name)
+        # A class that is made again, by a decorator or by a cell of a notebook, takes its own place.
+        if known is not None and _origin(known) != _origin(cls):
+            raise InputError(
+                f"two statistics are called {cls.name!r}: {'.'.join(_origin(known))} and {'.'.join(_origin(cls))}; "
+                "allowed: a name of its own for each"
+            )
+        statistics.replace(cls.name, cls)
 
     @classmethod
     @abstractmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Compute the statistic.
 
         Args:
@@ -118,7 +99,7 @@ class Statistic(ABC):
 
     @classmethod
     @abstractmethod
-    def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
+    def shapes(cls, spec: "ModelSpec") -> dict[str, Size]:
         """Name the tensors and their shapes.
 
         Args:
@@ -132,17 +113,32 @@ class Statistic(ABC):
         """
 
     @classmethod
-    def wire_spec(cls, spec: ModelSpec) -> StatisticSpec:
-        """Describe the statistic to the wire.
+    @abstractmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Rebuild the statistic.
 
         Args:
-            spec: the network that clients train.
+            tensors: those of another instance, or sums of those of several, by name.
 
         Returns:
-            Its name, kind and shapes.
+            The statistic.
         """
-        tensors = (TensorSpec(name, tuple(shape)) for name, shape in cls.shapes(spec).items())
-        return StatisticSpec(cls.name, cls.kind, tuple(tensors))
+
+    @classmethod
+    def release(cls, local: "Releasing") -> Self:
+        """Compute the statistic with differential privacy; only called where `mechanisms` says how.
+
+        Args:
+            local: the client after private training. Each mechanism is to have the noise multiplier
+                `local.multiplier`, and noise from `local.noise_generator`.
+
+        Returns:
+            The statistic, which may then be seen by anybody.
+
+        Raises:
+            InputError: the statistic can't be released.
+        """
+        raise InputError(f"statistic {cls.name!r} has no release with privacy")
 
     def require_finite(self) -> None:
         """Make sure that nothing leaves the client that is not a number.
@@ -153,3 +149,36 @@ class Statistic(ABC):
         for key, tensor in self.tensors.items():
             if not torch.isfinite(tensor).all():
                 raise DivergedClientError(f"statistic {self.name!r}: tensor {key!r} is not finite")
+
+
+@dataclass(frozen=True)
+class TensorStatistic(Statistic, ABC):
+    """A statistic that is its tensors.
+
+    Args:
+        tensors: float32 by name, in the order in which they are sent.
+    """
+
+    tensors: dict[str, Tensor]
+
+    @classmethod
+    def of(cls, tensors: Mapping[str, Tensor]) -> Self:
+        """Take the tensors."""
+        return cls(dict(tensors))
+
+
+def _is_abstract(cls: type[Statistic]) -> bool:
+    """Whether something is left to subclasses; Python itself finds out after `__init_subclass__` only."""
+    inherited = {name for base in cls.__mro__[1:] for name in getattr(base, "__abstractmethods__", ())}
+    return any(
+        getattr(getattr(cls, name, None), "__isabstractmethod__", False) for name in inherited | vars(cls).keys()
+    )
+
+
+def _origin(cls: type[Statistic]) -> tuple[str, str]:
+    return cls.__module__, cls.__qualname__
+
+
+statistics: Registry[type[Statistic]] = Registry(
+    noun="statistic", group="fedfisher.statistics", builtin=lambda: import_submodules(fedfisher_core.client)
+)

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.statistic import Local
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local
 
 See = Callable[[str, Tensor, Tensor], None]
 
 
-def watch(local: Local, layers: Mapping[str, nn.Module], see: See, *, batch_size: int) -> None:
+def watch(local: "Local", layers: Mapping[str, nn.Module], see: See, *, batch_size: int) -> None:
     """Run the network over the examples, and show a function what enters and leaves each layer.
 
     Args:

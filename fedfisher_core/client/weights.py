@@ -1,27 +1,37 @@
 """The trained weights themselves."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from torch import Size
 
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.models.spec import ModelSpec, parameters_of
-from fedfisher_core.wire import Kind
+from fedfisher_core.wire.signed import SIGNED
+from fedfisher_core.wire.structure import Structure
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local, Releasing
 
 
 @dataclass(frozen=True)
-class Weights(Statistic):
+class Weights(TensorStatistic):
     """The parameters w_i of the client's model."""
 
     name: ClassVar[str] = "weights"
     server_view: ClassVar[ServerView] = ServerView.SUM
-    kind: ClassVar[Kind] = Kind.WEIGHTS
+    structure: ClassVar[Structure] = SIGNED
+    mechanisms: ClassVar[int | None] = 0
 
     @classmethod
-    def compute(cls, local: Local) -> Self:
+    def compute(cls, local: "Local") -> Self:
         """Copy the network's parameters."""
         return cls(parameters_of(local.network))
+
+    @classmethod
+    def release(cls, local: "Releasing") -> Self:
+        """Copy the parameters, whose training was private."""
+        return cls.compute(local)
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:

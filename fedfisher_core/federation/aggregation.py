@@ -6,16 +6,17 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from fedfisher_core.client.statistic import ServerView
-from fedfisher_core.client.upload import StoredUploads, Upload
+from fedfisher_core.client.transport import StoredUploads
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.sending import PAYLOAD, num_examples, schema_of
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.store import Artifact, Content, Step
-from fedfisher_core.wire import formula_bits
+from fedfisher_core.wire.formula import formula_bits
 
 R = TypeVar("R")
 
@@ -82,7 +83,7 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
                 "method": method.name,
                 "method_version": method.version,
                 "method_settings": self.bound.dumped_settings(),
-                "wire": schema_of(method.uploads, place.spec, self.bound.wire).digest().hex(),
+                "wire": schema_of(self.bound.uploads, place.spec, self.bound.wire).digest().hex(),
                 "model": {"name": place.cell.model, "bias": place.settings.model.bias},
                 "seed": place.cell.seed,
                 **place.numerics.described(),
@@ -97,7 +98,7 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
         uploads = StoredUploads(
             list(payloads.values()),
             [num_examples(inputs.partition, client) for client in payloads],
-            schema_of(self.bound.method.uploads, self.place.spec, self.bound.wire),
+            schema_of(self.bound.uploads, self.place.spec, self.bound.wire),
             self.bound.method.uploads,
             self.place.device,
         )
@@ -112,7 +113,7 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
             dataset = load_data(inputs.data)
             bits = len(dataset.train) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
             return Traffic(upload_bits=bits, upload_bits_formula=bits)
-        schema = schema_of(self.bound.method.uploads, self.place.spec, self.bound.wire)
+        schema = schema_of(self.bound.uploads, self.place.spec, self.bound.wire)
         return Traffic(upload_bits=8 * sum(sizes), upload_bits_formula=len(sizes) * formula_bits(schema))
 
 

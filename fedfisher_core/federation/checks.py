@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from fedfisher_core.client.statistic import Statistic, estimator_of
+from fedfisher_core.client.local import estimator_of
+from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, UnsupportedLayerError
@@ -16,7 +17,7 @@ from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.jobs import Numerics
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
 
@@ -45,7 +46,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     methods = {}
     for label, entry in settings.methods.items():
         specs = dict.fromkeys(place.spec for place in places if scopes[label].admits(place.cell))
-        methods[label] = bind(label, entry, specs, settings.wire)
+        methods[label] = bind(label, entry, specs, settings.wire, settings.statistics)
         require_privacy(settings, label, methods[label].method.uploads)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
@@ -94,7 +95,9 @@ def _require_fishers(federations: Federations) -> None:
         (place.spec, group)
         for place in federations.places
         for client in federations.clients(place)
-        for group in group_by_pass(fisher, [one for one in federations.statistics(place, client) if one.approximation])
+        for group in group_by_pass(
+            fisher, [one.statistic for one in federations.statistics(place, client) if one.statistic.approximation]
+        )
     }
     for spec, group in passes:
         _require_memory(spec, group, fisher)

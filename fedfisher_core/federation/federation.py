@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedfisher_core.client.bound import BoundStatistic
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.federation.aggregation import AggregateUploads, AggregationInputs
@@ -16,7 +17,7 @@ from fedfisher_core.federation.start import DrawStart, start_of
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import ClientInputs, TrainClient
 from fedfisher_core.jobs import Job
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.settings import FederationSettings, Scope
 
 AnyJob = Job[Any]
@@ -53,11 +54,11 @@ class Federations:
         """List the clients whose uploads a method aggregates."""
         return (POOLED,) if bound.method.pooled else tuple(range(place.cell.clients))
 
-    def statistics(self, place: Place, client: int) -> tuple[type[Statistic], ...]:
+    def statistics(self, place: Place, client: int) -> tuple[BoundStatistic, ...]:
         """List what a client must compute: the union of what its methods declare."""
         chosen = self.methods_of(place).values()
-        wanted = [bound.method for bound in chosen if bound.method.pooled == (client == POOLED)]
-        return tuple(dict.fromkeys(kind for method in wanted for kind in method.uploads))
+        wanted = [bound for bound in chosen if bound.method.pooled == (client == POOLED)]
+        return tuple({one.statistic: one for bound in wanted for one in bound.uploads}.values())
 
     def jobs(self) -> Iterator[AnyJob]:
         """List all jobs, some of them more than once."""
@@ -89,7 +90,8 @@ class Federations:
             partition=self.partition(place).name,
             start=start_of(place, client).name,
         )
-        return TrainClient(place, client, self.statistics(place, client), needs)
+        statistics = tuple(one.statistic for one in self.statistics(place, client))
+        return TrainClient(place, client, statistics, needs)
 
     def statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
         """The jobs that compute what a client uploads beside its weights."""
@@ -97,9 +99,15 @@ class Federations:
         needs = StatisticInputs(
             data=self.data(place).name,
             partition=self.partition(place).name,
+            start=start_of(place, client).name,
             trained=self.training(place, client).name,
         )
-        return {one: ComputeStatistic(place, client, one, wanted, needs) for one in wanted if one is not Weights}
+        together = tuple(one.statistic for one in wanted)
+        return {
+            one.statistic: ComputeStatistic(place, client, one, together, needs)
+            for one in wanted
+            if one.statistic is not Weights
+        }
 
     def names_of_statistics(self, place: Place, client: int, bound: BoundMethod) -> dict[str, str]:
         """Names of the jobs that make what a client uploads to a method, by the statistic's name."""
@@ -110,7 +118,7 @@ class Federations:
     def sending(self, place: Place, client: int, bound: BoundMethod) -> SendUpload:
         """The job that encodes what a client uploads to a method."""
         needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound))
-        return SendUpload(place, client, bound.method.uploads, bound.wire, needs)
+        return SendUpload(place, client, bound.uploads, bound.wire, needs)
 
     def aggregation(self, place: Place, label: str) -> AggregateUploads | AggregateSecurely:
         """The job that aggregates by a method."""

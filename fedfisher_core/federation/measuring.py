@@ -15,7 +15,7 @@ from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import label_counts, load_partition
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import load_start
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.store import Artifact, Content, read_document

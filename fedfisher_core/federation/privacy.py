@@ -15,25 +15,25 @@ from fedfisher_core.settings import FederationSettings, PrivacySettings
 _MANY_EXAMPLES = 10**6
 
 
-def releases_of(kinds: Iterable[type[Statistic]]) -> list[str]:
-    """List the Fishers that a client releases beside its weights.
+def releases_of(statistics: Iterable[type[Statistic]]) -> list[str]:
+    """List what a client releases beside its weights, at a cost of its own.
 
     Args:
-        kinds: the statistics that it uploads.
+        statistics: the statistics that it uploads.
 
     Returns:
         Their names, in alphabetical order.
     """
-    return sorted(kind.name for kind in kinds if kind.approximation is not None)
+    return sorted(one.name for one in statistics if one.mechanisms)
 
 
-def noise_of(settings: FederationSettings, num_examples: int, kinds: Iterable[type[Statistic]]) -> Noise | None:
+def noise_of(settings: FederationSettings, num_examples: int, statistics: Iterable[type[Statistic]]) -> Noise | None:
     """Find the noise of a client.
 
     Args:
         settings: of the federation; they say how much privacy and how long the training.
         num_examples: of the client.
-        kinds: the statistics that it uploads, which share its budget.
+        statistics: the statistics that it uploads, which share its budget.
 
     Returns:
         The noise; None without differential privacy.
@@ -44,7 +44,8 @@ def noise_of(settings: FederationSettings, num_examples: int, kinds: Iterable[ty
     privacy, train = settings.privacy, settings.train
     if privacy is None:
         return None
-    return _calibrate(privacy, num_examples, train.batch_size, steps_of(train, num_examples), len(releases_of(kinds)))
+    mechanisms = sum(one.mechanisms or 0 for one in statistics)
+    return _calibrate(privacy, num_examples, train.batch_size, steps_of(train, num_examples), mechanisms)
 
 
 @cache
@@ -53,12 +54,12 @@ def _calibrate(privacy: PrivacySettings, num_examples: int, batch_size: int, ste
     return calibrate(privacy, num_examples=num_examples, batch_size=batch_size, steps=steps, releases=releases)
 
 
-def described(settings: FederationSettings, kinds: Iterable[type[Statistic]]) -> dict[str, Any]:
+def described(settings: FederationSettings, statistics: Iterable[type[Statistic]]) -> dict[str, Any]:
     """Say what belongs to the key of everything that a client releases.
 
     Args:
         settings: of the federation.
-        kinds: the statistics that the client uploads.
+        statistics: the statistics that the client uploads.
 
     Returns:
         Nothing without differential privacy.
@@ -66,26 +67,26 @@ def described(settings: FederationSettings, kinds: Iterable[type[Statistic]]) ->
     privacy = settings.privacy
     if privacy is None:
         return {}
-    return {"privacy": {**privacy.model_dump(mode="json"), "releases": releases_of(kinds)}}
+    return {"privacy": {**privacy.model_dump(mode="json"), "releases": releases_of(statistics)}}
 
 
-def require_privacy(settings: FederationSettings, label: str, kinds: Iterable[type[Statistic]]) -> None:
+def require_privacy(settings: FederationSettings, label: str, statistics: Iterable[type[Statistic]]) -> None:
     """Check that a method's uploads can be released with differential privacy, and within the budget.
 
     Args:
         settings: of the federation.
         label: the method's.
-        kinds: its uploads.
+        statistics: its uploads.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
     """
     if settings.privacy is None:
         return
-    kinds = tuple(kinds)
+    statistics = tuple(statistics)
     require_private_fisher(settings.fisher)
     try:
-        require_private(kinds)
+        require_private(statistics)
     except InputError as error:
         raise InputError(f"method {label!r}: {error}") from error
-    noise_of(settings, _MANY_EXAMPLES, kinds)
+    noise_of(settings, _MANY_EXAMPLES, statistics)

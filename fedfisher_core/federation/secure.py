@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.sums import Summation, Sums
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.secure.protocol import Client, Collected, Terms, collect, default_threshold

@@ -10,7 +10,7 @@ from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.secure import collect_securely, sums_of, vector_bits
 from fedfisher_core.federation.sending import num_examples, read_statistics, schema_of
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.store import Artifact, Content, Step
 
 R = TypeVar("R")
@@ -77,7 +77,7 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
                 "method": method.name,
                 "method_version": method.version,
                 "method_settings": self.bound.dumped_settings(),
-                "wire": schema_of(method.uploads, place.spec, self.bound.wire).digest().hex(),
+                "wire": schema_of(self.bound.uploads, place.spec, self.bound.wire).digest().hex(),
                 "model": {"name": place.cell.model, "bias": place.settings.model.bias},
                 "seed": place.cell.seed,
                 "secure_sum": self.bound.wire.secure.model_dump(mode="json"),
@@ -95,7 +95,7 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
         server = server_of(self.place, inputs.data, inputs.partition, inputs.start)
         members = sorted(inputs.clients)
         readers = {
-            client: partial(read_statistics, self.bound.method.uploads, self.place.spec, inputs.clients[client])
+            client: partial(read_statistics, self.bound.uploads, self.place.spec, inputs.clients[client])
             for client in members
         }
         counts = {client: num_examples(inputs.partition, client) for client in members}

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, TypeVar
 
+from fedfisher_core.client.bound import BoundStatistic
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.upload import encode, upload_schema
+from fedfisher_core.client.transport import encode, upload_schema
 from fedfisher_core.federation.partition import label_counts
 from fedfisher_core.federation.place import POOLED, Place, client_name
 from fedfisher_core.federation.statistics import TENSORS
@@ -15,7 +16,7 @@ from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import WireSettings
 from fedfisher_core.store import Artifact, Content, Step, read_tensors
-from fedfisher_core.wire import Schema
+from fedfisher_core.wire.payload import Schema
 
 R = TypeVar("R")
 
@@ -49,7 +50,7 @@ class SendUpload(Job[SendInputs[Artifact]]):
 
     place: Place
     client: int
-    uploads: tuple[type[Statistic], ...]
+    uploads: tuple[BoundStatistic, ...]
     wire: WireSettings
     needs: SendInputs[str]
 
@@ -61,7 +62,7 @@ class SendUpload(Job[SendInputs[Artifact]]):
     @property
     def name(self) -> str:
         """See `Job.name`."""
-        names = " and ".join(one.name for one in self.uploads)
+        names = " and ".join(one.statistic.name for one in self.uploads)
         return f"send {names} as {self.schema.digest().hex()[:6]}, {client_name(self.client)}: {self.place.label}"
 
     @property
@@ -100,19 +101,19 @@ class SendUpload(Job[SendInputs[Artifact]]):
         return Content(files={PAYLOAD: payload}, timings={"seconds": time.perf_counter() - begun})
 
 
-def schema_of(uploads: tuple[type[Statistic], ...], spec: ModelSpec, wire: WireSettings) -> Schema:
+def schema_of(uploads: tuple[BoundStatistic, ...], spec: ModelSpec, wire: WireSettings) -> Schema:
     """Choose how statistics are encoded, once a process; see `upload_schema`."""
     return _schema(uploads, spec, wire.budget, wire.format, wire.factor_bits)
 
 
 @cache
-def _schema(uploads: tuple[type[Statistic], ...], spec: ModelSpec, *encoding: Any) -> Schema:
+def _schema(uploads: tuple[BoundStatistic, ...], spec: ModelSpec, *encoding: Any) -> Schema:
     budget, family, factor_bits = encoding
     return upload_schema(uploads, spec, WireSettings(budget=budget, format=family, factor_bits=factor_bits))
 
 
 def read_statistics(
-    uploads: tuple[type[Statistic], ...], spec: ModelSpec, stored: Mapping[str, Artifact]
+    uploads: tuple[BoundStatistic, ...], spec: ModelSpec, stored: Mapping[str, Artifact]
 ) -> dict[type[Statistic], Statistic]:
     """Read a client's statistics; files order tensors by name, the wire orders them as the statistic does.
 
@@ -125,9 +126,9 @@ def read_statistics(
         Each statistic.
     """
     found: dict[type[Statistic], Statistic] = {}
-    for kind in uploads:
-        tensors = read_tensors(stored[kind.name], TENSORS)
-        found[kind] = kind({name: tensors[name] for name in kind.shapes(spec)})
+    for one in uploads:
+        tensors = read_tensors(stored[one.statistic.name], TENSORS)
+        found[one.statistic] = one.statistic.of({name: tensors[name] for name in one.shapes(spec)})
     return found
 
 

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Generic, TypeVar
 
-from fedfisher_core.client.statistic import Local, Statistic
+from fedfisher_core.client.bound import BoundStatistic
+from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
 from fedfisher_core.federation.privacy import described, noise_of
+from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.training import examples_of, load_trained
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.jobs import Job, Numerics
@@ -30,11 +33,13 @@ class StatisticInputs(Generic[R]):
     Args:
         data: the decoded data set.
         partition: who holds what.
+        start: the weights that it started from.
         trained: its weights.
     """
 
     data: R
     partition: R
+    start: R
     trained: R
 
 
@@ -45,16 +50,21 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
     Args:
         place: the federation.
         client: its number, or POOLED.
-        statistic: what is computed.
+        bound: what is computed, with its settings.
         statistics: all that the client uploads; with differential privacy they share its budget.
         needs: names of the jobs before.
     """
 
     place: Place
     client: int
-    statistic: type[Statistic]
+    bound: BoundStatistic
     statistics: tuple[type[Statistic], ...]
     needs: StatisticInputs[str]
+
+    @property
+    def statistic(self) -> type[Statistic]:
+        """What is computed."""
+        return self.bound.statistic
 
     @property
     def name(self) -> str:
@@ -79,15 +89,13 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
     def step(self, inputs: StatisticInputs[Artifact]) -> Step:
         """See `Job.step`."""
         settings = self.place.settings
-        fisher = (
-            {}
-            if self.statistic.approximation is None
-            else {"fisher": settings.fisher.model_dump(mode="json"), **described(settings, self.statistics)}
-        )
+        fisher = {} if self.statistic.approximation is None else {"fisher": settings.fisher.model_dump(mode="json")}
+        private = described(settings, self.statistics) if self.statistic.mechanisms else {}
+        own = {"settings": chosen} if (chosen := self.bound.described()) else {}
         return Step(
             kind="statistics",
             version=self.statistic.version,
-            settings={"statistic": self.statistic.name, **fisher, **self.place.numerics.described()},
+            settings={"statistic": self.statistic.name, **own, **fisher, **private, **self.place.numerics.described()},
             inputs={
                 "client": inputs.trained.digest,
                 "data": inputs.data.digest,
@@ -112,29 +120,31 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
         first = jobs[0]
         local = first._local(inputs[0])
         contents: dict[type[Statistic], Content] = {}
-        for group in group_by_pass(first.place.settings.fisher, [job.statistic for job in jobs]):
-            contents |= first._compute(local, group)
+        chosen = {job.statistic: job.bound for job in jobs}
+        for group in group_by_pass(first.place.settings.fisher, list(chosen)):
+            contents |= first._compute(local, [chosen[one] for one in group])
         return [contents[job.statistic] for job in jobs]
 
-    def _compute(self, local: Local, statistics: Sequence[type[Statistic]]) -> dict[type[Statistic], Content]:
+    def _compute(self, local: Local, group: Sequence[BoundStatistic]) -> dict[type[Statistic], Content]:
         """Compute statistics that share a pass over the data, whose seconds count for each."""
-        wanted = frozenset(one.approximation for one in statistics if one.approximation is not None)
+        found = (bound.statistic.approximation for bound in group)
+        wanted = frozenset(one for one in found if one is not None)
         local = replace(local, approximations=wanted)
         begun = time.perf_counter()
         if wanted:
             _ = local.fisher
         pass_seconds = time.perf_counter() - begun
         contents = {}
-        for kind in statistics:
+        for bound in group:
             begun = time.perf_counter()
-            statistic = kind.compute(local)
+            statistic = bound.compute(local)
             tensors = {name: tensor.cpu().contiguous() for name, tensor in statistic.tensors.items()}
-            seconds = time.perf_counter() - begun + (0 if kind.approximation is None else pass_seconds)
+            seconds = time.perf_counter() - begun + (0 if bound.statistic.approximation is None else pass_seconds)
             try:
                 statistic.require_finite()
             except DivergedClientError as error:
                 raise DivergedClientError(f"{client_name(self.client)} of {self.place.label}: {error}") from error
-            contents[kind] = Content(tensors={TENSORS: tensors}, timings={"seconds": seconds})
+            contents[bound.statistic] = Content(tensors={TENSORS: tensors}, timings={"seconds": seconds})
         return contents
 
     def _local(self, inputs: StatisticInputs[Artifact]) -> Local:
@@ -142,6 +152,7 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
         parameters = {name: tensor.to(place.device) for name, tensor in load_trained(inputs.trained).items()}
         local = Local(
             network=place.spec.load(parameters).eval(),
+            initial=load_start(inputs.start, place.device),
             examples=examples_of(place, inputs.data, inputs.partition, self.client),
             classes=datasets.get(place.cell.dataset).classes,
             batch_size=settings.train.batch_size,

@@ -28,7 +28,7 @@ def fedfisher_kfac(server: Server, uploads: Sequence[Upload], *, solver: Kroneck
     """
     quadratic = kronecker_quadratic(
         [upload[Weights].tensors for upload in uploads],
-        [upload[KFAC].blocks() for upload in uploads],
+        [upload[KFAC].factors for upload in uploads],
         proportions(uploads),
     )
     return aggregate_by(solver, quadratic, server)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.statistic import TensorStatistic
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.server import Aggregate
@@ -61,11 +61,11 @@ def weights_term(upload: Upload) -> dict[str, Parameters]:
     return {"weights": {name: tensor.double() for name, tensor in upload[Weights].tensors.items()}}
 
 
-def weighted_terms(kind: type[Statistic]) -> Callable[[Upload], dict[str, Parameters]]:
+def weighted_terms(statistic: type[TensorStatistic]) -> Callable[[Upload], dict[str, Parameters]]:
     """Terms of averages in which each coordinate has a weight of its own.
 
     Args:
-        kind: the statistic that holds the weights F_i, named and shaped like w_i.
+        statistic: the one that holds the weights F_i, named and shaped like w_i.
 
     Returns:
         A function to terms "weights" (w_i), "fisher" (F_i), "product" (F_i w_i), and
@@ -74,7 +74,7 @@ def weighted_terms(kind: type[Statistic]) -> Callable[[Upload], dict[str, Parame
 
     def terms(upload: Upload) -> dict[str, Parameters]:
         weights = weights_term(upload)["weights"]
-        fisher = {name: upload[kind].tensors[name].double() for name in weights}
+        fisher = {name: upload[statistic].tensors[name].double() for name in weights}
         product = {name: fisher[name] * tensor for name, tensor in weights.items()}
         energy = torch.stack([(product[name] * tensor).sum() for name, tensor in weights.items()]).sum()
         return {"weights": weights, "fisher": fisher, "product": product, "energy": {"total": energy}}

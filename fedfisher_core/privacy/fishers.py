@@ -5,10 +5,7 @@ from collections.abc import Iterable, Set
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistic import Statistic, statistics
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import evaluation_mode
@@ -19,23 +16,23 @@ from fedfisher_core.privacy.noise import add_noise, add_symmetric_noise, nearest
 from fedfisher_core.privacy.sums import ClippedSums, MomentSum, clipped_sums
 from fedfisher_core.settings import FisherSettings, PrivacySettings
 
-_ALLOWED: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC)
 
-
-def require_private(kinds: Iterable[type[Statistic]]) -> None:
+def require_private(uploads: Iterable[type[Statistic]]) -> None:
     """Make sure that statistics can be released with privacy.
 
     Args:
-        kinds: the statistics.
+        uploads: the statistics.
 
     Raises:
         InputError: names the first that can't.
     """
-    for kind in kinds:
-        if kind not in _ALLOWED:
-            raise InputError(
-                f"privacy with statistic {kind.name!r}; allowed: {', '.join(repr(one.name) for one in _ALLOWED)}"
-            )
+    for one in uploads:
+        if one.mechanisms is None:
+            known = [statistics.get(name) for name in statistics]
+            # Those that follow from the weights come first.
+            allowed = sorted((other.mechanisms, other.name) for other in known if other.mechanisms is not None)
+            names = ", ".join(repr(name) for _, name in allowed)
+            raise InputError(f"privacy with statistic {one.name!r}; allowed: {names}")
 
 
 def require_private_fisher(settings: FisherSettings) -> None:

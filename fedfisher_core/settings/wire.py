@@ -58,20 +58,6 @@ class WireSettings(WireFields):
             )
         return self
 
-    def changed(self, changes: WireFields) -> "WireSettings":
-        """Change what is set elsewhere.
-
-        Args:
-            changes: only what was given of it counts.
-
-        Returns:
-            These settings with the changes.
-
-        Raises:
-            ValidationError: they do not go together.
-        """
-        return WireSettings.model_validate(self.model_dump() | changes.model_dump(exclude_unset=True))
-
     def described(self) -> dict[str, Any]:
         """The settings as JSON has them, without those of secure aggregation where there is none."""
         unused = set() if self.server_view == "secure_sum" else {"server_view", "secure"}

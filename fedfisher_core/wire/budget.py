@@ -1,27 +1,20 @@
 """Which codec each statistic gets, so that an upload fits a budget."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.wire.codec import Codec, TensorSpec
-from fedfisher_core.wire.elementwise import MAX_QUANTISED_WIDTH, SCALE_BITS, Float32, Root, Uniform
-from fedfisher_core.wire.low_rank import LowRank
+from fedfisher_core.wire.elementwise import MAX_QUANTISED_WIDTH, SCALE_BITS, Float32, Uniform
+from fedfisher_core.wire.formula import paper_bits
 from fedfisher_core.wire.payload import HEADER_BITS, Schema, Section
-from fedfisher_core.wire.spectral import Spectral, minimum_bits
+from fedfisher_core.wire.signed import PAPER_WIDTH, uniform
+from fedfisher_core.wire.structure import Fixed, Structure
 
-_PAPER_WIDTH = 16
 PAPER_FACTOR_BITS = 9
-
-
-class Kind(StrEnum):
-    """What a statistic's tensors are, which decides how they can be shortened."""
-
-    WEIGHTS = "weights"
-    NONNEGATIVE = "nonnegative"  # a diagonal Fisher, summed squared gradients
-    SYMMETRIC = "symmetric"  # Kronecker factors, Gram matrices, projections: positive semi-definite matrices
-    EXACT = "exact"  # small and never shortened: label counts
+# Numbers that are sent as they are may take this part of a budget before the paper's format has to count them.
+_FEW = 16
 
 
 class Family(StrEnum):
@@ -38,13 +31,15 @@ class StatisticSpec:
 
     Args:
         name: of the statistic.
-        kind: of all its tensors.
+        structure: of all its tensors.
         tensors: names and shapes.
+        is_model: whether these are the network's weights, which come first when a budget is divided.
     """
 
     name: str
-    kind: Kind
+    structure: Structure
     tensors: tuple[TensorSpec, ...]
+    is_model: bool = False
 
     @property
     def size(self) -> int:
@@ -53,22 +48,20 @@ class StatisticSpec:
 
     @property
     def freedom(self) -> int:
-        """Number of entries that are not known from the others by symmetry."""
-        if self.kind is not Kind.SYMMETRIC:
-            return self.size
-        return sum(tensor.shape[0] * (tensor.shape[0] + 1) // 2 for tensor in self.tensors)
+        """Number of entries that are not known from the others."""
+        return self.structure.freedom(self.tensors)
 
 
-def fedavg_bits(statistics: Sequence[StatisticSpec]) -> int:
-    """What federated averaging sends: the header and 32 bits a weight.
+def fedavg_bits(parameters: int) -> int:
+    """What federated averaging sends: the header and 32 bits a weight, whatever else an upload holds.
 
     Args:
-        statistics: an upload; only its weights count.
+        parameters: of the network that clients train.
 
     Returns:
         Bits.
     """
-    return HEADER_BITS + 32 * _size(statistics, Kind.WEIGHTS)
+    return HEADER_BITS + 32 * parameters
 
 
 def fit(
@@ -80,16 +73,17 @@ def fit(
 ) -> Schema:
     """Choose codecs for an upload.
 
-    `FLOAT32`, and any family without a budget, sends everything as it is. So do the others when that fits.
+    `FLOAT32`, and any family without a budget, sends everything as it is. So do the others when that fits. A statistic
+    of structure `Fixed` is always sent by its own codec, and the others divide what it leaves.
 
-    `PAPER` gives the weights half of the budget, 16 bits an entry if that is FedAvg's, and the rest to one
-    further statistic: at most 16 bits an entry of a diagonal, or all matrices at the rank
+    `PAPER` gives the weights half of the budget, 16 bits an entry if that is FedAvg's, and the rest to one further
+    statistic, such as at most 16 bits an entry of a diagonal, or all matrices at the rank
     floor(rest / (b - 1) / sum(2 n + 1)), n each matrix's size and b the bits of an entry, which for b = 9 is
-    floor(2 d / sum(2 n + 1)). As in the paper, that rank counts no signs and no scales, so that the payload
-    exceeds the budget: by 3.4% for K-FAC on LeNet.
+    floor(2 d / sum(2 n + 1)). As in the paper, neither scales nor the signs in that rank are counted, so that the
+    payload exceeds the budget: by 3.4% for K-FAC on LeNet. Nor are a few numbers that are sent as they are.
 
-    `FEDFISHER` never exceeds the budget. Weights get half of it, at most 16 bits an entry; the rest is
-    divided by the statistics' degrees of freedom; diagonals are sent as `Root`, matrices as `Spectral`.
+    `FEDFISHER` never exceeds the budget. Weights get half of it, at most 16 bits an entry; the rest is divided by the
+    statistics' degrees of freedom.
 
     Args:
         statistics: what the upload consists of.
@@ -104,8 +98,11 @@ def fit(
         InputError: nothing of the family fits the budget, or the family has no format for the statistics.
     """
     for statistic in statistics:
-        _check(statistic)
-    plain = _schema(statistics, {statistic.name: Float32() for statistic in statistics})
+        if statistic.size == 0:
+            raise InputError(f"statistic {statistic.name!r} has no entries; allowed: at least one")
+        statistic.structure.require(statistic.name, statistic.tensors)
+    fixed = {s.name: s.structure.codec for s in statistics if isinstance(s.structure, Fixed)}
+    plain = _schema(statistics, {statistic.name: Float32() for statistic in statistics} | fixed)
     if budget_bits is None or plain.bits <= budget_bits:
         return plain
     if family is Family.FLOAT32:
@@ -113,113 +110,108 @@ def fit(
             f"family 'float32' takes {plain.bits} bits, budget_bits is {budget_bits}; "
             "allowed: a larger budget, none, or the family 'paper' or 'fedfisher'"
         )
-    if family is Family.PAPER:
-        return _schema(statistics, _paper(statistics, budget_bits, factor_bits))
-    schema = _schema(statistics, _ours(statistics, budget_bits))
-    if schema.bits > budget_bits:
-        raise InputError(f"budget_bits is {budget_bits}; allowed: at least {schema.bits}")
+    try:
+        if family is Family.PAPER:
+            return _schema(statistics, _paper(statistics, fixed, budget_bits, factor_bits))
+        schema = _schema(statistics, _ours(statistics, fixed, budget_bits))
+        if schema.bits > budget_bits:
+            raise InputError(f"budget_bits is {budget_bits}; allowed: at least {schema.bits}")
+    except InputError as error:
+        raise _explain(statistics, fixed, error) from error
     return schema
 
 
-def _ours(statistics: Sequence[StatisticSpec], budget: int) -> dict[str, Codec]:
-    left = budget - HEADER_BITS - 32 * _size(statistics, Kind.EXACT)
+def _ours(statistics: Sequence[StatisticSpec], fixed: Mapping[str, Codec], budget: int) -> dict[str, Codec]:
+    left = budget - HEADER_BITS
     # The payload is padded to a byte, so a budget of other lengths is one of whole bytes.
     left -= left % 8
-    codecs: dict[str, Codec] = {s.name: Float32() for s in statistics if s.kind is Kind.EXACT}
-    extras = [s for s in statistics if s.kind in (Kind.NONNEGATIVE, Kind.SYMMETRIC)]
-    weights = [s for s in statistics if s.kind is Kind.WEIGHTS]
-    size = _size(weights, Kind.WEIGHTS)
-    scales = SCALE_BITS * sum(len(s.tensors) for s in weights)
-    if weights and size:
-        width = _half(left, size) if extras else min((left - scales) // size, MAX_QUANTISED_WIDTH)
-        codecs |= {s.name: _uniform(width, budget) for s in weights}
-        left -= width * size + scales
+    left -= sum(codec.bits(s.tensors) for s, codec in _with_codec(statistics, fixed))
+    codecs = dict(fixed)
+    extras = _extras(statistics, fixed)
+    for model in _models(statistics):
+        scales = SCALE_BITS * len(model.tensors)
+        width = _half(left, model.size) if extras else (left - scales) // model.size
+        codecs[model.name] = _quantised(width, budget)
+        left -= codecs[model.name].bits(model.tensors)
     freedom = sum(s.freedom for s in extras)
     for statistic in extras:
         share = left * statistic.freedom // max(freedom, 1)
-        codecs[statistic.name] = _extra(statistic, share, budget)
+        if Float32().bits(statistic.tensors) <= share:
+            codecs[statistic.name] = Float32()
+        else:
+            codecs[statistic.name] = _enough(statistic, statistic.structure.shorten(statistic.tensors, share), budget)
     return codecs
 
 
-def _extra(statistic: StatisticSpec, share: int, budget: int) -> Codec:
-    if Float32().bits(statistic.tensors) <= share:
-        return Float32()
-    if statistic.kind is Kind.NONNEGATIVE:
-        return Root(_widths(statistic, share, budget))
-    least = sum(minimum_bits(tensor.shape[0]) for tensor in statistic.tensors)
-    if share < least:
-        raise _too_small(statistic, budget)
-    return Spectral(share)
-
-
-def _widths(statistic: StatisticSpec, share: int, budget: int) -> tuple[int, ...]:
-    """The same width for all tensors, and one bit more for the largest that still find room."""
-    share -= SCALE_BITS * len(statistic.tensors)
-    base = min(share // statistic.size, MAX_QUANTISED_WIDTH)
-    if base < 1:
-        raise _too_small(statistic, budget)
-    left = share - base * statistic.size
-    widths = [base] * len(statistic.tensors)
-    for index in sorted(range(len(widths)), key=lambda index: -statistic.tensors[index].size):
-        if statistic.tensors[index].size <= left and base < MAX_QUANTISED_WIDTH:
-            widths[index] += 1
-            left -= statistic.tensors[index].size
-    return tuple(widths)
-
-
-def _paper(statistics: Sequence[StatisticSpec], budget: int, factor_bits: int) -> dict[str, Codec]:
-    extras = [s for s in statistics if s.kind in (Kind.NONNEGATIVE, Kind.SYMMETRIC)]
+def _paper(
+    statistics: Sequence[StatisticSpec], fixed: Mapping[str, Codec], budget: int, factor_bits: int
+) -> dict[str, Codec]:
+    extras = _extras(statistics, fixed)
     if len(extras) > 1:
         names = ", ".join(repr(s.name) for s in extras)
         raise InputError(f"family 'paper' has statistics {names}; allowed: one beside the weights")
-    left = budget - HEADER_BITS
-    codecs: dict[str, Codec] = {s.name: Float32() for s in statistics if s.kind is Kind.EXACT}
-    size = _size(statistics, Kind.WEIGHTS)
-    if size:
-        width = _half(left, size) if extras else min(left // size, MAX_QUANTISED_WIDTH)
-        codecs |= {s.name: _uniform(width, budget) for s in statistics if s.kind is Kind.WEIGHTS}
-        left -= width * size
+    bits = [(codec, codec.bits(s.tensors)) for s, codec in _with_codec(statistics, fixed)]
+    exact = sum(taken for codec, taken in bits if isinstance(codec, Float32))
+    if exact * _FEW > budget:
+        raise InputError(
+            f"budget_bits is {budget}, of which {exact} are for numbers that family 'paper' sends as they are; "
+            f"allowed: at most {budget // _FEW}"
+        )
+    left = budget - HEADER_BITS - sum(taken for codec, taken in bits if not isinstance(codec, Float32))
+    codecs = dict(fixed)
+    for model in _models(statistics):
+        width = _half(left, model.size) if extras else min(left // model.size, MAX_QUANTISED_WIDTH)
+        codecs[model.name] = _quantised(width, budget)
+        left -= width * model.size
     for statistic in extras:
-        if statistic.kind is Kind.NONNEGATIVE:
-            codecs[statistic.name] = _uniform(min(left // statistic.size, _PAPER_WIDTH), budget)
-            continue
-        rank = left // ((factor_bits - 1) * sum(2 * tensor.shape[0] + 1 for tensor in statistic.tensors))
-        if rank < 1:
-            raise _too_small(statistic, budget)
-        codecs[statistic.name] = LowRank(rank, factor_bits - 1)
+        shortened = statistic.structure.shorten_as_paper(statistic.tensors, left, factor_bits=factor_bits)
+        codec = _enough(statistic, shortened, budget)
+        if paper_bits(codec, statistic.tensors) > left:
+            raise InputError(
+                f"statistic {statistic.name!r} takes {paper_bits(codec, statistic.tensors)} bits by {codec}; "
+                f"allowed: its share of {left}"
+            )
+        codecs[statistic.name] = codec
+    if left < 0:
+        raise InputError(f"budget_bits is {budget}; allowed: at least {budget - left}")
     return codecs
 
 
 def _half(bits: int, size: int) -> int:
     """Bits an entry that half the budget comes to, rounded; the paper's 16 or less."""
-    return min((bits + size) // (2 * size), _PAPER_WIDTH)
+    return min((bits + size) // (2 * size), PAPER_WIDTH)
 
 
-def _uniform(width: int, budget: int) -> Uniform:
-    if width < 2:
+def _quantised(width: int, budget: int) -> Uniform:
+    codec = uniform(width, most=MAX_QUANTISED_WIDTH)
+    if codec is None:
         raise InputError(f"budget_bits is {budget}; allowed: enough for 2 bits an entry")
-    return Uniform(width - 1)
+    return codec
 
 
-def _too_small(statistic: StatisticSpec, budget: int) -> InputError:
-    return InputError(f"budget_bits is {budget}, which leaves too little for statistic {statistic.name!r}")
+def _enough(statistic: StatisticSpec, codec: Codec | None, budget: int) -> Codec:
+    if codec is None:
+        raise InputError(f"budget_bits is {budget}, which leaves too little for statistic {statistic.name!r}")
+    return codec
 
 
-def _size(statistics: Sequence[StatisticSpec], kind: Kind) -> int:
-    return sum(s.size for s in statistics if s.kind is kind)
+def _models(statistics: Sequence[StatisticSpec]) -> list[StatisticSpec]:
+    return [s for s in statistics if s.is_model]
 
 
-def _schema(statistics: Sequence[StatisticSpec], codecs: dict[str, Codec]) -> Schema:
+def _extras(statistics: Sequence[StatisticSpec], fixed: Mapping[str, Codec]) -> list[StatisticSpec]:
+    return [s for s in statistics if not s.is_model and s.name not in fixed]
+
+
+def _with_codec(statistics: Sequence[StatisticSpec], fixed: Mapping[str, Codec]) -> list[tuple[StatisticSpec, Codec]]:
+    return [(s, fixed[s.name]) for s in statistics if s.name in fixed]
+
+
+def _schema(statistics: Sequence[StatisticSpec], codecs: Mapping[str, Codec]) -> Schema:
     return Schema(tuple(Section(s.name, s.tensors, codecs[s.name]) for s in statistics))
 
 
-def _check(statistic: StatisticSpec) -> None:
-    if statistic.size == 0:
-        raise InputError(f"statistic {statistic.name!r} has no entries; allowed: at least one")
-    for tensor in statistic.tensors:
-        square = len(tensor.shape) == 2 and tensor.shape[0] == tensor.shape[1]
-        if statistic.kind is Kind.SYMMETRIC and not square:
-            raise InputError(
-                f"tensor {tensor.name!r} of statistic {statistic.name!r} has shape {tensor.shape}; "
-                "allowed: a square matrix"
-            )
+def _explain(statistics: Sequence[StatisticSpec], fixed: Mapping[str, Codec], error: InputError) -> InputError:
+    """Name what no budget shortens, as it may be why the rest does not fit."""
+    taken = [f"{s.name!r} takes {codec.bits(s.tensors)}" for s, codec in _with_codec(statistics, fixed)]
+    return InputError(f"{error}; of it, statistic {', '.join(taken)} by its own codec") if taken else error

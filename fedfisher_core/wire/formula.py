@@ -1,6 +1,10 @@
 """The paper's way of counting bits, beside the real ones."""
 
+from collections.abc import Sequence
+
+from fedfisher_core.wire.codec import Codec, TensorSpec
 from fedfisher_core.wire.elementwise import SCALE_BITS, Root, Uniform
+from fedfisher_core.wire.low_rank import LowRank
 from fedfisher_core.wire.payload import Schema
 
 
@@ -25,3 +29,24 @@ def formula_bits(schema: Schema) -> int:
         SCALE_BITS * len(section.tensors) for section in schema.sections if isinstance(section.codec, Uniform | Root)
     )
     return sum(section.bits for section in schema.sections) - scales
+
+
+def paper_bits(codec: Codec, tensors: Sequence[TensorSpec]) -> int:
+    """Count a statistic as the paper does when it divides a budget.
+
+    Unlike `formula_bits`, it counts neither the signs nor the scales of a low-rank matrix.
+
+    Args:
+        codec: any codec; one that is not the paper's counts in full.
+        tensors: names and shapes.
+
+    Returns:
+        Bits.
+    """
+    bits = codec.bits(tensors)
+    if isinstance(codec, Uniform):
+        return bits - SCALE_BITS * len(tensors)
+    if isinstance(codec, LowRank):
+        entries = (bits - 3 * SCALE_BITS * len(tensors)) // (codec.levels_log2 + 1)
+        return entries * codec.levels_log2
+    return bits

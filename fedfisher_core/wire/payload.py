@@ -99,14 +99,20 @@ def encode(schema: Schema, statistics: Mapping[str, Mapping[str, Tensor]], *, nu
 
     Raises:
         InputError: a statistic or tensor is missing, unexpected, of another shape, not finite in float32, or
-            not what its codec is made for.
+            not what its codec is made for; or a codec writes more than it announced, by which budgets are kept.
     """
     if not 0 <= num_examples < 1 << 64:
         raise InputError(f"num_examples is {num_examples}; allowed: 0 to 2**64 - 1")
     _check_names("statistics", statistics, [section.statistic for section in schema.sections])
     writer = BitWriter()
     for section in schema.sections:
+        begun = writer.bits
         section.codec.encode(_arrays(section, statistics[section.statistic]), writer)
+        if writer.bits - begun > section.bits:
+            raise InputError(
+                f"statistic {section.statistic!r} took {writer.bits - begun} bits by {section.codec}; "
+                f"allowed: the {section.bits} that it announced"
+            )
     content = writer.to_bytes()
     length = HEADER_BITS // 8 + len(content)
     header = _HEADER.pack(MAGIC, VERSION, schema.digest(), num_examples, length)

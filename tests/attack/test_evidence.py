@@ -82,7 +82,7 @@ def test_what_the_others_really_have_is_left_in_the_difference() -> None:
 def test_the_gradient_in_the_images(statistic: Statistic) -> None:
     double = network().double()
     tensors = {name: tensor.double() for name, tensor in statistic.tensors.items()}
-    evidence = evidence_of(type(statistic)(tensors), knowledge(network=double, auxiliary=AUXILIARY.double()))
+    evidence = evidence_of(statistic.of(tensors), knowledge(network=double, auxiliary=AUXILIARY.double()))
     images = OTHERS[:2].unflatten(0, (2, 1)).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda images: evidence.loss(double, images), images)
 
@@ -98,7 +98,7 @@ def test_restarts_are_judged_by_themselves() -> None:
 def test_factors_of_the_monte_carlo_estimator_are_brought_to_scale() -> None:
     statistic = kfac()
     directions = TINY.classes**0.5
-    rescaled = KFAC(
+    rescaled = KFAC.of(
         {
             name: tensor / directions if name.endswith(".inputs") else tensor * directions
             for name, tensor in statistic.tensors.items()
@@ -117,8 +117,8 @@ def test_without_a_statistic_nothing_is_held_against_images() -> None:
 
 @pytest.mark.parametrize("statistic", [Gram, Weights])
 def test_statistics_without_evidence_are_refused_by_name(statistic: type[Statistic]) -> None:
-    with pytest.raises(InputError, match=f"'{statistic.name}': no attack uses it.*'kfac', 'diagonal_fisher'"):
-        evidence_of(statistic({}), knowledge())
+    with pytest.raises(InputError, match=f"'{statistic.name}': no attack uses it.*'diagonal_fisher', 'kfac'"):
+        evidence_of(statistic.of({}), knowledge())
 
 
 @pytest.mark.parametrize("statistic", [kfac(), summed(CLIENT, OTHERS)], ids=lambda statistic: statistic.name)
@@ -138,7 +138,7 @@ def test_the_size_is_what_images_without_any_statistic_would_differ_by() -> None
 
 def test_a_statistic_of_zeros_is_refused() -> None:
     with pytest.raises(InputError, match="'kfac' leaves 0"):
-        evidence_of(KFAC({name: torch.zeros_like(tensor) for name, tensor in kfac().tensors.items()}), knowledge())
+        evidence_of(KFAC.of({name: torch.zeros_like(tensor) for name, tensor in kfac().tensors.items()}), knowledge())
 
 
 def test_the_empirical_estimator_is_refused() -> None:

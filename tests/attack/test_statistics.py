@@ -79,10 +79,10 @@ def test_each_set_has_the_fisher_of_clients(spec: ModelSpec) -> None:
         assert fisher.kfac is not None
         assert fisher.diagonal is not None
         assert list(diagonal) == list(fisher.kfac)
-        assert list(factors) == [f"{layer}.{side}" for layer in fisher.kfac for side in ("inputs", "outputs")]
+        assert list(factors) == list(fisher.kfac)
         for layer, block in fisher.kfac.items():
-            close(matrices(factors[f"{layer}.inputs"])[index], block.inputs)
-            close(matrices(factors[f"{layer}.outputs"])[index], block.outputs)
+            close(matrices(factors[layer].inputs)[index], block.inputs)
+            close(matrices(factors[layer].outputs)[index], block.outputs)
             close(diagonal[layer][index], to_matrix(fisher.diagonal, layer))
 
 
@@ -112,15 +112,16 @@ def test_the_gradient_reaches_through_the_networks_own_derivative() -> None:
     network, images = Smooth().double(), drawn(2, 1, 1, 4, 4).double().requires_grad_()
 
     def statistics(images: Tensor) -> tuple[Tensor, ...]:
-        factors = kfac_of(network, images)
-        return *(matrices(moment) for moment in factors.values()), *diagonal_of(network, images).values()
+        moments = [side for one in kfac_of(network, images).values() for side in (one.inputs, one.outputs)]
+        return *map(matrices, moments), *diagonal_of(network, images).values()
 
     assert torch.autograd.gradcheck(statistics, images)
 
 
 def test_no_graph_is_kept_where_none_is_asked_for() -> None:
     network, images = built(TINY), drawn(2, 3, 1, 6, 6)
-    assert not any(moment.vectors.requires_grad for moment in kfac_of(network, images).values())
+    moments = kfac_of(network, images).values()
+    assert not any(side.vectors.requires_grad for one in moments for side in (one.inputs, one.outputs))
     with torch.no_grad():
         diagonal = diagonal_of(network, images.requires_grad_())
     assert not any(tensor.requires_grad for tensor in diagonal.values())

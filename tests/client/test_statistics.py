@@ -1,18 +1,20 @@
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 
+from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.local import Local
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.squared_gradients import SquaredGradients
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.statistic import ServerView, Statistic, TensorStatistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
@@ -21,7 +23,7 @@ from fedfisher_core.models.spec import ModelSpec
 from tests import arranged, tiny
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
-KINDS: list[type[Statistic]] = [
+STATISTICS: list[type[Statistic]] = [
     Weights,
     LabelCounts,
     Gram,
@@ -68,12 +70,12 @@ def dense_fisher(network: nn.Module, examples: Examples) -> Tensor:
 
 
 @by_spec
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-def test_the_announced_shapes_are_those_of_the_tensors(kind: type[Statistic], spec: ModelSpec) -> None:
-    tensors = kind.compute(local(spec)).tensors
-    assert list(kind.shapes(spec).items()) == [(name, tensor.shape) for name, tensor in tensors.items()]
+@pytest.mark.parametrize("cls", STATISTICS, ids=lambda cls: cls.name)
+def test_the_announced_shapes_are_those_of_the_tensors(cls: type[Statistic], spec: ModelSpec) -> None:
+    tensors = cls.compute(local(spec)).tensors
+    assert list(cls.shapes(spec).items()) == [(name, tensor.shape) for name, tensor in tensors.items()]
     assert all(tensor.dtype == torch.float32 and not tensor.requires_grad for tensor in tensors.values())
-    assert kind.wire_spec(spec).size == sum(tensor.numel() for tensor in tensors.values())
+    assert bind_statistics([cls], {})[0].wire_spec(spec).size == sum(tensor.numel() for tensor in tensors.values())
 
 
 @by_spec
@@ -187,7 +189,7 @@ def layer_inputs_and_jacobian(network: nn.Module, layer: nn.Module, inputs: Tens
 @pytest.mark.parametrize("backend", ["native", "nngeometry"])
 def test_kronecker_factors_are_second_moments(spec: ModelSpec, backend: str) -> None:
     client = local(spec, backend=backend)
-    blocks = KFAC.compute(client).blocks()
+    blocks = KFAC.compute(client).factors
     layers = {name: layer for name, layer in client.network.named_modules() if isinstance(layer, nn.Linear | nn.Conv2d)}
     assert list(blocks) == list(layers)
     for name, layer in layers.items():
@@ -211,7 +213,7 @@ def test_kronecker_factors_of_one_example_are_the_fisher_itself(bias: bool) -> N
     spec = ModelSpec("linear", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES, bias=bias)
     one = Examples(inputs=EXAMPLES.inputs[:1], labels=EXAMPLES.labels[:1])
     client = local(spec, examples=one)
-    block = KFAC.compute(client).blocks()["head"]
+    block = KFAC.compute(client).factors["head"]
     weights = spec.inputs.height**2
     # The dense Fisher lists the weight row by row, then the bias; the block lists each row with its bias.
     order = [c * weights + i if i < weights else 3 * weights + c for c in range(3) for i in range(weights + bias)]
@@ -249,19 +251,19 @@ def test_a_full_fisher_of_a_large_network_is_refused_with_its_size() -> None:
         DenseFisher.shapes(ModelSpec("lenet", Images(1, 28, 28), classes=10))
 
 
-@pytest.mark.parametrize("kind", [DiagonalFisher, KFAC], ids=lambda kind: kind.name)
-def test_fishers_of_a_certain_network_are_finite(kind: type[Statistic]) -> None:
+@pytest.mark.parametrize("cls", [DiagonalFisher, KFAC], ids=lambda cls: cls.name)
+def test_fishers_of_a_certain_network_are_finite(cls: type[Statistic]) -> None:
     parameters = {name: 3000 * tensor for name, tensor in tiny.initial(tiny.LINEAR).items()}
     client = tiny.local(tiny.LINEAR.load(parameters), EXAMPLES)
     assert client.network(EXAMPLES.inputs).softmax(1).max(1).values.min() == 1
-    kind.compute(client).require_finite()
+    cls.compute(client).require_finite()
 
 
-@pytest.mark.parametrize("kind", [DiagonalFisher, KFAC, DenseFisher], ids=lambda kind: kind.name)
-def test_fishers_refuse_a_layer_by_its_name(kind: type[Statistic]) -> None:
+@pytest.mark.parametrize("cls", [DiagonalFisher, KFAC, DenseFisher], ids=lambda cls: cls.name)
+def test_fishers_refuse_a_layer_by_its_name(cls: type[Statistic]) -> None:
     spec = ModelSpec("normalised", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES)
     with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):
-        kind.shapes(spec)
+        cls.shapes(spec)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
@@ -274,11 +276,19 @@ def test_what_is_not_finite_does_not_leave_the_client(value: float) -> None:
 
 
 def test_a_statistic_that_does_not_say_what_it_is_is_refused() -> None:
-    with pytest.raises(InputError, match="statistic 'Nameless' lacks the class variable 'kind'"):
+    with pytest.raises(InputError, match="statistic 'Shapeless' lacks the class variable 'structure'"):
 
-        class Nameless(Statistic):
-            name = "nameless"
+        class Shapeless(TensorStatistic):
+            name = "shapeless"
             server_view = ServerView.SUM
+
+            @classmethod
+            def compute(cls, local: Local) -> Self:
+                return cls({})
+
+            @classmethod
+            def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
+                return {}
 
 
 def test_gram_matrices_of_layers_that_see_sequences_are_means_over_all_places() -> None:

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.upload import StoredUploads, Upload, decode, encode, upload_schema
+from fedfisher_core.client.transport import StoredUploads, decode, encode, upload_schema
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.fisher.blocks import Approximation
@@ -24,13 +26,15 @@ from tests import tiny
 CPU = torch.device("cpu")
 LENET = ModelSpec("lenet", Images(1, 28, 28), classes=10)
 UNLIMITED = WireSettings(budget="none")
-KINDS: tuple[type[Statistic], ...] = (Weights, KFAC, LabelCounts)
+STATISTICS: tuple[type[Statistic], ...] = (Weights, KFAC, LabelCounts)
 
 
-def computed(kinds: tuple[type[Statistic], ...] = KINDS, spec: ModelSpec = tiny.TINY_WITH_BIAS) -> list[Statistic]:
+def computed(
+    classes: tuple[type[Statistic], ...] = STATISTICS, spec: ModelSpec = tiny.TINY_WITH_BIAS
+) -> list[Statistic]:
     local = tiny.local(spec.load(tiny.initial(spec)), tiny.examples(12, spec=spec))
     local = replace(local, approximations=frozenset({Approximation.DIAGONAL, Approximation.KFAC}))
-    return [kind.compute(local) for kind in kinds]
+    return [cls.compute(local) for cls in classes]
 
 
 def sent_as(
@@ -40,28 +44,28 @@ def sent_as(
     wire: WireSettings = UNLIMITED,
     num_examples: int = 12,
 ) -> bytes:
-    schema = upload_schema([type(statistic) for statistic in statistics], spec, wire)
+    schema = upload_schema(bind_statistics([type(statistic) for statistic in statistics], {}), spec, wire)
     return encode(schema, statistics, num_examples=num_examples)
 
 
 def received(
     payload: bytes,
-    kinds: tuple[type[Statistic], ...] = KINDS,
+    classes: tuple[type[Statistic], ...] = STATISTICS,
     spec: ModelSpec = tiny.TINY_WITH_BIAS,
     wire: WireSettings = UNLIMITED,
 ) -> Upload:
-    return decode(payload, upload_schema(kinds, spec, wire), kinds, CPU)
+    return decode(payload, upload_schema(bind_statistics(classes, {}), spec, wire), classes, CPU)
 
 
-@pytest.mark.parametrize("kinds", [(Weights,), (KFAC, Weights), KINDS])
-def test_what_arrives_is_what_was_sent(kinds: tuple[type[Statistic], ...]) -> None:
-    sent = computed(kinds)
-    upload = received(sent_as(sent), kinds)
+@pytest.mark.parametrize("classes", [(Weights,), (KFAC, Weights), STATISTICS])
+def test_what_arrives_is_what_was_sent(classes: tuple[type[Statistic], ...]) -> None:
+    sent = computed(classes)
+    upload = received(sent_as(sent), classes)
     assert upload.num_examples == 12
-    assert list(upload.statistics) == list(kinds)
-    for kind, statistic in zip(kinds, sent, strict=True):
-        arrived = upload[kind]
-        assert isinstance(arrived, kind)
+    assert list(upload.statistics) == list(classes)
+    for cls, statistic in zip(classes, sent, strict=True):
+        arrived = upload[cls]
+        assert isinstance(arrived, cls)
         assert list(arrived.tensors) == list(statistic.tensors)
         for name, tensor in statistic.tensors.items():
             assert torch.equal(arrived.tensors[name], tensor)
@@ -87,28 +91,28 @@ def test_what_arrives_is_not_tied_to_what_was_sent() -> None:
 
 def test_the_payload_costs_its_numbers_and_a_small_header() -> None:
     bits = 8 * len(sent_as(computed()))
-    formula = 32 * sum(kind.wire_spec(tiny.TINY_WITH_BIAS).size for kind in KINDS)
+    formula = 32 * sum(one.wire_spec(tiny.TINY_WITH_BIAS).size for one in bind_statistics(STATISTICS, {}))
     assert formula < bits <= formula + 8 * 64
 
 
-@pytest.mark.parametrize("kinds", [(Weights,), (Weights, DiagonalFisher), (Weights, KFAC), (Weights, Gram)])
-def test_what_is_sent_costs_no_more_than_fedavg(kinds: tuple[type[Statistic], ...]) -> None:
+@pytest.mark.parametrize("classes", [(Weights,), (Weights, DiagonalFisher), (Weights, KFAC), (Weights, Gram)])
+def test_what_is_sent_costs_no_more_than_fedavg(classes: tuple[type[Statistic], ...]) -> None:
     fedavg = len(sent_as(computed((Weights,), LENET), spec=LENET, wire=WireSettings(budget="fedavg")))
-    sent = computed(kinds, LENET)
+    sent = computed(classes, LENET)
     payload = sent_as(sent, spec=LENET, wire=WireSettings(budget="fedavg"))
     assert len(payload) <= fedavg
-    arrived = received(payload, kinds, LENET, WireSettings(budget="fedavg"))
-    for kind, statistic in zip(kinds, sent, strict=True):
+    arrived = received(payload, classes, LENET, WireSettings(budget="fedavg"))
+    for cls, statistic in zip(classes, sent, strict=True):
         for name, tensor in statistic.tensors.items():
-            error = (arrived[kind].tensors[name] - tensor).norm() / tensor.norm()
-            assert error < 0.02, (kind, name)
+            error = (arrived[cls].tensors[name] - tensor).norm() / tensor.norm()
+            assert error < 0.02, (cls, name)
 
 
 def test_a_budget_that_nothing_fits_is_refused_with_what_is_needed() -> None:
     with pytest.raises(InputError, match=r"budget_bits is 1000"):
-        upload_schema((Weights, KFAC), LENET, WireSettings(budget=1000))
+        upload_schema(bind_statistics((Weights, KFAC), {}), LENET, WireSettings(budget=1000))
     with pytest.raises(InputError, match=r"family 'float32' takes \d+ bits"):
-        upload_schema((Weights, KFAC), LENET, WireSettings(budget="fedavg", format="float32"))
+        upload_schema(bind_statistics((Weights, KFAC), {}), LENET, WireSettings(budget="fedavg", format="float32"))
 
 
 def _cut(payload: bytes) -> bytes:
@@ -148,19 +152,19 @@ def test_no_flipped_byte_is_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kinds", "spec"),
+    ("classes", "spec"),
     [
         ((KFAC, Weights, LabelCounts), tiny.TINY_WITH_BIAS),
         ((Weights, KFAC), tiny.TINY_WITH_BIAS),
-        (KINDS, tiny.TINY),
-        (KINDS, tiny.LINEAR),
+        (STATISTICS, tiny.TINY),
+        (STATISTICS, tiny.LINEAR),
     ],
     ids=["other order", "fewer statistics", "no bias", "other network"],
 )
-def test_a_payload_of_other_statistics_is_refused(kinds: tuple[type[Statistic], ...], spec: ModelSpec) -> None:
+def test_a_payload_of_other_statistics_is_refused(classes: tuple[type[Statistic], ...], spec: ModelSpec) -> None:
     payload = sent_as(computed())
     with pytest.raises(CorruptArtifactError, match="payload"):
-        received(payload, kinds, spec)
+        received(payload, classes, spec)
 
 
 def test_only_what_was_declared_can_be_seen() -> None:
@@ -170,8 +174,8 @@ def test_only_what_was_declared_can_be_seen() -> None:
 
 
 def stored(folder: Path, count: int, spec: ModelSpec = tiny.TINY) -> tuple[StoredUploads, list[dict[str, Tensor]]]:
-    kinds = (Weights, DiagonalFisher)
-    schema = upload_schema(kinds, spec, WireSettings(budget="none", format="float32"))
+    classes = (Weights, DiagonalFisher)
+    schema = upload_schema(bind_statistics(classes, {}), spec, WireSettings(budget="none", format="float32"))
     sent, paths = [], []
     for client in range(count):
         weights = tiny.initial(spec, seed=client)
@@ -179,7 +183,7 @@ def stored(folder: Path, count: int, spec: ModelSpec = tiny.TINY) -> tuple[Store
         paths.append(folder / str(client))
         statistics = [Weights(weights), DiagonalFisher({name: tensor.square() for name, tensor in weights.items()})]
         paths[-1].write_bytes(encode(schema, statistics, num_examples=10 + client))
-    return StoredUploads(paths, [10 + client for client in range(count)], schema, kinds, torch.device("cpu")), sent
+    return StoredUploads(paths, [10 + client for client in range(count)], schema, classes, torch.device("cpu")), sent
 
 
 def test_stored_uploads_are_those_that_were_sent(tmp_path: Path) -> None:

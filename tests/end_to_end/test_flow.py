@@ -18,7 +18,8 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from torch import Size
 
 from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.statistic import Local, ServerView, Statistic
+from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import parse_settings
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE
@@ -29,7 +30,7 @@ from fedfisher_core.methods.method import method, methods
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import Settings
-from fedfisher_core.wire import Kind
+from fedfisher_core.wire.structure import EXACT, Structure
 from tasks.options import GPU_LIMIT, computing, limited, step
 from tests.end_to_end.conftest import SMALL
 
@@ -37,12 +38,12 @@ pytestmark = pytest.mark.end_to_end
 
 
 @dataclass(frozen=True)
-class Fragile(Statistic):
+class Fragile(TensorStatistic):
     """Not finite for clients that hold fewer examples of class 0 than of class 1."""
 
     name: ClassVar[str] = "fragile"
     server_view: ClassVar[ServerView] = ServerView.EACH
-    kind: ClassVar[Kind] = Kind.EXACT
+    structure: ClassVar[Structure] = EXACT
 
     @classmethod
     def compute(cls, local: Local) -> Self:

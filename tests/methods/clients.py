@@ -19,7 +19,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
@@ -85,7 +85,7 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
     for client, weights in enumerate(parameters):
         generator = torch.Generator().manual_seed(client)
         square = {
-            kind: kind({key: positive_definite(shape[0], generator) for key, shape in kind.shapes(spec).items()})
+            kind: kind.of({key: positive_definite(shape[0], generator) for key, shape in kind.shapes(spec).items()})
             for kind in (KFAC, DenseFisher, Gram)
         }
         diagonal = {name: 0.1 + torch.rand(tensor.shape, generator=generator) for name, tensor in weights.items()}
@@ -93,7 +93,7 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
         statistics |= {DiagonalFisher: DiagonalFisher(diagonal)} | square
         statistics[SquaredGradients] = SquaredGradients({name: 3 * tensor for name, tensor in diagonal.items()})
         statistics |= {
-            kind: kind({key: projection(shape[0], generator) for key, shape in kind.shapes(spec).items()})
+            kind: kind.of({key: projection(shape[0], generator) for key, shape in kind.shapes(spec).items()})
             for kind in (NullSpaceProjection, OfficialProjection)
         }
         statistics[LabelCounts] = LabelCounts({"counts": torch.full((spec.classes,), 5.0)})

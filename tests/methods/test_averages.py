@@ -13,7 +13,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, empty, made_up_uploads, server, trained_uploads

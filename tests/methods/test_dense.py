@@ -17,7 +17,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.layouts import Images, Vectors
 from fedfisher_core.methods.averaging import mean_parameters
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from tests import tiny

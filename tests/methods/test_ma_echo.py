@@ -9,13 +9,14 @@ from torch import Tensor
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.upload import Upload, decode, encode, upload_schema
+from fedfisher_core.client.transport import decode, encode, upload_schema
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.layouts import Images
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.streams import reordered
@@ -54,7 +55,7 @@ def replaced(upload: Upload, *statistics: Statistic) -> Upload:
 
 def constant(upload: Upload, kind: type[Statistic], value: float) -> Upload:
     """Make all matrices of a statistic multiples of the identity."""
-    return replaced(upload, kind({name: value * torch.eye(len(one)) for name, one in upload[kind].tensors.items()}))
+    return replaced(upload, kind.of({name: value * torch.eye(len(one)) for name, one in upload[kind].tensors.items()}))
 
 
 def mean(uploads: Sequence[Upload]) -> Parameters:
@@ -284,7 +285,7 @@ def test_trained_clients_agree_better_than_their_mean(name: str, budget: str, cl
     spec = tiny.TINY_WITH_BIAS
     bound = bind(name, {}, [spec], WireSettings(budget=budget))
     kinds = bound.method.uploads
-    schema = upload_schema(kinds, spec, bound.wire)
+    schema = upload_schema(bound.uploads, spec, bound.wire)
     received = [
         decode(
             encode(schema, [one[kind] for kind in kinds], num_examples=one.num_examples),

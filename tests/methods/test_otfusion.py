@@ -13,7 +13,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy, logits
 from fedfisher_core.layouts import Images
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.streams import reordered, stream_units, streams

@@ -12,7 +12,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters, model

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.client.upload import Upload
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.sums import Sums
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny

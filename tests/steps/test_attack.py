@@ -7,17 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from fedfisher_core.steps.context import Context
-
-from fedfisher_core.attack.cases import case_of
-from fedfisher_core.attack.evidence import KfacEvidence
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import validate
-from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.attack.attacker import AttackContext, auxiliary_indices, train_judge, train_prior
-from fedfisher_core.experiments.attack.jobs import (
+from fedfisher_core.attack.experiment import PrivacyAttack
+from fedfisher_core.steps.attack import (
     Attacked,
     attack,
     attack_step,
@@ -28,11 +19,20 @@ from fedfisher_core.experiments.attack.jobs import (
     read_measures,
     seen_by_the_server,
 )
+from fedfisher_core.steps.context import Context
+
+from fedfisher_core.attack.cases import case_of
+from fedfisher_core.attack.likelihoods.kfac import KfacEvidence
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.configuration import validate
+from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.settings import PrivacyAttack
 from fedfisher_core.federation.data import decode_data, load_data
 from fedfisher_core.federation.partition import load_partition, split_data
 from fedfisher_core.federation.training import TENSORS, compute_statistics, train_client
-from fedfisher_core.methods.method import bind
+from fedfisher_core.methods.binding import bind
 from fedfisher_core.store import Artifact, read_tensors
 
 TARGET = 1
@@ -177,8 +177,9 @@ def test_the_server_sees_the_mean_of_models_and_the_clients_own_factors(scene: S
         torch.testing.assert_close(tensor, mean)
     assert isinstance(evidence, KfacEvidence)
     own = read_tensors(scene.clients[0]["kfac"], TENSORS)
-    for name, factor in evidence.factors.items():
-        torch.testing.assert_close(factor, own[name])
+    for layer, factors in evidence.factors.items():
+        torch.testing.assert_close(factors.inputs, own[f"{layer}.inputs"])
+        torch.testing.assert_close(factors.outputs, own[f"{layer}.outputs"])
 
 
 def test_bounds_have_a_ceiling_above_the_floor_of_noise(scene: Scene) -> None:

@@ -14,12 +14,7 @@ from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import parse_settings
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.results import make_row
-from fedfisher_core.federation.aggregation import aggregate, read_result
-from fedfisher_core.federation.data import decode_data
-from fedfisher_core.federation.partition import label_counts, split_data
-from fedfisher_core.federation.training import TENSORS, compute_statistics, train_client
-from fedfisher_core.methods.method import BoundMethod, bind
+from fedfisher_core.methods.binding import BoundMethod, bind
 from fedfisher_core.settings import WireSettings
 from fedfisher_core.store import Artifact, read_tensors
 from tests import tiny

@@ -17,13 +17,8 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.partitions import Partition
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.experiments.benchmark.results import make_row
-from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.federation.aggregation import aggregate, read_result
-from fedfisher_core.federation.data import decode_data, load_data
-from fedfisher_core.federation.partition import class_names, label_counts, load_partition, split_data
-from fedfisher_core.federation.training import POOLED, compute_statistics, initial_parameters, train_client
-from fedfisher_core.methods.method import bind, method
+from fedfisher_core.methods.binding import bind
+from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.store import Artifact, read_tensors
 from tests import tiny

@@ -3,7 +3,11 @@
 import torch
 from torch import Tensor
 
-from fedfisher_core.wire import Kind, StatisticSpec, TensorSpec
+from fedfisher_core.wire.budget import StatisticSpec
+from fedfisher_core.wire.codec import TensorSpec
+from fedfisher_core.wire.nonnegative import NONNEGATIVE
+from fedfisher_core.wire.signed import SIGNED
+from fedfisher_core.wire.symmetric import SYMMETRIC
 
 # (inputs, outputs) of each layer, biases absent, ten classes; inputs of a convolution are channels x 5 x 5.
 LENET = ((25, 6), (150, 16), (256, 120), (120, 84), (84, 10))
@@ -14,25 +18,24 @@ CONVOLUTIONS = 2
 def weights(layers: tuple[tuple[int, int], ...]) -> StatisticSpec:
     return StatisticSpec(
         "weights",
-        Kind.WEIGHTS,
+        SIGNED,
         tuple(TensorSpec(f"{i}", (outputs, inputs)) for i, (inputs, outputs) in enumerate(layers)),
+        is_model=True,
     )
 
 
 def diagonal(layers: tuple[tuple[int, int], ...]) -> StatisticSpec:
-    return StatisticSpec("diagonal_fisher", Kind.NONNEGATIVE, weights(layers).tensors)
+    return StatisticSpec("diagonal_fisher", NONNEGATIVE, weights(layers).tensors)
 
 
 def kfac(layers: tuple[tuple[int, int], ...]) -> StatisticSpec:
     sizes = [(f"{i}.{side}", size) for i, pair in enumerate(layers) for side, size in zip("ag", pair, strict=True)]
-    return StatisticSpec("kfac", Kind.SYMMETRIC, tuple(TensorSpec(name, (size, size)) for name, size in sizes))
+    return StatisticSpec("kfac", SYMMETRIC, tuple(TensorSpec(name, (size, size)) for name, size in sizes))
 
 
 def gram(layers: tuple[tuple[int, int], ...]) -> StatisticSpec:
     sizes = [inputs for inputs, _ in layers[CONVOLUTIONS:]]
-    return StatisticSpec(
-        "gram", Kind.SYMMETRIC, tuple(TensorSpec(f"{i}", (size, size)) for i, size in enumerate(sizes))
-    )
+    return StatisticSpec("gram", SYMMETRIC, tuple(TensorSpec(f"{i}", (size, size)) for i, size in enumerate(sizes)))
 
 
 def psd(size: int, *, decay: float, generator: torch.Generator, rank: int | None = None) -> Tensor:
@@ -46,9 +49,9 @@ def psd(size: int, *, decay: float, generator: torch.Generator, rank: int | None
 
 def random_tensors(statistic: StatisticSpec, generator: torch.Generator) -> dict[str, Tensor]:
     """Tensors that the statistic could consist of."""
-    if statistic.kind is Kind.SYMMETRIC:
+    if statistic.structure is SYMMETRIC:
         return {t.name: psd(t.shape[0], decay=1.5, generator=generator) for t in statistic.tensors}
     tensors = {t.name: torch.randn(t.shape, generator=generator) for t in statistic.tensors}
-    if statistic.kind is Kind.WEIGHTS:
+    if statistic.structure is SIGNED:
         return tensors
     return {name: tensor.exp() for name, tensor in tensors.items()}

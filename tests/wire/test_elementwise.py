@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.wire import Codec, Float32, Root, TensorSpec, Uniform
-from fedfisher_core.wire.codec import Array
+from fedfisher_core.wire.codec import Array, Codec, TensorSpec
+from fedfisher_core.wire.elementwise import Float32, Root, Uniform
 from fedfisher_core.wire.packing import BitReader, BitWriter
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)

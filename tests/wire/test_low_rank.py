@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.wire import LowRank, TensorSpec
-from fedfisher_core.wire.codec import Array
+from fedfisher_core.wire.codec import Array, TensorSpec
+from fedfisher_core.wire.low_rank import LowRank
 
 from .samples import psd
 from .test_elementwise import through

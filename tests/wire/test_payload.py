@@ -9,19 +9,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
-from fedfisher_core.wire import (
-    HEADER_BITS,
-    Float32,
-    LowRank,
-    Root,
-    Schema,
-    Section,
-    Spectral,
-    TensorSpec,
-    Uniform,
-    decode,
-    encode,
-)
+from fedfisher_core.wire.codec import TensorSpec
+from fedfisher_core.wire.elementwise import Float32, Root, Uniform
+from fedfisher_core.wire.low_rank import LowRank
+from fedfisher_core.wire.payload import HEADER_BITS, Schema, Section, decode, encode
+from fedfisher_core.wire.spectral import Spectral
 
 from .samples import psd
 

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
-from fedfisher_core.wire import Codec, LowRank, Spectral, TensorSpec
+from fedfisher_core.wire.codec import Codec, TensorSpec
+from fedfisher_core.wire.low_rank import LowRank
 from fedfisher_core.wire.packing import BitReader, BitWriter
 from fedfisher_core.wire.reflectors import from_reflectors, to_reflectors
-from fedfisher_core.wire.spectral import minimum_bits
+from fedfisher_core.wire.spectral import Spectral, minimum_bits
 
 from .samples import psd
 

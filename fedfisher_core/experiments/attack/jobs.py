@@ -19,8 +19,10 @@ from fedfisher_core.attack.measures import (
     measure_references,
     prior_images,
 )
-from fedfisher_core.client.statistic import ServerView, Statistic, estimator_of
-from fedfisher_core.client.upload import Upload, decode
+from fedfisher_core.client.local import estimator_of
+from fedfisher_core.client.statistic import ServerView, Statistic
+from fedfisher_core.client.transport import decode
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import normalise, select
 from fedfisher_core.experiments.attack.attacker import (
@@ -40,7 +42,7 @@ from fedfisher_core.federation.partition import load_partition
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.sending import PAYLOAD, schema_of
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 
@@ -126,7 +128,7 @@ class AttackClient(Job[AttackInputs[Artifact]]):
                 "model": {"name": self.place.cell.model, "bias": settings.model.bias},
                 "fisher": settings.fisher.estimator,
                 "views": {name: view.value for name, view in views.items()},
-                "wire": schema_of(self.bound.method.uploads, self.place.spec, self.bound.wire).digest().hex(),
+                "wire": schema_of(self.bound.uploads, self.place.spec, self.bound.wire).digest().hex(),
                 "target": self.target,
                 "seed": self.place.cell.seed,
                 **self.numerics.described(),
@@ -194,7 +196,7 @@ class AttackClient(Job[AttackInputs[Artifact]]):
                 return _mean(kind, list(uploads.values()))
             return uploads[TARGET_CLIENT][kind]
 
-        weights = shown(Weights).tensors
+        weights = dict(shown(Weights).tensors)
         statistics = [shown(kind) for kind in self.bound.method.uploads if kind.name in self.case.statistics]
         dataset = load_data(inputs.data)
         known = auxiliary_indices(self.settings, place.cell, self.target, inputs.data, inputs.partition)
@@ -207,9 +209,8 @@ class AttackClient(Job[AttackInputs[Artifact]]):
         return weights, evidence_of(statistics[0] if statistics else None, knowledge)
 
     def _received(self, payload: Artifact) -> Upload:
-        uploads = self.bound.method.uploads
-        schema = schema_of(uploads, self.place.spec, self.bound.wire)
-        return decode((payload.path / PAYLOAD).read_bytes(), schema, uploads, self.place.device)
+        schema = schema_of(self.bound.uploads, self.place.spec, self.bound.wire)
+        return decode((payload.path / PAYLOAD).read_bytes(), schema, self.bound.method.uploads, self.place.device)
 
 
 @dataclass(frozen=True)
@@ -374,7 +375,7 @@ def _mean(kind: type[Statistic], uploads: Sequence[Upload]) -> Statistic:
     """The sum over clients, weighted by their shares of the examples."""
     total = sum(upload.num_examples for upload in uploads)
     names = uploads[0][kind].tensors
-    return kind(
+    return kind.of(
         {
             name: sum(upload.num_examples / total * upload[kind].tensors[name] for upload in uploads)  # type: ignore[misc]
             for name in names

@@ -17,7 +17,7 @@ from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.jobs import Job
-from fedfisher_core.methods.method import BoundMethod
+from fedfisher_core.methods.binding import BoundMethod
 
 _LEAST_CLASSES = 4
 

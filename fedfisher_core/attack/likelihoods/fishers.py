@@ -1,0 +1,23 @@
+"""What Fishers have in common as evidence."""
+
+from fedfisher_core.attack.evidence import Knowledge
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.errors import InputError
+from fedfisher_core.fisher.estimators import Empirical
+
+
+def require_expected(statistic: type[Statistic], knowledge: Knowledge) -> None:
+    """Make sure that clients' Fishers are expectations over the network's own labels.
+
+    Args:
+        statistic: for the message.
+        knowledge: holds the estimator.
+
+    Raises:
+        InputError: the Fishers are of true labels, which generated images do not have.
+    """
+    if isinstance(knowledge.estimator, Empirical):
+        raise InputError(
+            f"statistic {statistic.name!r}: the estimator 'empirical' needs the labels of generated images, which have "
+            f"none; allowed: 'exact', 'monte_carlo'"
+        )

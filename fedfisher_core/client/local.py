@@ -1,0 +1,112 @@
+"""A client after training: what every statistic is computed from."""
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.engine import Backend, compute_fisher
+from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo
+from fedfisher_core.fisher.result import Fisher
+from fedfisher_core.models.spec import Parameters
+from fedfisher_core.settings import FisherSettings, PrivacySettings
+
+S = TypeVar("S", bound=Statistic)
+
+
+@dataclass(frozen=True)
+class Local:
+    """A client after training.
+
+    Args:
+        network: the trained network, in evaluation mode.
+        initial: the weights that its training started from, on the network's device.
+        examples: the client's data without augmentation, on the network's device.
+        classes: number of labels.
+        batch_size: of the training.
+        settings: how Fishers are computed.
+        approximations: which of them the statistics of this client need; they share one pass over the data.
+        generator: draws what the Monte-Carlo estimator samples, on the CPU.
+    """
+
+    network: nn.Module
+    initial: Parameters
+    examples: Examples
+    classes: int
+    batch_size: int
+    settings: FisherSettings
+    approximations: frozenset[Approximation]
+    generator: torch.Generator
+
+    @cached_property
+    def fisher(self) -> Fisher:
+        """The Fisher information at the trained network, computed when it is first asked for."""
+        return compute_fisher(
+            self.network,
+            self.examples.inputs,
+            self.examples.labels,
+            approximations=self.approximations,
+            estimator=estimator_of(self.settings),
+            memory_limit=self.settings.memory_mib * 2**20,
+            generator=self.generator,
+            backend=Backend(self.settings.backend),
+        )
+
+    def compute(self, statistic: type[S], settings: Mapping[str, Any]) -> S:
+        """Compute a statistic in the way in which this client's may be sent.
+
+        Args:
+            statistic: which.
+            settings: its keyword arguments.
+
+        Returns:
+            The statistic.
+        """
+        return statistic.compute(self, **settings)
+
+
+@dataclass(frozen=True)
+class Releasing(Local, ABC):
+    """A client after private training: what it sends is released with differential privacy.
+
+    Args:
+        privacy: the clips.
+    """
+
+    privacy: PrivacySettings
+
+    @property
+    @abstractmethod
+    def multiplier(self) -> float:
+        """Deviation of the noise of each mechanism beside the training, as a multiple of its clip."""
+
+    def noise_generator(self, name: str) -> torch.Generator:
+        """Make a generator of noise that nothing else has.
+
+        Args:
+            name: of the statistic, or of one of its mechanisms if it has several.
+
+        Returns:
+            A generator on the CPU, the same whenever it is asked for.
+        """
+        seed = hashlib.blake2b(f"{self.generator.initial_seed()} {name}".encode(), digest_size=7)
+        return torch.Generator().manual_seed(int.from_bytes(seed.digest(), "little"))
+
+
+def estimator_of(settings: FisherSettings) -> Estimator:
+    """Make the estimator that settings choose."""
+    match settings.estimator:
+        case "exact":
+            return Exact()
+        case "monte_carlo":
+            return MonteCarlo(settings.samples)
+        case "empirical":
+            return Empirical()
