@@ -21,10 +21,16 @@ from fedfisher_core.syntax import Import, Source, read_source
 
 CORE = __name__.partition(".")[0]
 INFRASTRUCTURE = (
+    "fedfisher_core.attack.settings",
     "fedfisher_core.configuration",
     "fedfisher_core.errors",
-    "fedfisher_core.experiments",
+    "fedfisher_core.experiments.attack.settings",
+    "fedfisher_core.experiments.benchmark.settings",
+    "fedfisher_core.experiments.experiment",
+    "fedfisher_core.experiments.loading",
+    "fedfisher_core.experiments.two_layer.settings",
     "fedfisher_core.jobs",
+    "fedfisher_core.methods.binding",
     "fedfisher_core.methods.method",
     "fedfisher_core.progress",
     "fedfisher_core.registry",
@@ -34,6 +40,8 @@ INFRASTRUCTURE = (
     "fedfisher_core.sources",
     "fedfisher_core.store",
     "fedfisher_core.syntax",
+    "fedfisher_core.theory.grid",
+    "fedfisher_core.walk",
     "flows",
     "tasks",
 )

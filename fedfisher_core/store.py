@@ -33,20 +33,20 @@ class Step:
 
     Args:
         kind: what it makes, the folder's name.
-        version: raised whenever the code changes what it makes.
+        code: digest of the source that makes it.
         settings: what can change the result, JSON.
         inputs: digests of the artifacts that it reads, by role.
     """
 
     kind: str
-    version: int
+    code: str
     settings: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """Digest of the step, 24 hexadecimal digits."""
-        return _digest([self.kind, self.version, self.settings, self.inputs])[:24]
+        return _digest([self.kind, self.code, self.settings, self.inputs])[:24]
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Store:
         manifest: dict[str, Any] = {
             "kind": step.kind,
             "key": step.key,
-            "version": step.version,
+            "code": step.code,
             "settings": step.settings,
             "inputs": step.inputs,
             "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},

@@ -24,7 +24,6 @@ class DiagonalFisher(TensorStatistic):
     server_view: ClassVar[ServerView] = ServerView.SUM
     structure: ClassVar[Structure] = NONNEGATIVE
     approximation: ClassVar[Approximation] = Approximation.DIAGONAL
-    version: ClassVar[int] = 2
     mechanisms: ClassVar[int | None] = 1
 
     @classmethod

@@ -32,7 +32,6 @@ class KFAC(Statistic):
     server_view: ClassVar[ServerView] = ServerView.EACH
     structure: ClassVar[Structure] = SYMMETRIC
     approximation: ClassVar[Approximation] = Approximation.KFAC
-    version: ClassVar[int] = 2
     mechanisms: ClassVar[int | None] = 1
 
     @classmethod

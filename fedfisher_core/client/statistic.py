@@ -38,7 +38,6 @@ class Statistic(ABC):
     * `server_view`: whether the server needs each client's own or only the (weighted) sum over clients.
     * `structure`: what its tensors are, which decides how a budget can shorten them.
     * `approximation`: which Fisher it is made of, if any.
-    * `version`: of its computation, which is part of every artifact's key.
     * `mechanisms`: how many Gaussian mechanisms its release with differential privacy takes; 0 for what follows from
       the trained weights, and None for what can't be released.
 
@@ -50,7 +49,6 @@ class Statistic(ABC):
     server_view: ClassVar[ServerView]
     structure: ClassVar["Structure"]
     approximation: ClassVar["Approximation | None"] = None
-    version: ClassVar[int] = 1
     mechanisms: ClassVar[int | None] = None
 
     if TYPE_CHECKING:

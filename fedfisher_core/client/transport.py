@@ -7,13 +7,9 @@ from typing import overload
 
 import torch
 
-from fedfisher_core.client.bound import BoundStatistic
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.upload import Upload
-from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import WireSettings
 from fedfisher_core.wire import payload
-from fedfisher_core.wire.budget import Family, fedavg_bits, fit
 from fedfisher_core.wire.payload import Schema
 
 
@@ -85,32 +81,6 @@ class _Deferred(Mapping[type[Statistic], Statistic]):
 
     def __len__(self) -> int:
         return len(self._statistics)
-
-
-def upload_schema(uploads: Sequence[BoundStatistic], spec: ModelSpec, wire: WireSettings) -> Schema:
-    """Choose how statistics are encoded, which client and server do alike.
-
-    Args:
-        uploads: the statistics, in the order in which they are sent.
-        spec: the network that clients train.
-        wire: what an upload may cost.
-
-    Returns:
-        The schema of one client's payload.
-
-    Raises:
-        InputError: the statistics do not fit the budget in this format.
-        UnsupportedLayerError: a statistic does not exist for a layer of the network.
-    """
-    match wire.budget:
-        case "none":
-            budget = None
-        case "fedavg":
-            budget = fedavg_bits(sum(parameter.numel() for parameter in spec.skeleton().parameters()))
-        case int():
-            budget = wire.budget
-    statistics = [one.wire_spec(spec) for one in uploads]
-    return fit(statistics, family=Family(wire.format), budget_bits=budget, factor_bits=wire.factor_bits)
 
 
 def encode(schema: Schema, statistics: Sequence[Statistic], *, num_examples: int) -> bytes:

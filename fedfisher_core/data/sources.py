@@ -15,7 +15,7 @@ from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
 from fedfisher_core.data.pictures import images
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
-from fedfisher_core.data.tensors import Split
+from fedfisher_core.data.tensors import Dataset, Split
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Tokens, Vectors
 
@@ -35,23 +35,6 @@ class Source:
     spec: DatasetSpec
     folder: Path | None
     identity: str
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A decoded data set.
-
-    Args:
-        spec: what it is.
-        train: its training examples.
-        test: its test examples.
-        class_names: one a label.
-    """
-
-    spec: DatasetSpec
-    train: Split
-    test: Split
-    class_names: tuple[str, ...]
 
 
 def find_source(name: str) -> Source:

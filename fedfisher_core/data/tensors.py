@@ -29,6 +29,23 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Dataset:
+    """A decoded data set.
+
+    Args:
+        spec: what it is.
+        train: its training examples.
+        test: its test examples.
+        class_names: one a label.
+    """
+
+    spec: DatasetSpec
+    train: Split
+    test: Split
+    class_names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Examples:
     """Normalised examples, as a network takes them.
 

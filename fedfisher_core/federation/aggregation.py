@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.client.transport import StoredUploads
@@ -11,12 +11,18 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
 from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.sending import PAYLOAD, num_examples, schema_of
+from fedfisher_core.federation.sending import codecs_of
+from fedfisher_core.federation.uploads import PAYLOAD, num_examples
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.models.spec import models
+from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
 from fedfisher_core.wire.formula import formula_bits
+from fedfisher_core.wire.payload import Schema
+
+if TYPE_CHECKING:
+    from fedfisher_core.methods.binding import BoundMethod
 
 R = TypeVar("R")
 
@@ -29,14 +35,12 @@ class AggregationInputs(Generic[R]):
         data: the decoded data set, for the validation set and for measuring.
         partition: who holds what.
         start: the initial weights of the server.
-        clients: statistics by client and name.
         payloads: uploads by client, as they crossed the network.
     """
 
     data: R
     partition: R
     start: R
-    clients: Mapping[int, Mapping[str, R]]
     payloads: Mapping[int, R]
 
 
@@ -48,12 +52,14 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
         place: the federation.
         label: what the settings call the method.
         bound: the method and its settings.
+        schema: how uploads are encoded.
         needs: names of the jobs before.
     """
 
     place: Place
     label: str
-    bound: BoundMethod
+    bound: "BoundMethod"
+    schema: Schema
     needs: AggregationInputs[str]
 
     @property
@@ -73,22 +79,25 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
     def step(self, inputs: AggregationInputs[Artifact]) -> Step:
         """See `Job.step`."""
         method, place = self.bound.method, self.place
-        seen = {"data": inputs.data.digest, "partition": inputs.partition.digest}
-        for client, statistics in inputs.clients.items():
-            seen |= {f"client_{client}.{name}": artifact.digest for name, artifact in statistics.items()}
         return Step(
             kind="aggregates",
-            version=3,
+            code=source_digest(
+                type(self), method.function, models.get(place.cell.model), *method.uploads, *codecs_of(self.schema)
+            ),
             settings={
                 "method": method.name,
-                "method_version": method.version,
                 "method_settings": self.bound.dumped_settings(),
-                "wire": schema_of(self.bound.uploads, place.spec, self.bound.wire).digest().hex(),
+                "wire": self.schema.digest().hex(),
                 "model": {"name": place.cell.model, "bias": place.settings.model.bias},
                 "seed": place.cell.seed,
                 **place.numerics.described(),
             },
-            inputs=seen,
+            inputs={
+                "data": inputs.data.digest,
+                "partition": inputs.partition.digest,
+                "start": inputs.start.digest,
+                **{f"client_{client}": payload.digest for client, payload in inputs.payloads.items()},
+            },
         )
 
     def compute(self, inputs: AggregationInputs[Artifact]) -> Content:
@@ -98,7 +107,7 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
         uploads = StoredUploads(
             list(payloads.values()),
             [num_examples(inputs.partition, client) for client in payloads],
-            schema_of(self.bound.uploads, self.place.spec, self.bound.wire),
+            self.schema,
             self.bound.method.uploads,
             self.place.device,
         )
@@ -113,11 +122,10 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
             dataset = load_data(inputs.data)
             bits = len(dataset.train) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
             return Traffic(upload_bits=bits, upload_bits_formula=bits)
-        schema = schema_of(self.bound.uploads, self.place.spec, self.bound.wire)
-        return Traffic(upload_bits=8 * sum(sizes), upload_bits_formula=len(sizes) * formula_bits(schema))
+        return Traffic(upload_bits=8 * sum(sizes), upload_bits_formula=len(sizes) * formula_bits(self.schema))
 
 
-def _aggregate(bound: BoundMethod, server: Server, stored: StoredUploads) -> Aggregate:
+def _aggregate(bound: "BoundMethod", server: Server, stored: StoredUploads) -> Aggregate:
     """Decode and aggregate. Methods that make do with sums get one client's tensors at a time."""
     streamed = all(view is ServerView.SUM for view in bound.method.views.values())
     return bound(server, stored if streamed else [Upload(one.num_examples, dict(one.statistics)) for one in stored])

@@ -2,23 +2,29 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from fedfisher_core.client.bound import BoundStatistic
+from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.federation.aggregation import AggregateUploads, AggregationInputs
-from fedfisher_core.federation.data import DecodeData
-from fedfisher_core.federation.partition import PartitionInputs, SplitData
+from fedfisher_core.federation.decoding import DecodeData
 from fedfisher_core.federation.place import POOLED, Place
+from fedfisher_core.federation.private_statistics import ReleaseStatistic
+from fedfisher_core.federation.private_training import TrainPrivately
 from fedfisher_core.federation.secure_aggregation import AggregateSecurely, SecureInputs
 from fedfisher_core.federation.sending import SendInputs, SendUpload
+from fedfisher_core.federation.splitting import PartitionInputs, SplitData
 from fedfisher_core.federation.start import DrawStart, start_of
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import ClientInputs, TrainClient
 from fedfisher_core.jobs import Job
 from fedfisher_core.methods.binding import BoundMethod
-from fedfisher_core.settings import FederationSettings, Scope
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import FederationSettings, Scope, WireSettings
+from fedfisher_core.wire.payload import Schema
 
 AnyJob = Job[Any]
 
@@ -90,8 +96,9 @@ class Federations:
             partition=self.partition(place).name,
             start=start_of(place, client).name,
         )
-        statistics = tuple(one.statistic for one in self.statistics(place, client))
-        return TrainClient(place, client, statistics, needs)
+        if self.settings.privacy is None:
+            return TrainClient(place, client, needs)
+        return TrainPrivately(place, client, needs, tuple(one.statistic for one in self.statistics(place, client)))
 
     def statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
         """The jobs that compute what a client uploads beside its weights."""
@@ -103,11 +110,10 @@ class Federations:
             trained=self.training(place, client).name,
         )
         together = tuple(one.statistic for one in wanted)
-        return {
-            one.statistic: ComputeStatistic(place, client, one, together, needs)
-            for one in wanted
-            if one.statistic is not Weights
-        }
+        beside = [one for one in wanted if one.statistic is not Weights]
+        if self.settings.privacy is None:
+            return {one.statistic: ComputeStatistic(place, client, one, needs) for one in beside}
+        return {one.statistic: ReleaseStatistic(place, client, one, needs, together) for one in beside}
 
     def names_of_statistics(self, place: Place, client: int, bound: BoundMethod) -> dict[str, str]:
         """Names of the jobs that make what a client uploads to a method, by the statistic's name."""
@@ -118,18 +124,20 @@ class Federations:
     def sending(self, place: Place, client: int, bound: BoundMethod) -> SendUpload:
         """The job that encodes what a client uploads to a method."""
         needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound))
-        return SendUpload(place, client, bound.uploads, bound.wire, needs)
+        return SendUpload(place, client, bound.uploads, schema_of(bound, place), needs)
 
     def aggregation(self, place: Place, label: str) -> AggregateUploads | AggregateSecurely:
         """The job that aggregates by a method."""
         bound = self.methods[label]
         members = self.members(place, bound)
         data, partition, start = self.data(place).name, self.partition(place).name, DrawStart(place).name
-        clients = {client: self.names_of_statistics(place, client, bound) for client in members}
         if bound.summation is not None:
+            clients = {client: self.names_of_statistics(place, client, bound) for client in members}
             return AggregateSecurely(place, label, bound, SecureInputs(data, partition, start, clients))
         payloads = {client: self.sending(place, client, bound).name for client in members}
-        return AggregateUploads(place, label, bound, AggregationInputs(data, partition, start, clients, payloads))
+        return AggregateUploads(
+            place, label, bound, schema_of(bound, place), AggregationInputs(data, partition, start, payloads)
+        )
 
     def stages(self) -> dict[str, list[str]]:
         """Name the jobs of the clients' side, and those of the servers'."""
@@ -148,3 +156,15 @@ class Federations:
             clients += [*trained, *computed, *sent]
             aggregates += [self.aggregation(place, label).name for label in self.methods_of(place)]
         return {"clients": list(dict.fromkeys(clients)), "aggregates": aggregates}
+
+
+def schema_of(bound: BoundMethod, place: Place) -> Schema:
+    """Choose how a method's uploads are encoded, once a process; see `upload_schema`."""
+    wire = bound.wire
+    return _schema(bound.uploads, place.spec, wire.budget, wire.format, wire.factor_bits)
+
+
+@cache
+def _schema(uploads: tuple[BoundStatistic, ...], spec: ModelSpec, *encoding: Any) -> Schema:
+    budget, family, factor_bits = encoding
+    return upload_schema(uploads, spec, WireSettings(budget=budget, format=family, factor_bits=factor_bits))

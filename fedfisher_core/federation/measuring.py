@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -12,13 +12,15 @@ from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
 from fedfisher_core.evaluation.memory import working_memory
 from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.partition import label_counts, load_partition
+from fedfisher_core.federation.partition import label_counts, validation_set
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import load_start
-from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.store import Artifact, Content, read_document
+
+if TYPE_CHECKING:
+    from fedfisher_core.methods.binding import BoundMethod
 
 _RESULT = "result.json"
 
@@ -90,19 +92,18 @@ def server_of(place: Place, data: Artifact, partition: Artifact, start: Artifact
         The server.
     """
     dataset = load_data(data)
-    held = torch.from_numpy(load_partition(partition).validation)
     return Server(
         spec=place.spec,
         dataset=dataset.spec,
         initial=load_start(start, place.device),
         generator=torch_generator(place.cell.seed, Stream.SERVER),
         device=place.device,
-        validation=select(dataset.train, dataset.spec, held).to(place.device),
+        validation=select(dataset.train, dataset.spec, validation_set(partition)).to(place.device),
     )
 
 
 def timed(
-    bound: BoundMethod, work: Callable[[], Aggregate], device: torch.device
+    bound: "BoundMethod", work: Callable[[], Aggregate], device: torch.device
 ) -> tuple[Aggregate, dict[str, float]]:
     """Do the server's work, and measure what it takes.
 

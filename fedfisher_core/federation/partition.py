@@ -1,123 +1,71 @@
-"""Splitting the training examples of one federation over its clients."""
+"""Who holds what, as jobs read it."""
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from functools import lru_cache
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
-from fedfisher_core.data.partitions import Partition, split
-from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.place import Place
-from fedfisher_core.jobs import Job
-from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
+from fedfisher_core.federation.place import POOLED
+from fedfisher_core.store import Artifact, read_document, read_tensors
 
-R = TypeVar("R")
-
-_INDICES = "indices.safetensors"
-_SUMMARY = "partition.json"
+INDICES = "indices.safetensors"
+SUMMARY = "partition.json"
 
 
-@dataclass(frozen=True)
-class PartitionInputs(Generic[R]):
-    """What a split needs.
+def held_by(partition: Artifact, client: int) -> NDArray[np.int64]:
+    """Read which training examples a client holds.
 
     Args:
-        data: the decoded data set.
-    """
-
-    data: R
-
-
-@dataclass(frozen=True)
-class SplitData(Job[PartitionInputs[Artifact]]):
-    """Split the training examples over clients and server.
-
-    Args:
-        place: the federation.
-        needs: names of the jobs before.
-    """
-
-    place: Place
-    needs: PartitionInputs[str]
-
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        return f"split {self.place.label}"
-
-    def step(self, inputs: PartitionInputs[Artifact]) -> Step:
-        """See `Job.step`; federations that differ in the network alone share it."""
-        settings = self.place.settings
-        return Step(
-            kind="partitions",
-            version=1,
-            settings={
-                "partition": settings.partition.described(),
-                "cell": self.place.cell.model_dump(mode="json", exclude={"model"}),
-                "validation_size": settings.data.validation_size,
-            },
-            inputs={"data": inputs.data.digest},
-        )
-
-    def compute(self, inputs: PartitionInputs[Artifact]) -> Content:
-        """See `Job.compute`.
-
-        Raises:
-            InputError: the data can't be split as the settings ask.
-        """
-        settings = self.place.settings
-        dataset = load_data(inputs.data)
-        labels = dataset.train.labels.numpy()
-        partition = split(
-            settings.partition,
-            self.place.cell,
-            labels,
-            classes=dataset.spec.classes,
-            validation_size=settings.data.validation_size,
-            groups=None if dataset.train.groups is None else dataset.train.groups.numpy(),
-        )
-        indices = {f"client_{i}": torch.from_numpy(held) for i, held in enumerate(partition.clients)}
-        counts = partition.label_counts(labels, dataset.spec.classes)
-        summary = {"digest": partition.digest(), "label_counts": counts.tolist(), "class_names": dataset.class_names}
-        return Content(
-            tensors={_INDICES: indices | {"validation": torch.from_numpy(partition.validation)}},
-            documents={_SUMMARY: summary},
-        )
-
-
-def load_partition(artifact: Artifact) -> Partition:
-    """Read who holds what.
-
-    Args:
-        artifact: made by `SplitData`.
+        partition: made by `SplitData`.
+        client: its number, or POOLED.
 
     Returns:
-        The partition.
+        Their indices; they must not be changed.
     """
-    indices = {name: tensor.numpy() for name, tensor in read_tensors(artifact, _INDICES).items()}
-    clients = tuple(indices[f"client_{i}"] for i in range(len(indices) - 1))
-    return Partition(clients=clients, validation=indices["validation"])
+    indices = _indices(partition)
+    if client == POOLED:
+        return np.concatenate([indices[f"client_{i}"].numpy() for i in range(len(indices) - 1)])
+    return indices[f"client_{client}"].numpy()
 
 
-def label_counts(artifact: Artifact) -> list[list[int]]:
+def validation_set(partition: Artifact) -> Tensor:
+    """Read which training examples the server holds.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        Their indices, int64.
+    """
+    return _indices(partition)["validation"]
+
+
+def label_counts(partition: Artifact) -> list[list[int]]:
     """Read how many examples of each class each client holds.
 
     Args:
-        artifact: made by `SplitData`.
+        partition: made by `SplitData`.
 
     Returns:
         Counts, a row a client.
     """
-    return read_document(artifact, _SUMMARY)["label_counts"]
+    return read_document(partition, SUMMARY)["label_counts"]
 
 
-def class_names(artifact: Artifact) -> tuple[str, ...]:
+def class_names(partition: Artifact) -> tuple[str, ...]:
     """Read the names of the classes.
 
     Args:
-        artifact: made by `SplitData`.
+        partition: made by `SplitData`.
 
     Returns:
         One name a class.
     """
-    return tuple(read_document(artifact, _SUMMARY)["class_names"])
+    return tuple(read_document(partition, SUMMARY)["class_names"])
+
+
+@lru_cache(maxsize=8)
+def _indices(partition: Artifact) -> dict[str, torch.Tensor]:
+    return read_tensors(partition, INDICES)

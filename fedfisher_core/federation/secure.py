@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,12 +12,14 @@ from numpy.typing import NDArray
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.sums import Summation, Sums
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.secure.protocol import Client, Collected, Terms, collect, default_threshold
 from fedfisher_core.seeds import Stream, numpy_generator
 from fedfisher_core.settings import Cell
+
+if TYPE_CHECKING:
+    from fedfisher_core.methods.binding import BoundMethod
 
 Read = Callable[[], Mapping[type[Statistic], Statistic]]
 
@@ -24,7 +27,7 @@ _EXAMPLES = "num_examples"
 
 
 def collect_securely(
-    bound: BoundMethod,
+    bound: "BoundMethod",
     cell: Cell,
     statistics: Mapping[int, Read],
     counts: Mapping[int, int],

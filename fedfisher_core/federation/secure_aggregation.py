@@ -3,15 +3,19 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.secure import collect_securely, sums_of, vector_bits
-from fedfisher_core.federation.sending import num_examples, read_statistics, schema_of
+from fedfisher_core.federation.uploads import num_examples, read_statistics
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.methods.binding import BoundMethod
+from fedfisher_core.models.spec import models
+from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
+
+if TYPE_CHECKING:
+    from fedfisher_core.methods.binding import BoundMethod
 
 R = TypeVar("R")
 
@@ -46,7 +50,7 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
 
     place: Place
     label: str
-    bound: BoundMethod
+    bound: "BoundMethod"
     needs: SecureInputs[str]
 
     @property
@@ -66,18 +70,20 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
 
     def step(self, inputs: SecureInputs[Artifact]) -> Step:
         """See `Job.step`."""
-        method, place = self.bound.method, self.place
+        method, place, summation = self.bound.method, self.place, self.bound.summation
+        assert summation is not None
         seen = {"data": inputs.data.digest, "partition": inputs.partition.digest}
+        seen |= {"start": inputs.start.digest}
         for client, statistics in inputs.clients.items():
             seen |= {f"client_{client}.{name}": artifact.digest for name, artifact in statistics.items()}
         return Step(
             kind="aggregates",
-            version=3,
+            code=source_digest(
+                type(self), summation.aggregate, summation.terms, models.get(place.cell.model), *method.uploads
+            ),
             settings={
                 "method": method.name,
-                "method_version": method.version,
                 "method_settings": self.bound.dumped_settings(),
-                "wire": schema_of(self.bound.uploads, place.spec, self.bound.wire).digest().hex(),
                 "model": {"name": place.cell.model, "bias": place.settings.model.bias},
                 "seed": place.cell.seed,
                 "secure_sum": self.bound.wire.secure.model_dump(mode="json"),

@@ -3,24 +3,20 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from fedfisher_core.client.bound import BoundStatistic
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.transport import encode, upload_schema
-from fedfisher_core.federation.partition import label_counts
+from fedfisher_core.client.transport import encode
 from fedfisher_core.federation.place import POOLED, Place, client_name
-from fedfisher_core.federation.statistics import TENSORS
+from fedfisher_core.federation.uploads import PAYLOAD, num_examples, read_statistics
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import WireSettings
-from fedfisher_core.store import Artifact, Content, Step, read_tensors
+from fedfisher_core.sources import source_digest
+from fedfisher_core.store import Artifact, Content, Step
 from fedfisher_core.wire.payload import Schema
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from fedfisher_core.client.bound import BoundStatistic
 
-PAYLOAD = "payload.bin"
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -44,20 +40,15 @@ class SendUpload(Job[SendInputs[Artifact]]):
         place: the federation.
         client: its number, or POOLED.
         uploads: the statistics, in their order.
-        wire: what an upload may cost, and how it is encoded.
+        schema: how the upload is encoded.
         needs: names of the jobs before.
     """
 
     place: Place
     client: int
-    uploads: tuple[BoundStatistic, ...]
-    wire: WireSettings
+    uploads: tuple["BoundStatistic", ...]
+    schema: Schema
     needs: SendInputs[str]
-
-    @property
-    def schema(self) -> Schema:
-        """How the upload is encoded."""
-        return schema_of(self.uploads, self.place.spec, self.wire)
 
     @property
     def name(self) -> str:
@@ -84,7 +75,7 @@ class SendUpload(Job[SendInputs[Artifact]]):
         """See `Job.step`."""
         return Step(
             kind="payloads",
-            version=1,
+            code=source_digest(type(self), *(one.statistic for one in self.uploads), *codecs_of(self.schema)),
             settings={
                 "schema": self.schema.digest().hex(),
                 "num_examples": num_examples(inputs.partition, self.client),
@@ -101,46 +92,6 @@ class SendUpload(Job[SendInputs[Artifact]]):
         return Content(files={PAYLOAD: payload}, timings={"seconds": time.perf_counter() - begun})
 
 
-def schema_of(uploads: tuple[BoundStatistic, ...], spec: ModelSpec, wire: WireSettings) -> Schema:
-    """Choose how statistics are encoded, once a process; see `upload_schema`."""
-    return _schema(uploads, spec, wire.budget, wire.format, wire.factor_bits)
-
-
-@cache
-def _schema(uploads: tuple[BoundStatistic, ...], spec: ModelSpec, *encoding: Any) -> Schema:
-    budget, family, factor_bits = encoding
-    return upload_schema(uploads, spec, WireSettings(budget=budget, format=family, factor_bits=factor_bits))
-
-
-def read_statistics(
-    uploads: tuple[BoundStatistic, ...], spec: ModelSpec, stored: Mapping[str, Artifact]
-) -> dict[type[Statistic], Statistic]:
-    """Read a client's statistics; files order tensors by name, the wire orders them as the statistic does.
-
-    Args:
-        uploads: the statistics.
-        spec: the network that the client trained.
-        stored: their artifacts, by name.
-
-    Returns:
-        Each statistic.
-    """
-    found: dict[type[Statistic], Statistic] = {}
-    for one in uploads:
-        tensors = read_tensors(stored[one.statistic.name], TENSORS)
-        found[one.statistic] = one.statistic.of({name: tensors[name] for name in one.shapes(spec)})
-    return found
-
-
-def num_examples(partition: Artifact, client: int) -> int:
-    """Count a client's examples.
-
-    Args:
-        partition: who holds what.
-        client: its number, or POOLED.
-
-    Returns:
-        n_i.
-    """
-    counts = [sum(one) for one in label_counts(partition)]
-    return sum(counts) if client == POOLED else counts[client]
+def codecs_of(schema: Schema) -> list[type]:
+    """List the classes that encode an upload and decode it."""
+    return [type(section.codec) for section in schema.sections]

@@ -6,8 +6,9 @@ import torch
 
 from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
 from fedfisher_core.jobs import NOTHING, Job, NoInputs
-from fedfisher_core.models.spec import Parameters
+from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_tensors
 
 _WEIGHTS = "weights.safetensors"
@@ -39,7 +40,7 @@ class DrawStart(Job[NoInputs[Artifact]]):
         spec = self.place.spec
         return Step(
             kind="starts",
-            version=1,
+            code=source_digest(type(self), models.get(self.place.cell.model)),
             settings={
                 "model": {"name": spec.name, "inputs": str(spec.inputs), "classes": spec.classes, "bias": spec.bias},
                 "seed": self.place.cell.seed,

@@ -2,28 +2,29 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fedfisher_core.client.bound import BoundStatistic
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
-from fedfisher_core.federation.privacy import described, noise_of
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.training import examples_of, load_trained
+from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.privacy.local import PrivateLocal
+from fedfisher_core.models.spec import models
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import FisherSettings
+from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
 
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from fedfisher_core.client.bound import BoundStatistic
 
-TENSORS = "tensors.safetensors"
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -51,14 +52,12 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
         place: the federation.
         client: its number, or POOLED.
         bound: what is computed, with its settings.
-        statistics: all that the client uploads; with differential privacy they share its budget.
         needs: names of the jobs before.
     """
 
     place: Place
     client: int
-    bound: BoundStatistic
-    statistics: tuple[type[Statistic], ...]
+    bound: "BoundStatistic"
     needs: StatisticInputs[str]
 
     @property
@@ -90,12 +89,17 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
         """See `Job.step`."""
         settings = self.place.settings
         fisher = {} if self.statistic.approximation is None else {"fisher": settings.fisher.model_dump(mode="json")}
-        private = described(settings, self.statistics) if self.statistic.mechanisms else {}
         own = {"settings": chosen} if (chosen := self.bound.described()) else {}
         return Step(
             kind="statistics",
-            version=self.statistic.version,
-            settings={"statistic": self.statistic.name, **own, **fisher, **private, **self.place.numerics.described()},
+            code=source_digest(type(self), self.statistic, models.get(self.place.cell.model)),
+            settings={
+                "statistic": self.statistic.name,
+                **own,
+                **fisher,
+                **self.private(),
+                **self.place.numerics.described(),
+            },
             inputs={
                 "client": inputs.trained.digest,
                 "data": inputs.data.digest,
@@ -118,14 +122,14 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
             DivergedClientError: names the client and the statistic that is not finite.
         """
         first = jobs[0]
-        local = first._local(inputs[0])
+        local = first.local(inputs[0])
         contents: dict[type[Statistic], Content] = {}
         chosen = {job.statistic: job.bound for job in jobs}
         for group in group_by_pass(first.place.settings.fisher, list(chosen)):
             contents |= first._compute(local, [chosen[one] for one in group])
         return [contents[job.statistic] for job in jobs]
 
-    def _compute(self, local: Local, group: Sequence[BoundStatistic]) -> dict[type[Statistic], Content]:
+    def _compute(self, local: Local, group: Sequence["BoundStatistic"]) -> dict[type[Statistic], Content]:
         """Compute statistics that share a pass over the data, whose seconds count for each."""
         found = (bound.statistic.approximation for bound in group)
         wanted = frozenset(one for one in found if one is not None)
@@ -147,10 +151,22 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
             contents[bound.statistic] = Content(tensors={TENSORS: tensors}, timings={"seconds": seconds})
         return contents
 
-    def _local(self, inputs: StatisticInputs[Artifact]) -> Local:
+    def private(self) -> dict[str, Any]:
+        """Say what belongs to the key beside: nothing without differential privacy."""
+        return {}
+
+    def local(self, inputs: StatisticInputs[Artifact]) -> Local:
+        """Take a client as it is after its training.
+
+        Args:
+            inputs: the artifacts.
+
+        Returns:
+            What statistics are computed from.
+        """
         place, settings = self.place, self.place.settings
         parameters = {name: tensor.to(place.device) for name, tensor in load_trained(inputs.trained).items()}
-        local = Local(
+        return Local(
             network=place.spec.load(parameters).eval(),
             initial=load_start(inputs.start, place.device),
             examples=examples_of(place, inputs.data, inputs.partition, self.client),
@@ -160,11 +176,6 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
             approximations=frozenset(),
             generator=torch_generator(place.cell.seed, Stream.FISHER, branch_of(self.client)),
         )
-        noise = noise_of(settings, len(local.examples), self.statistics)
-        if noise is None or settings.privacy is None:
-            return local
-        shared: dict[str, Any] = {field.name: getattr(local, field.name) for field in fields(Local)}
-        return PrivateLocal(**shared, privacy=settings.privacy, noise=noise)
 
 
 def group_by_pass(settings: FisherSettings, statistics: Sequence[type[Statistic]]) -> list[tuple[type[Statistic], ...]]:

@@ -2,27 +2,24 @@
 
 import hashlib
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import torch
+from torch import nn
 
-from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.training import Trained, train
-from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.partition import load_partition
+from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
-from fedfisher_core.federation.privacy import described, noise_of
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.models.spec import Parameters
-from fedfisher_core.privacy.training import train_privately
+from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_tensors
 
 R = TypeVar("R")
@@ -52,13 +49,11 @@ class TrainClient(Job[ClientInputs[Artifact]]):
     Args:
         place: the federation.
         client: its number, or POOLED.
-        statistics: what it uploads; with differential privacy they share its budget.
         needs: names of the jobs before.
     """
 
     place: Place
     client: int
-    statistics: tuple[type[Statistic], ...]
     needs: ClientInputs[str]
 
     @property
@@ -86,20 +81,20 @@ class TrainClient(Job[ClientInputs[Artifact]]):
         place, settings = self.place, self.place.settings
         return Step(
             kind="clients",
-            version=1,
+            code=source_digest(type(self), models.get(place.cell.model)),
             settings={
                 "model": {"name": place.cell.model, "bias": settings.model.bias},
                 "train": settings.train.model_dump(mode="json", exclude_none=True),
-                **({} if settings.model.initialisation == "same" else {"initialisation": "different"}),
                 "augment": datasets.get(place.cell.dataset).augment,
                 "seed": place.cell.seed,
                 "client": self.client,
-                **described(settings, self.statistics),
+                **self.private(),
                 **place.numerics.described(),
             },
             inputs={
                 "data": inputs.data.digest,
                 "indices": hashlib.sha256(held_by(inputs.partition, self.client).tobytes()).hexdigest(),
+                "start": inputs.start.digest,
             },
         )
 
@@ -112,36 +107,39 @@ class TrainClient(Job[ClientInputs[Artifact]]):
         examples = examples_of(self.place, inputs.data, inputs.partition, self.client)
         begun = time.perf_counter()
         try:
-            trained, noise = self._train(examples, load_start(inputs.start, self.place.device))
+            network = self.place.spec.load(load_start(inputs.start, self.place.device))
+            trained, beside = self.train(network, examples)
         except DivergedClientError as error:
             raise DivergedClientError(f"{client_name(self.client)} of {self.place.label}: {error}") from error
         seconds = time.perf_counter() - begun
-        training = {"num_examples": len(examples), "epoch_losses": trained.epoch_losses, **noise}
+        training = {"num_examples": len(examples), "epoch_losses": trained.epoch_losses, **beside}
         return Content(
             tensors={_TENSORS: trained.parameters},
             documents={"training.json": training},
             timings={"seconds": seconds},
         )
 
-    def _train(self, examples: Examples, start: Parameters) -> tuple[Trained, dict[str, Any]]:
-        """Train, and say with which noise."""
-        place, settings = self.place, self.place.settings
-        network = place.spec.load(start)
-        generator = torch_generator(place.cell.seed, Stream.CLIENT, branch_of(self.client))
-        augmented = datasets.get(place.cell.dataset).augment
-        noise = noise_of(settings, len(examples), self.statistics)
-        if noise is None or settings.privacy is None:
-            return train(network, examples, settings.train, generator=generator, augmented=augmented), {}
-        trained = train_privately(
-            network,
-            examples,
-            settings.train,
-            noise_multiplier=noise.training,
-            gradient_clip=settings.privacy.gradient_clip,
-            generator=generator,
-            augmented=augmented,
-        )
-        return trained, {"noise": asdict(noise)}
+    def private(self) -> dict[str, Any]:
+        """Say what belongs to the key beside: nothing without differential privacy."""
+        return {}
+
+    def train(self, network: nn.Module, examples: Examples) -> tuple[Trained, dict[str, Any]]:
+        """Train a network.
+
+        Args:
+            network: holds the weights that the client starts from; trained in place.
+            examples: the client's.
+
+        Returns:
+            The trained weights, and what is worth knowing of the training beside.
+        """
+        augmented = datasets.get(self.place.cell.dataset).augment
+        trained = train(network, examples, self.place.settings.train, generator=self.generator(), augmented=augmented)
+        return trained, {}
+
+    def generator(self) -> torch.Generator:
+        """Draws the order of the examples, and whatever else the training leaves to chance."""
+        return torch_generator(self.place.cell.seed, Stream.CLIENT, branch_of(self.client))
 
 
 def load_trained(artifact: Artifact) -> Parameters:
@@ -154,20 +152,6 @@ def load_trained(artifact: Artifact) -> Parameters:
         Named parameters on the CPU.
     """
     return read_tensors(artifact, _TENSORS)
-
-
-def held_by(partition: Artifact, client: int) -> Indices:
-    """Read which examples a client holds.
-
-    Args:
-        partition: made by `SplitData`.
-        client: its number, or POOLED.
-
-    Returns:
-        Indices of training examples.
-    """
-    clients = load_partition(partition).clients
-    return np.concatenate(clients) if client == POOLED else clients[client]
 
 
 def examples_of(place: Place, data: Artifact, partition: Artifact, client: int) -> Examples:

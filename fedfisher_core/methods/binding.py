@@ -8,8 +8,8 @@ from typing import Any
 from pydantic import BaseModel
 
 from fedfisher_core.client.bound import BoundStatistic, bind_statistics
+from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.statistic import ServerView
-from fedfisher_core.client.transport import upload_schema
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.method import RESERVED, Method, methods

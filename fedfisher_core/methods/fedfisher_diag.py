@@ -29,7 +29,6 @@ def _of_sums(server: Server, sums: Sums, *, solver: DiagonalSolver) -> Aggregate
     "fedfisher_diag",
     uploads=(Weights, DiagonalFisher),
     reference="https://arxiv.org/abs/2403.12329",
-    version=2,
     sums=Summation(weighted_terms(DiagonalFisher), _of_sums),
 )
 def fedfisher_diag(server: Server, uploads: Sequence[Upload], *, solver: DiagonalSolver = DEFAULT_SOLVER) -> Aggregate:

@@ -14,7 +14,7 @@ from fedfisher_core.solvers.quadratic import kronecker_quadratic
 DEFAULT_SOLVER = ConjugateGradients()
 
 
-@method("fedfisher_kfac", uploads=(Weights, KFAC), reference="https://arxiv.org/abs/2403.12329", version=2)
+@method("fedfisher_kfac", uploads=(Weights, KFAC), reference="https://arxiv.org/abs/2403.12329")
 def fedfisher_kfac(server: Server, uploads: Sequence[Upload], *, solver: KroneckerSolver = DEFAULT_SOLVER) -> Aggregate:
     """Minimise sum_i p_i (w - w_i)^T (A_i (x) G_i) (w - w_i) (FedFisher, equation 7).
 

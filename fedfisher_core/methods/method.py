@@ -30,7 +30,6 @@ class Method:
         uploads: the statistics that every client sends; the function sees nothing else.
         sees_each: those of them of which it needs every client's own, though others make do with the sum.
         reference: address of the paper or code that it follows.
-        version: raised whenever the code changes its result.
         one_shot: False for a row that methods are measured against, which no one-shot method could be.
         pooled: whether it is given one client that holds all data, instead of the clients.
         settings: the function's keyword arguments as a model.
@@ -43,7 +42,6 @@ class Method:
     uploads: tuple[type[Statistic], ...]
     sees_each: tuple[type[Statistic], ...]
     reference: str
-    version: int
     one_shot: bool
     pooled: bool
     settings: type[BaseModel]
@@ -67,7 +65,6 @@ def method(
     uploads: tuple[type[Statistic], ...],
     reference: str,
     sees_each: tuple[type[Statistic], ...] = (),
-    version: int = 1,
     one_shot: bool = True,
     pooled: bool = False,
     supports: Callable[[ModelSpec], None] | None = None,
@@ -80,7 +77,6 @@ def method(
         uploads: the statistics that every client sends.
         reference: address of the paper or code that it follows.
         sees_each: those of them of which it needs every client's own, though others make do with the sum.
-        version: raised whenever the code changes its result.
         one_shot: False for a reference row.
         pooled: whether it is given one client that holds all data, instead of the clients.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
@@ -101,7 +97,6 @@ def method(
                 uploads=uploads,
                 sees_each=sees_each,
                 reference=reference,
-                version=version,
                 one_shot=one_shot,
                 pooled=pooled,
                 settings=settings,

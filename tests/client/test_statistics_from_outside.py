@@ -24,7 +24,8 @@ from fedfisher_core.client.bound import BoundStatistic, bind_statistics
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistic import ServerView, Statistic, statistics
-from fedfisher_core.client.transport import decode, encode, upload_schema
+from fedfisher_core.client.schemas import upload_schema
+from fedfisher_core.client.transport import decode, encode
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError

@@ -7,7 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from fedfisher_core.data.sources import Dataset, find_source, read_dataset
+from fedfisher_core.data.sources import find_source, read_dataset
+from fedfisher_core.data.tensors import Dataset
 from fedfisher_core.errors import InputError
 from tests import arranged, tiny
 

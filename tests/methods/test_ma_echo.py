@@ -9,7 +9,8 @@ from torch import Tensor
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.transport import decode, encode, upload_schema
+from fedfisher_core.client.schemas import upload_schema
+from fedfisher_core.client.transport import decode, encode
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError

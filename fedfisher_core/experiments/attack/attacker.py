@@ -16,12 +16,13 @@ from fedfisher_core.data.tensors import Split
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.partition import load_partition
+from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.place import Place
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.layouts import require_images
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell
+from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 
 R = TypeVar("R")
@@ -85,7 +86,7 @@ class TrainJudge(Job[JudgeInputs[Artifact]]):
         """See `Job.step`."""
         return Step(
             kind="evaluators",
-            version=1,
+            code=source_digest(type(self)),
             settings={"evaluator": self.settings.evaluator.model_dump(mode="json"), **self.where.described()},
             inputs={"data": inputs.data.digest},
         )
@@ -163,7 +164,7 @@ class TrainPrior(Job[PriorInputs[Artifact]]):
         indices = auxiliary_indices(self.settings, self.place.cell, self.target, inputs.data, inputs.partition)
         return Step(
             kind="priors",
-            version=1,
+            code=source_digest(type(self)),
             settings={
                 "gan": self.settings.gan.model_dump(mode="json"),
                 "target": self.target,
@@ -219,8 +220,7 @@ def auxiliary_indices(settings: AttackSettings, cell: Cell, target: int, data: A
         InputError: there are too few, or the target label is among them.
     """
     threat = settings.threat
-    clients = load_partition(partition).clients
-    held = torch.cat([torch.from_numpy(clients[client]) for client in threat.sources])
+    held = torch.cat([torch.from_numpy(held_by(partition, client)) for client in threat.sources])
     if len(held) < threat.auxiliary_images:
         raise InputError(
             f"threat.auxiliary_images={threat.auxiliary_images}, but clients {list(threat.sources)} of {cell.label} "
@@ -275,7 +275,7 @@ def private_pixels(data: Artifact, partition: Artifact, target: int) -> Tensor:
         Pixels between 0 and 1, shape (images, channels, height, width).
     """
     train = load_data(data).train
-    held = torch.from_numpy(load_partition(partition).clients[TARGET_CLIENT])
+    held = torch.from_numpy(held_by(partition, TARGET_CLIENT))
     return pixels_of(train, held[train.labels[held] == target])
 
 

@@ -4,12 +4,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from torch import Tensor
 
 from fedfisher_core.attack.cases import Case
-from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of
+from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of, likelihoods
 from fedfisher_core.attack.inversion import invert
 from fedfisher_core.attack.measures import (
     AttackMeasures,
@@ -38,13 +38,18 @@ from fedfisher_core.experiments.attack.attacker import (
 )
 from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.partition import load_partition
-from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.sending import PAYLOAD, schema_of
+from fedfisher_core.federation.partition import held_by
+from fedfisher_core.federation.place import POOLED, Place
+from fedfisher_core.federation.sending import codecs_of
+from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.methods.binding import BoundMethod
-from fedfisher_core.models.spec import Parameters
+from fedfisher_core.models.spec import Parameters, models
+from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
+from fedfisher_core.wire.payload import Schema
+
+if TYPE_CHECKING:
+    from fedfisher_core.methods.binding import BoundMethod
 
 R = TypeVar("R")
 
@@ -60,15 +65,13 @@ class AttackInputs(Generic[R]):
         partition: who holds what.
         prior: its GAN.
         judge: the evaluator.
-        clients: statistics by client and name, those that the server sees each of or the sum.
-        payloads: uploads by client, likewise.
+        payloads: uploads by client; the attacked one's, or all where the server sees a sum.
     """
 
     data: R
     partition: R
     prior: R
     judge: R
-    clients: Mapping[int, Mapping[str, R]]
     payloads: Mapping[int, R]
 
 
@@ -82,6 +85,7 @@ class AttackClient(Job[AttackInputs[Artifact]]):
         target: the attacked label.
         label: what the settings call the method.
         bound: the method and its settings.
+        schema: how its uploads are encoded.
         case: what the method lets the server see.
         needs: names of the jobs before.
     """
@@ -90,7 +94,8 @@ class AttackClient(Job[AttackInputs[Artifact]]):
     place: Place
     target: int
     label: str
-    bound: BoundMethod
+    bound: "BoundMethod"
+    schema: Schema
     case: Case
     needs: AttackInputs[str]
 
@@ -112,15 +117,16 @@ class AttackClient(Job[AttackInputs[Artifact]]):
     def step(self, inputs: AttackInputs[Artifact]) -> Step:
         """See `Job.step`; methods through which the server sees the same share it."""
         settings, views = self.settings, self.case.views
-        seen = {
-            f"client_{client}.{name}": statistics[name].digest
-            for client, statistics in sorted(inputs.clients.items())
-            for name, view in views.items()
-            if client == TARGET_CLIENT or view is ServerView.SUM
-        }
+        known = [likelihoods.get(name).evidence for name in self.case.statistics]
         return Step(
             kind="attacks",
-            version=1,
+            code=source_digest(
+                type(self),
+                models.get(self.place.cell.model),
+                *self.bound.method.uploads,
+                *codecs_of(self.schema),
+                *(one for one in known if one is not None),
+            ),
             settings={
                 "inversion": settings.inversion.model_dump(mode="json"),
                 "gan": settings.gan.model_dump(mode="json"),
@@ -128,7 +134,7 @@ class AttackClient(Job[AttackInputs[Artifact]]):
                 "model": {"name": self.place.cell.model, "bias": settings.model.bias},
                 "fisher": settings.fisher.estimator,
                 "views": {name: view.value for name, view in views.items()},
-                "wire": schema_of(self.bound.uploads, self.place.spec, self.bound.wire).digest().hex(),
+                "wire": self.schema.digest().hex(),
                 "target": self.target,
                 "seed": self.place.cell.seed,
                 **self.numerics.described(),
@@ -138,7 +144,7 @@ class AttackClient(Job[AttackInputs[Artifact]]):
                 "partition": inputs.partition.digest,
                 "prior": inputs.prior.digest,
                 "judge": inputs.judge.digest,
-                **seen,
+                **{f"client_{client}": payload.digest for client, payload in inputs.payloads.items()},
             },
         )
 
@@ -189,7 +195,7 @@ class AttackClient(Job[AttackInputs[Artifact]]):
             for client in sorted(inputs.payloads)
             if summed or client == TARGET_CLIENT
         }
-        total = sum(len(client) for client in load_partition(inputs.partition).clients)
+        total = len(held_by(inputs.partition, POOLED))
 
         def shown(kind: type[Statistic]) -> Statistic:
             if views[kind.name] is ServerView.SUM:
@@ -209,8 +215,7 @@ class AttackClient(Job[AttackInputs[Artifact]]):
         return weights, evidence_of(statistics[0] if statistics else None, knowledge)
 
     def _received(self, payload: Artifact) -> Upload:
-        schema = schema_of(self.bound.uploads, self.place.spec, self.bound.wire)
-        return decode((payload.path / PAYLOAD).read_bytes(), schema, self.bound.method.uploads, self.place.device)
+        return decode((payload.path / PAYLOAD).read_bytes(), self.schema, self.bound.method.uploads, self.place.device)
 
 
 @dataclass(frozen=True)
@@ -265,7 +270,7 @@ class MeasureBounds(Job[BoundInputs[Artifact]]):
         """See `Job.step`."""
         return Step(
             kind="attack_bounds",
-            version=1,
+            code=source_digest(type(self)),
             settings={
                 "gan": self.settings.gan.model_dump(mode="json"),
                 "evaluator": self.settings.evaluator.model_dump(mode="json"),

@@ -14,7 +14,7 @@ from fedfisher_core.experiments.attack.jobs import AttackClient, AttackInputs, B
 from fedfisher_core.experiments.attack.settings import AttackSettings, Victim
 from fedfisher_core.experiments.experiment import Plan
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.federation import Federations, schema_of
 from fedfisher_core.federation.place import Place
 from fedfisher_core.jobs import Job
 from fedfisher_core.methods.binding import BoundMethod
@@ -73,10 +73,10 @@ class Trial:
             partition=federations.partition(self.place).name,
             prior=self.prior.name,
             judge=self.judge.name,
-            clients={client: federations.names_of_statistics(self.place, client, bound) for client in clients},
             payloads={client: federations.sending(self.place, client, bound).name for client in clients},
         )
-        return AttackClient(self.settings, self.place, self.victim.target_label, label, bound, case, needs)
+        schema = schema_of(bound, self.place)
+        return AttackClient(self.settings, self.place, self.victim.target_label, label, bound, schema, case, needs)
 
     def jobs(self) -> Iterator[Job[Any]]:
         """List the attacker's jobs, some of which other trials share."""

@@ -4,6 +4,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from fedfisher_core.jobs import NOTHING, Job, NoInputs, Numerics
+from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document
 from fedfisher_core.theory.grid import TwoLayerGrid
 from fedfisher_core.theory.measuring import Errors, SeedErrors, measure_seed
@@ -41,7 +42,7 @@ class MeasureSeed(Job[NoInputs[Artifact]]):
         """See `Job.step`; other seeds of the grid do not matter."""
         return Step(
             kind="two_layer",
-            version=1,
+            code=source_digest(type(self)),
             settings={
                 **self.grid.model_dump(mode="json", exclude={"seeds"}),
                 "seed": self.seed,

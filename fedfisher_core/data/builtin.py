@@ -1,0 +1,35 @@
+"""The data sets that settings can name without another package."""
+
+from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
+from fedfisher_core.layouts import Images
+
+_GREY = ((0.1307,), (0.3081,))
+_CIFAR = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
+_CINIC = ((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835))
+_HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+# FedFisher's authors feed SVHN to the network without normalisation.
+_NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+_GREY_28 = Images(1, 28, 28)
+_COLOURED_32 = Images(3, 32, 32)
+
+
+# Constants and augmentation are those of FedFisher's reference code (data.py, main.py).
+for _spec in (
+    DatasetSpec(EMBEDDED, None, 10, _GREY_28, *_GREY),
+    DatasetSpec("mnist", "ylecun/mnist", 10, _GREY_28, *_GREY),
+    DatasetSpec("fashion_mnist", "zalando-datasets/fashion_mnist", 10, _GREY_28, *_GREY),
+    DatasetSpec("svhn", "ufldl-stanford/svhn", 10, _COLOURED_32, *_NONE, hub_config="cropped_digits"),
+    DatasetSpec("cifar10", "uoft-cs/cifar10", 10, _COLOURED_32, *_CIFAR, augment=True),
+    DatasetSpec(
+        "cifar100",
+        "uoft-cs/cifar100",
+        100,
+        _COLOURED_32,
+        *_CIFAR,
+        augment=True,
+        label_columns=("fine_label", "label"),
+    ),
+    DatasetSpec("cinic10", "flwrlabs/cinic10", 10, _COLOURED_32, *_CINIC, augment=True),
+    DatasetSpec("gtsrb", "tanganke/gtsrb", 43, _COLOURED_32, *_HALF, augment=True),
+):
+    datasets.add(_spec.name, _spec)
