@@ -9,6 +9,7 @@ from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.client.transport import StoredUploads
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.downloads import download_bits, start_sent
 from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.sending import codecs_of
@@ -112,17 +113,24 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
             self.place.device,
         )
         made, timings = timed(self.bound, partial(_aggregate, self.bound, server, uploads), self.place.device)
-        traffic = self._traffic(inputs, [path.stat().st_size for path in payloads.values()])
+        traffic = self._traffic(inputs, [path.stat().st_size for path in payloads.values()], made)
         return content_of(self.place, server, made, traffic, timings, data=inputs.data, partition=inputs.partition)
 
-    def _traffic(self, inputs: AggregationInputs[Artifact], sizes: list[int]) -> Traffic:
-        """Bits that all clients send: those of the payloads, and those that papers count."""
-        if self.bound.method.pooled:
+    def _traffic(self, inputs: AggregationInputs[Artifact], sizes: list[int], made: Aggregate) -> Traffic:
+        """Bits that all clients send, those of the payloads and those that papers count, and those that they get."""
+        pooled = self.bound.method.pooled
+        upload, formula = 8 * sum(sizes), len(sizes) * formula_bits(self.schema)
+        if pooled:
             # To train on all data is to send all data: the examples and labels themselves.
             dataset = load_data(inputs.data)
-            bits = len(dataset.train) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
-            return Traffic(upload_bits=bits, upload_bits_formula=bits)
-        return Traffic(upload_bits=8 * sum(sizes), upload_bits_formula=len(sizes) * formula_bits(self.schema))
+            upload = len(dataset.train) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
+            formula = upload
+        return Traffic(
+            upload_bits=upload,
+            upload_bits_formula=formula,
+            download_bits=download_bits(self.place, made, pooled=pooled),
+            start_sent=start_sent(self.place, pooled=pooled),
+        )
 
 
 def _aggregate(bound: "BoundMethod", server: Server, stored: StoredUploads) -> Aggregate:

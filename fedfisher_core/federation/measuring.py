@@ -32,12 +32,14 @@ class Traffic:
     Args:
         upload_bits: from the clients, as they were counted on the wire.
         upload_bits_formula: the same as papers count it.
-        download_bits: from the server, beyond the global model.
+        download_bits: from the server.
+        start_sent: what it sends before the training.
     """
 
     upload_bits: int
     upload_bits_formula: int
-    download_bits: int = 0
+    download_bits: int
+    start_sent: str
 
 
 @dataclass(frozen=True)
@@ -49,18 +51,14 @@ class Result:
         details: numbers that the method gave.
         widths: of the global network's hidden layers; empty for those of its family.
         uses_validation: whether the method looked at the server's validation set.
-        upload_bits: on the wire, all clients.
-        upload_bits_formula: the same as papers count it.
-        download_bits: from the server, all clients.
+        traffic: bits that crossed the network for it.
     """
 
     measures: Measures
     details: Mapping[str, float]
     widths: tuple[int, ...]
     uses_validation: bool
-    upload_bits: int
-    upload_bits_formula: int
-    download_bits: int
+    traffic: Traffic
 
 
 def read_result(artifact: Artifact) -> Result:
@@ -73,10 +71,15 @@ def read_result(artifact: Artifact) -> Result:
         The result.
     """
     document = read_document(artifact, _RESULT)
-    measures = document.pop("measures")
-    confusion = tuple(tuple(row) for row in measures.pop("confusion"))
-    widths = tuple(document.pop("widths"))
-    return Result(measures=Measures(**measures, confusion=confusion), widths=widths, **document)
+    measures = document["measures"]
+    measures["confusion"] = tuple(tuple(row) for row in measures["confusion"])
+    return Result(
+        measures=Measures(**measures),
+        details=document["details"],
+        widths=tuple(document["widths"]),
+        uses_validation=document["uses_validation"],
+        traffic=Traffic(**document["traffic"]),
+    )
 
 
 def server_of(place: Place, data: Artifact, partition: Artifact, start: Artifact) -> Server:
@@ -105,7 +108,7 @@ def server_of(place: Place, data: Artifact, partition: Artifact, start: Artifact
 def timed(
     bound: "BoundMethod", work: Callable[[], Aggregate], device: torch.device
 ) -> tuple[Aggregate, dict[str, float]]:
-    """Do the server's work, and measure what it takes.
+    """Do the server's work, decoding included, and measure what it takes.
 
     Args:
         bound: the method.
@@ -157,15 +160,12 @@ def content_of(
     Returns:
         What the store keeps.
     """
-    parameters = sum(tensor.numel() for network in made.networks for tensor in network.values())
     result = Result(
         measures=_measure(place, made, data, partition),
         details=made.details,
         widths=(made.spec or place.spec).widths,
         uses_validation=server.used_validation,
-        upload_bits=traffic.upload_bits,
-        upload_bits_formula=traffic.upload_bits_formula,
-        download_bits=32 * parameters * place.cell.clients + traffic.download_bits,
+        traffic=traffic,
     )
     networks = {
         f"network_{i}.safetensors": {name: tensor.cpu().contiguous() for name, tensor in network.items()}

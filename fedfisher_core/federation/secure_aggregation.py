@@ -1,10 +1,12 @@
 """Aggregating by secure aggregation: the server learns sums over clients and nothing else."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from fedfisher_core.federation.downloads import download_bits, start_sent
 from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.secure import collect_securely, sums_of, vector_bits
@@ -106,7 +108,9 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
         }
         counts = {client: num_examples(inputs.partition, client) for client in members}
         session = self.step(inputs).key.encode()
+        begun = time.perf_counter()
         collected = collect_securely(self.bound, self.place.cell, readers, counts, session=session)
+        protocol_seconds = time.perf_counter() - begun
         made, timings = timed(
             self.bound,
             lambda: self.bound.of_sums(server, sums_of(collected, self.place.device)),
@@ -116,6 +120,10 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
         traffic = Traffic(
             upload_bits=8 * collected.upload_bytes,
             upload_bits_formula=vector_bits(collected),
-            download_bits=8 * collected.download_bytes,
+            download_bits=download_bits(self.place, made, pooled=False) + 8 * collected.download_bytes,
+            start_sent=start_sent(self.place, pooled=False),
         )
+        # The server's part of the protocol is its work; what clients did in it, masking most of all, is theirs.
+        timings["seconds"] += protocol_seconds - collected.client_seconds
+        timings["client_seconds"] = collected.client_seconds
         return content_of(self.place, server, made, traffic, timings, data=inputs.data, partition=inputs.partition)

@@ -10,9 +10,11 @@ client's own, lest an upload that comes after its sender was given up for lost, 
 lies open. For each client the others reveal shares of the one secret or of the other, never of both.
 """
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
+from functools import partial
+from typing import TypeVar, get_args
 
 import numpy as np
 
@@ -22,6 +24,8 @@ from fedfisher_core.secure.fixed_point import FixedPoint, Layout, Tensors, expon
 from fedfisher_core.secure.keys import KEY_BYTES, TAG_BYTES, agree, public_key, seal, unseal
 from fedfisher_core.secure.masking import Vector, mask, ring_type
 from fedfisher_core.settings import Round
+
+T = TypeVar("T")
 
 KEYS_BYTES = 2 * KEY_BYTES
 SEALED_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
@@ -145,6 +149,7 @@ class Collected:
         revealed: shares by client whose secret they are of, then by holder.
         upload_bytes: what all clients sent.
         download_bytes: what the server sent to all clients.
+        client_seconds: what all clients spent on their messages.
     """
 
     terms: Terms
@@ -156,6 +161,7 @@ class Collected:
     revealed: Mapping[int, Mapping[int, bytes]]
     upload_bytes: int
     download_bytes: int
+    client_seconds: float
 
     def unmask(self) -> Vector:
         """Take off the masks: the sum of the vectors of `uploaded`, exactly."""
@@ -198,7 +204,8 @@ def collect(clients: Sequence[Client], terms: Terms, *, dropouts: Mapping[int, R
     Raises:
         InputError: fewer clients than the threshold are left.
     """
-    adverts = {one.number: one.advertise() for one in _senders(clients, "keys", terms, dropouts)}
+    clock = _Clock()
+    adverts = {one.number: clock.time(one.advertise) for one in _senders(clients, "keys", terms, dropouts)}
     directory = {number: advert[:KEYS_BYTES] for number, advert in adverts.items()}
     exponents = [tuple(np.frombuffer(advert[KEYS_BYTES:], dtype=_EXPONENT).tolist()) for advert in adverts.values()]
     code = FixedPoint.fit(terms.layout, exponents, bits=terms.bits)
@@ -206,14 +213,18 @@ def collect(clients: Sequence[Client], terms: Terms, *, dropouts: Mapping[int, R
     upload_bytes = sum(map(len, adverts.values()))
     download_bytes = len(adverts) * (len(adverts) * KEYS_BYTES + len(agreed))
 
-    sealed = {one.number: one.share(directory, agreed) for one in _senders(clients, "shares", terms, dropouts)}
+    sealed = {
+        one.number: clock.time(partial(one.share, directory, agreed))
+        for one in _senders(clients, "shares", terms, dropouts)
+    }
     upload_bytes += sum(len(message) for messages in sealed.values() for message in messages.values())
     download_bytes += len(sealed) * (len(sealed) - 1) * SEALED_BYTES
 
     masked = np.zeros(code.size, dtype=ring_type(terms.bits))
     uploaded = []
     for one in _senders(clients, "upload", terms, dropouts):
-        upload = one.upload({other: messages[one.number] for other, messages in sealed.items() if other != one.number})
+        shares = {other: messages[one.number] for other, messages in sealed.items() if other != one.number}
+        upload = clock.time(partial(one.upload, shares))
         masked += np.frombuffer(upload, dtype=masked.dtype)
         upload_bytes += len(upload)
         uploaded.append(one.number)
@@ -222,7 +233,7 @@ def collect(clients: Sequence[Client], terms: Terms, *, dropouts: Mapping[int, R
     # Who uploaded fits in one bit a client.
     download_bytes += len(uploaded) * -(-len(sealed) // 8)
     for one in _senders(clients, "unmasking", terms, dropouts):
-        answer = one.reveal(uploaded)
+        answer = clock.time(partial(one.reveal, uploaded))
         upload_bytes += len(answer)
         for place, number in enumerate(sealed):
             revealed[number][one.number] = answer[place * shamir.SHARE_BYTES : (place + 1) * shamir.SHARE_BYTES]
@@ -236,7 +247,21 @@ def collect(clients: Sequence[Client], terms: Terms, *, dropouts: Mapping[int, R
         revealed=revealed,
         upload_bytes=upload_bytes,
         download_bytes=download_bytes,
+        client_seconds=clock.seconds,
     )
+
+
+class _Clock:
+    """Adds up what calls take."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def time(self, call: Callable[[], T]) -> T:
+        begun = time.perf_counter()
+        result = call()
+        self.seconds += time.perf_counter() - begun
+        return result
 
 
 def _senders(clients: Sequence[Client], message: Round, terms: Terms, dropouts: Mapping[int, Round]) -> list[Client]:

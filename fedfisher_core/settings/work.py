@@ -17,7 +17,7 @@ class WorkSettings(Strict):
     retries: NonNegativeInt = Field(1, description="how often a failed task is tried again")
     timeout_seconds: PositiveFloat = Field(7200, description="how long one task may take")
     store: Path = Field(Path("artifacts"), description="folder of the artifacts")
-    reports: Path = Field(Path("reports"), description="folder that gets one folder a benchmark")
+    reports: Path = Field(Path("results"), description="folder that gets one folder an experiment")
 
 
 class RunSettings(WorkSettings):

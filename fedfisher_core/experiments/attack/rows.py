@@ -33,6 +33,7 @@ class AttackRow:
             evaluator's features.
         accuracy: test accuracy of the method's global model, a fraction; None for a floor or ceiling.
         upload_bits: of all clients; None for a floor or ceiling.
+        download_bits: of all clients; None for a floor or ceiling, and where it was not counted.
         attack_seconds: of the inversion; None for a floor or ceiling.
         gan_seconds: of the attacker's generative prior, which all methods share.
         evaluator_accuracy: test accuracy of the evaluator, a fraction.
@@ -64,6 +65,7 @@ class AttackRow:
     evaluator_accuracy: float
     reference: bool
     artifact: str
+    download_bits: int | None = None
 
 
 _ROWS = TypeAdapter(list[AttackRow])

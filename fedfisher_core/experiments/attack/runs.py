@@ -18,6 +18,7 @@ _METRICS = (
     "feature_distance",
     "accuracy",
     "upload_bits",
+    "download_bits",
     "attack_seconds",
     "gan_seconds",
     "evaluator_accuracy",

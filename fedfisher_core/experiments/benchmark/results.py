@@ -61,10 +61,16 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
             for one in bound.method.uploads
             if one.name != "weights"
         },
+        client_encode_seconds=(
+            seconds([federations.sending(place, client, bound).name for client in left])
+            if bound.summation is None
+            else timings["client_seconds"]
+        ),
         server_seconds=timings["seconds"],
-        upload_bits=result.upload_bits,
-        upload_bits_formula=result.upload_bits_formula,
-        download_bits=result.download_bits,
+        upload_bits=result.traffic.upload_bits,
+        upload_bits_formula=result.traffic.upload_bits_formula,
+        download_bits=result.traffic.download_bits,
+        start_sent=result.traffic.start_sent,
         peak_memory_bytes=int(timings["peak_memory_bytes"]),
         uses_validation=result.uses_validation,
         reference=not bound.method.one_shot,

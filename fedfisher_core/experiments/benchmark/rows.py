@@ -11,7 +11,13 @@ from pydantic import ConfigDict, TypeAdapter
 from fedfisher_core.errors import InputError
 from fedfisher_core.reporting.rows import read_checked, write_rows
 
-TIMING_FIELDS = ("client_train_seconds", "client_statistics_seconds", "server_seconds", "peak_memory_bytes")
+TIMING_FIELDS = (
+    "client_train_seconds",
+    "client_statistics_seconds",
+    "client_encode_seconds",
+    "server_seconds",
+    "peak_memory_bytes",
+)
 """The fields that measure the machine, and so differ between reruns of the same settings."""
 
 
@@ -37,10 +43,13 @@ class Row:
         worst_class_accuracy: lowest accuracy over the classes, a fraction.
         client_train_seconds: local training, summed over the clients.
         client_statistics_seconds: seconds by statistic, summed over the clients.
-        server_seconds: aggregation.
+        client_encode_seconds: encoding of uploads, or the clients' part of secure aggregation, summed over the
+            clients; None where it was not counted.
+        server_seconds: decoding and aggregation, the server's part of secure aggregation included.
         upload_bits: bits on the wire, all clients.
         upload_bits_formula: the paper's count of the same.
-        download_bits: bits from the server, all clients.
+        download_bits: bits from the server, all clients: what they start from, and the global model as it is encoded.
+        start_sent: what the server sends before the training, "seed" or "nothing"; None where it was not counted.
         peak_memory_bytes: working memory of the aggregation at its peak.
         uses_validation: whether the method saw the server's validation set.
         reference: whether this is no one-shot method but a bound or a baseline of another kind.
@@ -79,6 +88,8 @@ class Row:
     reference: bool
     failed_clients: list[int]
     artifact: str
+    client_encode_seconds: float | None = None
+    start_sent: str | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -90,8 +101,9 @@ class Row:
 
     @property
     def client_seconds(self) -> float:
-        """Seconds of local training and of all statistics, summed over the clients."""
-        return self.client_train_seconds + math.fsum(self.client_statistics_seconds.values())
+        """Seconds of local training, of all statistics and of encoding, summed over the clients."""
+        statistics = math.fsum(self.client_statistics_seconds.values())
+        return self.client_train_seconds + statistics + (self.client_encode_seconds or 0.0)
 
 
 _ROWS = TypeAdapter(list[Row])

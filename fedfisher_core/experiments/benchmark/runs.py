@@ -23,11 +23,21 @@ _METRICS = (
     "worst_client_accuracy",
     "worst_class_accuracy",
     "client_train_seconds",
+    "client_encode_seconds",
     "server_seconds",
     "upload_bits",
     "upload_bits_formula",
     "download_bits",
     "peak_memory_bytes",
+)
+_SUMMARISED = (
+    "accuracy",
+    "loss",
+    "worst_client_accuracy",
+    "worst_class_accuracy",
+    "server_seconds",
+    "upload_bits",
+    "download_bits",
 )
 _SETTING_FIELDS = ("dataset", "model", "partition", "num_clients")
 _DPI = 80
@@ -59,7 +69,7 @@ def _record(row: Row, varying: Sequence[str], cell: Cell, partition: Artifact, r
     return Record(
         name=_run_name(row, varying),
         params=_setting_params(row) | {"method": row.method, "seed": str(row.seed)},
-        metrics={name: float(getattr(row, name)) for name in _METRICS}
+        metrics={name: float(value) for name in _METRICS if (value := getattr(row, name)) is not None}
         | {f"{name}_seconds": seconds for name, seconds in row.client_statistics_seconds.items()},
         tags={
             "artifact": row.artifact,
@@ -67,6 +77,7 @@ def _record(row: Row, varying: Sequence[str], cell: Cell, partition: Artifact, r
             "reference": str(row.reference).lower(),
             "uses_validation": str(row.uses_validation).lower(),
             "failed_clients": json.dumps(row.failed_clients),
+            "start_sent": str(row.start_sent),
         },
         drawn_from=(partition.digest, result.digest),
         draw=partial(_row_figures, f"{row.method}, {cell.label}", cell, partition, result),
@@ -141,7 +152,15 @@ def _charts(rows: Sequence[Row]) -> dict[str, bytes]:
 
 def _means(method: MethodSummary) -> dict[str, float]:
     metrics = {}
-    for name in ("accuracy", "loss", "worst_client_accuracy", "worst_class_accuracy", "server_seconds", "upload_bits"):
+    for name in (
+        "accuracy",
+        "loss",
+        "worst_client_accuracy",
+        "worst_class_accuracy",
+        "server_seconds",
+        "upload_bits",
+        "download_bits",
+    ):
         measure = getattr(method, name)
         metrics[name] = measure.mean
         if measure.deviation is not None:

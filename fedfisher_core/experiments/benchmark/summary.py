@@ -80,9 +80,10 @@ class MethodSummary:
         worst_client_accuracy: as a fraction.
         worst_class_accuracy: as a fraction.
         loss: in nats.
-        client_seconds: training and statistics, summed over the clients.
-        server_seconds: aggregation.
+        client_seconds: training, statistics and encoding, summed over the clients.
+        server_seconds: decoding and aggregation.
         upload_bits: on the wire, all clients.
+        download_bits: from the server, all clients.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
         uploads: what the server must see of each upload, by its name.
         memory_bytes: working memory of the aggregation at its peak.
@@ -101,6 +102,7 @@ class MethodSummary:
     client_seconds: Measure
     server_seconds: Measure
     upload_bits: Measure
+    download_bits: Measure
     upload_ratio: float | None
     uploads: Mapping[str, str]
     memory_bytes: Measure
@@ -227,6 +229,7 @@ def _summarise_method(rows: Sequence[Row], baseline: Sequence[Row], top: float) 
         client_seconds=Measure.of([row.client_seconds for row in rows]),
         server_seconds=Measure.of([row.server_seconds for row in rows]),
         upload_bits=upload,
+        download_bits=Measure.of([row.download_bits for row in rows]),
         upload_ratio=upload.mean / baseline_bits if baseline_bits else None,
         uploads=rows[0].uploads,
         memory_bytes=Measure.of([row.peak_memory_bytes for row in rows]),
