@@ -34,6 +34,11 @@ def test_citation_names_the_version_and_the_licence() -> None:
     assert "arXiv:2403.12329" in [one["value"] for paper in citation["references"] for one in paper["identifiers"]]
 
 
+def test_changelog_has_a_section_for_the_version_and_one_for_what_follows() -> None:
+    sections = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert sections[:2] == ["Unreleased", VERSION]
+
+
 def test_hooks_are_the_commands_of_lint() -> None:
     assert [shlex.split(hook["entry"]) for hook in hooks()] == recipe("lint")
 
