@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.client.local import Local
-from fedfisher_core.configuration import parse_settings
+from fedfisher_core.configuration import validate
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.settings import FisherSettings, Settings
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.settings import FisherSettings
 
 CLASSES = 3
 SIZE = 6
@@ -155,7 +156,7 @@ def write_tiny(root: Path, name: str = "tiny") -> Path:
     return root
 
 
-def tiny_settings(folder: Path, **changes: Any) -> Settings:
+def tiny_settings(folder: Path, **changes: Any) -> BenchmarkSettings:
     """Build the settings of a benchmark on the tiny data set that writes below a folder."""
     content: dict[str, Any] = {
         "name": "tiny",
@@ -165,9 +166,9 @@ def tiny_settings(folder: Path, **changes: Any) -> Settings:
         "model": {"name": "tiny"},
         "train": {"epochs": 3, "learning_rate": 0.05, "batch_size": 16},
         "methods": {"fedavg": {}},
-        "run": {"device": "cpu", "store": str(folder / "artifacts"), "reports": str(folder / "reports")},
+        "run": {"device": "cpu", "store": str(folder / "artifacts"), "reports": str(folder / "results")},
         "tracking": {"mlflow": f"sqlite:///{folder}/mlflow.db"},
     }
     for key, value in changes.items():
         content[key] = content.get(key, {}) | value if isinstance(value, dict) and key != "methods" else value
-    return parse_settings(content)
+    return validate(BenchmarkSettings, content)
