@@ -65,7 +65,7 @@ class SoftmaxRegression(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.head = nn.Linear(spec.inputs.shape.numel(), spec.classes, bias=spec.bias)
+        self.head = nn.Linear(spec.inputs.size, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(inputs.flatten(1))

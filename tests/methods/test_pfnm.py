@@ -40,7 +40,7 @@ class FixedWidth(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.hidden = nn.Linear(spec.inputs.shape.numel(), 4)
+        self.hidden = nn.Linear(spec.inputs.size, 4)
         self.head = nn.Linear(4, spec.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
