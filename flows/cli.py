@@ -28,6 +28,8 @@ _ENVIRONMENT = {
 
 
 _PARAMS = Path("params.yaml")
+# A user's own results come before the reports that someone chose to commit.
+_REPORTS = (Path("results"), Path("reports"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -64,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="print the table of a finished benchmark and where its report is")
     report.add_argument("name", help="the benchmark's name, a folder of the reports")
-    report.add_argument("--reports", type=Path, default=Path("reports"))
+    report.add_argument("--reports", type=Path, help="folder of reports (default: results, then reports)")
     report.set_defaults(command=_report)
 
     for what in ("methods", "datasets", "models"):
@@ -78,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
     fetch.set_defaults(command=_fetch)
 
     store = commands.add_parser("store", help="manage artifacts").add_subparsers(required=True, metavar="ACTION")
-    prune = store.add_parser("prune", help="remove artifacts that no report in the reports folder rests on")
+    prune = store.add_parser("prune", help="remove artifacts that no results and no report rest on")
     prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     _add_config(prune)
     prune.set_defaults(command=_prune)
@@ -147,11 +149,13 @@ def _start_prefect(settings: "ExperimentSettings") -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    folder = options.reports / options.name
-    if not folder.is_dir():
-        known = sorted(path.parent.name for path in options.reports.glob("*/results.json"))
-        raise InputError(f"no report {options.name!r} in {options.reports}; allowed: {', '.join(known) or 'none yet'}")
-    _print_report(folder)
+    folders = _REPORTS if options.reports is None else (options.reports,)
+    found = [folder / options.name for folder in folders if (folder / options.name).is_dir()]
+    if not found:
+        known = sorted({path.parent.name for folder in folders for path in folder.glob("*/results.json")})
+        where = " and ".join(map(str, folders))
+        raise InputError(f"no report {options.name!r} in {where}; allowed: {', '.join(known) or 'none yet'}")
+    _print_report(found[0])
 
 
 def _print_report(folder: Path) -> None:

@@ -86,7 +86,7 @@ def _require_fishers(federations: Federations) -> None:
     fisher = federations.settings.fisher
     if fisher.backend == "nngeometry":
         for label, bound in federations.methods.items():
-            if any(kind.approximation is Approximation.DENSE for kind in bound.method.uploads):
+            if any(one.approximation is Approximation.DENSE for one in bound.method.uploads):
                 raise InputError(
                     f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
                 )
@@ -106,12 +106,12 @@ def _require_fishers(federations: Federations) -> None:
 def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: FisherSettings) -> None:
     """Check that one example fits the memory of a pass."""
     network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
-    names = " and ".join(kind.name for kind in group)
+    names = " and ".join(one.name for one in group)
     try:
         FisherPass(
             network,
             spec.inputs.zeros(1),
-            approximations={kind.approximation for kind in group if kind.approximation is not None},
+            approximations={one.approximation for one in group if one.approximation is not None},
             loss=Loss.CLASSIFICATION,
             estimator=estimator_of(fisher),
             memory_limit=fisher.memory_mib * 2**20,
