@@ -55,8 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a benchmark, or what is left of it")
-    _add_config(run)
+    run = commands.add_parser("run", help="run experiments, or what is left of them")
+    run.add_argument("config", nargs="*", type=Path, default=[_PARAMS], help=f"settings (default: {_PARAMS})")
+    _add_overrides(run)
     run.set_defaults(command=_run)
 
     stage = commands.add_parser("stage", help="run one stage of the DVC pipeline")
@@ -98,6 +99,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, default=_PARAMS, help=f"settings (default: {_PARAMS})")
+    _add_overrides(parser)
+
+
+def _add_overrides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a setting"
     )
@@ -110,19 +115,21 @@ def _settings(options: argparse.Namespace) -> "ExperimentSettings":
 
 
 def _run(options: argparse.Namespace) -> None:
-    settings = _settings(options)
+    from fedfisher_core.experiments.loading import load
+
+    chosen = [load(config, options.overrides) for config in options.config]
     from flows.unchanged import is_unchanged
     from flows.work import prepare
 
-    # All checks come before Prefect starts, which takes many seconds, as do finished runs.
-    work = prepare(settings)
-    if not is_unchanged(work):
-        _start_prefect(settings)
-        from flows.experiment import flow_of
+    # All checks come before any work and before Prefect starts, which takes many seconds and serves all experiments.
+    for work in [prepare(settings) for settings in chosen]:
+        if not is_unchanged(work):
+            _start_prefect(work.settings)
+            from flows.experiment import flow_of
 
-        flow_of(settings.experiment)(work.settings)
-    _print_report(work.folder)
-    print(f"MLflow: {settings.tracking.mlflow}, browse it with `fedfisher ui`")
+            flow_of(work.settings.experiment)(work.settings)
+        _print_report(work.folder)
+        print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
 
 def _stage(options: argparse.Namespace) -> None:

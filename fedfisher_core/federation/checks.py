@@ -20,6 +20,7 @@ from fedfisher_core.jobs import Numerics
 from fedfisher_core.methods.binding import bind
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
+from fedfisher_core.sources import source_digest
 
 
 def check_federations(settings: FederationSettings, *, title: str = "") -> Federations:
@@ -39,7 +40,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         find_source(dataset)
         _require_label(settings, dataset)
     for model in settings.model.name:
-        models.get(model)
+        source_digest(models.get(model))
     numerics = Numerics.of(settings.run)
     places = [Place(settings, cell, numerics, title) for cell in settings.cells()]
     scopes = {label: _scope(label, entry.only, settings) for label, entry in settings.methods.items()}
@@ -48,6 +49,8 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         specs = dict.fromkeys(place.spec for place in places if scopes[label].admits(place.cell))
         methods[label] = bind(label, entry, specs, settings.wire, settings.statistics)
         require_privacy(settings, label, methods[label].method.uploads)
+        # A source that can't be read is refused before any work rests on it.
+        source_digest(methods[label].method.function, *methods[label].method.uploads)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
     for spec in dict.fromkeys(place.spec for place in places):
