@@ -17,10 +17,10 @@ from fedfisher_core.client.local import Local
 from fedfisher_core.configuration import validate
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.settings import FisherSettings
 
 CLASSES = 3

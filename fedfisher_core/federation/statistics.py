@@ -103,6 +103,7 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
                 "client": inputs.trained.digest,
                 "data": inputs.data.digest,
                 "partition": inputs.partition.digest,
+                "start": inputs.start.digest,
             },
         )
 
