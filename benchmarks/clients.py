@@ -1,4 +1,4 @@
-"""Clients of a federation, trained in this thread without orchestration; those that the store holds are taken from it."""
+"""Clients of a federation, trained in this thread; those that the store holds are taken from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
