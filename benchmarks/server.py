@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from fedfisher_core.steps.aggregation import aggregate
-from fedfisher_core.steps.clients import compute_statistics, train_client
-from fedfisher_core.steps.context import Context
-from fedfisher_core.steps.data import decode_data
-from fedfisher_core.steps.partitions import split_data
 
-from fedfisher_core.configuration import parse_settings
-from fedfisher_core.methods.binding import bind
-from fedfisher_core.store import Artifact, read_timings
+from fedfisher_core.configuration import validate
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.jobs import graph_of
+from fedfisher_core.store import open_store, read_timings
+from fedfisher_core.walk import walk_here
 
 FEW, MANY = 5, 30
 SECONDS_FEW, SECONDS_MANY, SECONDS_DENSE = 10, 60, 30 * 60
@@ -55,19 +53,13 @@ def server_steps(clients: int, methods: Mapping[str, dict[str, Any]], folder: Pa
         "partition": {"alpha": 0.5, "clients": clients},
         "model": {"name": "mlp"},
         "train": {"epochs": 1},
+        "methods": dict(methods),
         "run": {"device": "cpu", "store": str(folder)},
     }
-    context = Context(parse_settings(content))
-    (cell,) = context.settings.cells()
-    data = decode_data(context, cell.dataset)
-    partition = split_data(context, cell, data)
-    bound = {name: bind(name, settings, [context.model(cell)]) for name, settings in methods.items()}
-    kinds = dict.fromkeys(kind for one in bound.values() for kind in one.method.uploads)
-    members: dict[int, dict[str, Artifact]] = {}
-    for client in range(clients):
-        trained = train_client(context, cell, data, partition, client)
-        members[client] = compute_statistics(context, cell, data, partition, client, trained, kinds)
-    return {name: read_timings(aggregate(context, cell, one, data, partition, members)) for name, one in bound.items()}
+    federations = check_federations(validate(BenchmarkSettings, content))
+    (place,) = federations.places
+    made = walk_here(graph_of(federations.jobs()), open_store(folder)).artifacts
+    return {label: read_timings(made[federations.aggregation(place, label).name]) for label in methods}
 
 
 def main() -> None:

@@ -17,18 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from fedfisher_core.steps.context import Context
-from flows.plan import make_plan
 
+from benchmarks.clients import train_clients
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import load_settings
 from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.federation.data import decode_data, load_data
-from fedfisher_core.federation.partition import label_counts, load_partition, split_data
-from fedfisher_core.federation.training import TENSORS, compute_statistics, initial_parameters, train_client
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.loading import load
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.measuring import server_of
+from fedfisher_core.federation.partition import label_counts
+from fedfisher_core.federation.place import Place
 from fedfisher_core.methods.fedfisher import (
     ClosedForm,
     ConjugateGradients,
@@ -38,10 +42,8 @@ from fedfisher_core.methods.fedfisher import (
     Solver,
 )
 from fedfisher_core.methods.server import Server
-from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.settings import Cell
+from fedfisher_core.settings import MethodEntry
 from fedfisher_core.solvers.quadratic import Quadratic, diagonal_quadratic, kronecker_quadratic
-from fedfisher_core.store import read_tensors
 
 CONFIG = Path("configs/mnist_heterogeneity.yaml")
 DEFAULTS = ("partition.scheme=dirichlet_client", "partition.alpha=0.1", "report.published=null")
@@ -102,36 +104,30 @@ class Federation:
         return Measured(seconds, solution.selected, solution.objective, right)
 
 
-def federation(context: Context, cell: Cell) -> Federation:
+def both_fishers(config: Path, overrides: Sequence[str]) -> Federations:
+    """Read a benchmark, with the two methods whose solvers are measured in the place of its own."""
+    settings = load(config, overrides)
+    if not isinstance(settings, BenchmarkSettings):
+        raise InputError(f"{config} has experiment={settings.experiment!r}; allowed: benchmark")
+    methods = {label: MethodEntry() for label in ("fedfisher_diag", "fedfisher_kfac")}
+    return check_federations(settings.model_copy(update={"methods": methods}))
+
+
+def federation(federations: Federations, place: Place) -> Federation:
     """Find or train the clients of a cell."""
-    data = decode_data(context, cell.dataset)
-    partition = split_data(context, cell, data)
-    counts = [sum(row) for row in label_counts(partition)]
-    models, diagonals, factors = [], [], []
-    for client in range(cell.clients):
-        trained = train_client(context, cell, data, partition, client)
-        uploads = compute_statistics(context, cell, data, partition, client, trained, (DiagonalFisher, KFAC))
-        tensors = {name: read_tensors(artifact, TENSORS) for name, artifact in uploads.items()}
-        # Files order tensors by name, networks as they are built.
-        models.append({name: tensors["weights"][name] for name in Weights.shapes(context.model(cell))})
-        diagonals.append(tensors["diagonal_fisher"])
-        factors.append(KFAC.of(tensors["kfac"]).factors)
+    clients = train_clients(federations, place)
+    counts = [sum(row) for row in label_counts(clients.partition)]
+    models = [client[Weights].tensors for client in clients.statistics]
+    diagonals = [client[DiagonalFisher].tensors for client in clients.statistics]
+    factors = [KFAC.of(client[KFAC].tensors).factors for client in clients.statistics]
     shares = [count / sum(counts) for count in counts]
-    dataset = load_data(data)
-    held = torch.from_numpy(load_partition(partition).validation)
+    dataset = load_data(clients.data)
     return Federation(
         quadratics={
             "diagonal": diagonal_quadratic(models, diagonals, shares),
             "K-FAC": kronecker_quadratic(models, factors, shares),
         },
-        server=Server(
-            spec=context.model(cell),
-            dataset=dataset.spec,
-            initial=initial_parameters(context, cell),
-            generator=torch_generator(cell.seed, Stream.SERVER),
-            device=context.device,
-            validation=select(dataset.train, dataset.spec, held),
-        ),
+        server=server_of(place, clients.data, clients.partition, clients.start),
         test=select(dataset.test, dataset.spec),
     )
 
@@ -177,11 +173,11 @@ def main() -> None:
         return
     torch.set_num_threads(1)
     overrides = [*DEFAULTS, *arguments.overrides] if arguments.config == CONFIG else arguments.overrides
-    context = make_plan(load_settings(arguments.config, overrides)).context
+    federations = both_fishers(arguments.config, overrides)
     solvers = {"diagonal": DIAGONAL, "K-FAC": KRONECKER}
     measured: dict[tuple[str, str], dict[str, list[Measured]]] = {}
-    for cell in context.settings.cells():
-        clients = federation(context, cell)
+    for place in federations.places:
+        cell, clients = place.cell, federation(federations, place)
         for kind, chosen in solvers.items():
             table = measured.setdefault((cell.setting, kind), {name: [] for name in chosen})
             for name, solver in chosen.items():

@@ -10,23 +10,22 @@ from functools import partial
 
 import numpy as np
 import torch
-from fedfisher_core.steps.context import Context
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.clients import train_clients
 from benchmarks.timing import alternate
 from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import parse_settings
-from fedfisher_core.federation.data import decode_data
-from fedfisher_core.federation.partition import split_data
-from fedfisher_core.federation.training import TENSORS, compute_statistics, train_client
+from fedfisher_core.configuration import validate
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.place import Place
 from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import Cell
-from fedfisher_core.store import read_tensors
 from fedfisher_core.wire.budget import Family, StatisticSpec, fedavg_bits, fit
 from fedfisher_core.wire.codec import Codec, TensorSpec
 from fedfisher_core.wire.elementwise import Float32, Root, Uniform
@@ -45,6 +44,7 @@ _BENCHMARK = {
     "partition": {"alpha": [0.3], "clients": [5]},
     "model": {"name": ["lenet", "mlp"]},
     "train": {"epochs": 10},
+    "methods": ["fedfisher_kfac", "fedfisher_diag"],
 }
 
 Tensors = dict[str, Tensor]
@@ -146,16 +146,10 @@ def sizes() -> None:
             )
 
 
-def real_clients(context: Context, cell: Cell) -> list[dict[str, Tensors]]:
-    """Train the clients of a cell and compute their Fishers."""
-    data = decode_data(context, cell.dataset)
-    partition = split_data(context, cell, data)
-    clients = []
-    for client in range(cell.clients):
-        trained = train_client(context, cell, data, partition, client)
-        uploads = compute_statistics(context, cell, data, partition, client, trained, (KFAC, DiagonalFisher))
-        clients.append({name: read_tensors(artifact, TENSORS) for name, artifact in uploads.items()})
-    return clients
+def real_clients(federations: Federations, place: Place) -> list[dict[str, Tensors]]:
+    """Train the clients of a federation and compute their Fishers."""
+    clients = train_clients(federations, place).statistics
+    return [{kind.name: dict(one.tensors) for kind, one in client.items()} for client in clients]
 
 
 def through(statistic: StatisticSpec, codec: Codec, tensors: Tensors) -> tuple[Tensors, int]:
@@ -188,11 +182,12 @@ def diagonal_error(sent: Tensors, received: Tensors) -> float:
 def real_errors() -> None:
     """Print the errors of both formats on the Fishers of clients trained on the embedded digits."""
     with tempfile.TemporaryDirectory() as store:
-        context = Context(parse_settings({**_BENCHMARK, "run": {"store": store, "device": "cpu"}}))
-        for cell in context.settings.cells():
-            model = context.model(cell)
-            clients = real_clients(context, cell)
-            print(f"{cell.label}: errors at equal bits, median over the clients")
+        settings = validate(BenchmarkSettings, {**_BENCHMARK, "run": {"store": store, "device": "cpu"}})
+        federations = check_federations(settings)
+        for place in federations.places:
+            model = place.spec
+            clients = real_clients(federations, place)
+            print(f"{place.label}: errors at equal bits, median over the clients")
             weights, kfac, diagonal = (
                 one.wire_spec(model) for one in bind_statistics((Weights, KFAC, DiagonalFisher), {})
             )

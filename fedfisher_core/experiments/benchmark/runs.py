@@ -1,9 +1,9 @@
 """The runs of a benchmark in MLflow, where methods are compared."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -42,6 +42,8 @@ _SUMMARISED = (
 _SETTING_FIELDS = ("dataset", "model", "partition", "num_clients")
 _DPI = 80
 
+Picture = Callable[[Cell, Artifact], bytes]
+
 
 def make_runs(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row]) -> Runs:
     """List one run for every row, and one summary run for every setting and method.
@@ -56,16 +58,20 @@ def make_runs(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row]) -> Run
     """
     places = {place.cell: place for place in plan.federations.places}
     varying = [name for name in _SETTING_FIELDS if len({getattr(row, name) for row in rows}) > 1]
+    # All methods of a federation share the picture of who holds what, wherever their rows stand.
+    picture = cache(_partition_picture)
     single = []
     for row in rows:
         place = places[_cell(row)]
         partition = outcome.artifacts[plan.federations.partition(place).name]
         result = outcome.artifacts[plan.federations.aggregation(place, row.method).name]
-        single.append(_record(row, varying, place.cell, partition, result))
+        single.append(_record(row, varying, place.cell, partition, result, picture))
     return Runs(single=single, summary=list(_summary_records(rows)))
 
 
-def _record(row: Row, varying: Sequence[str], cell: Cell, partition: Artifact, result: Artifact) -> Record:
+def _record(
+    row: Row, varying: Sequence[str], cell: Cell, partition: Artifact, result: Artifact, picture: Picture
+) -> Record:
     return Record(
         name=_run_name(row, varying),
         params=_setting_params(row) | {"method": row.method, "seed": str(row.seed)},
@@ -80,7 +86,7 @@ def _record(row: Row, varying: Sequence[str], cell: Cell, partition: Artifact, r
             "start_sent": str(row.start_sent),
         },
         drawn_from=(partition.digest, result.digest),
-        draw=partial(_row_figures, f"{row.method}, {cell.label}", cell, partition, result),
+        draw=partial(_row_figures, f"{row.method}, {cell.label}", result, partition, partial(picture, cell, partition)),
     )
 
 
@@ -103,18 +109,17 @@ def _cell(row: Row) -> Cell:
     )
 
 
-def _row_figures(title: str, cell: Cell, partition: Artifact, result: Artifact) -> dict[str, bytes]:
+def _row_figures(title: str, result: Artifact, partition: Artifact, picture: Callable[[], bytes]) -> dict[str, bytes]:
     from fedfisher_core.experiments.benchmark.grids import confusion_figure
     from fedfisher_core.reporting.drawing import to_png
 
     confusion = np.array(read_result(result).measures.confusion)
     figure = confusion_figure(confusion, list(class_names(partition)), title)
-    return {"partition.png": _partition_picture(cell, partition), "confusion.png": to_png(figure, dpi=_DPI)}
+    return {"partition.png": picture(), "confusion.png": to_png(figure, dpi=_DPI)}
 
 
-@lru_cache(maxsize=1)
 def _partition_picture(cell: Cell, partition: Artifact) -> bytes:
-    """Draw who holds what; all methods of a cell, which come one after the other, share the picture."""
+    """Draw who holds what."""
     from fedfisher_core.experiments.benchmark.grids import partition_figure
     from fedfisher_core.reporting.drawing import to_png
 
