@@ -97,8 +97,8 @@ def test_a_deployment_s_settings_never_write_over_those_of_params_yaml(place: Pa
     default = settings(methods={"fedavg": {}})
     (place / "params.yaml").write_text(default.to_yaml())
     folder = benchmark(default.model_copy(update={"seeds": (5,)}))
-    assert folder.startswith("reports/small-")
-    assert not (place / "reports/small").exists()
+    assert folder.startswith("results/small-")
+    assert not (place / "results/small").exists()
 
 
 def test_the_ui_shows_named_tasks_and_table_progress_and_link_artifacts(place: Path) -> None:
