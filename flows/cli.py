@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="print the table of a finished benchmark and where its report is")
     report.add_argument("name", help="the benchmark's name, a folder of the reports")
-    report.add_argument("--reports", type=Path, default=Path("reports"))
+    report.add_argument("--reports", type=Path, default=Path("results"))
     report.set_defaults(command=_report)
 
     for what in ("methods", "datasets", "models"):
@@ -125,16 +125,16 @@ def _run(options: argparse.Namespace) -> None:
 
 def _stage(options: argparse.Namespace) -> None:
     settings = _settings(options)
+    from flows.sharing import REPORT
     from flows.work import prepare
 
-    stages = [*prepare(settings).plan.stages, "report"]
+    stages = [*prepare(settings).plan.stages, REPORT]
     if options.stage not in stages:
         raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
     _start_prefect(settings)
-    from flows.experiment import flow_of, stage_flow_of
+    from flows.experiment import stage_flow_of
 
-    chosen = flow_of(settings.experiment)
-    (chosen if options.stage == "report" else stage_flow_of(settings.experiment, options.stage))(settings)
+    stage_flow_of(settings.experiment, options.stage)(settings)
 
 
 def _start_prefect(settings: "ExperimentSettings") -> None:
