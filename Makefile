@@ -17,8 +17,7 @@ setup: .venv/installed
 	touch $@
 
 demo: setup
-	$(BIN)/fedfisher run
-	$(BIN)/fedfisher run configs/privacy_demo.yaml
+	$(BIN)/fedfisher run params.yaml configs/privacy_demo.yaml
 
 lint: setup
 	$(BIN)/ruff check .

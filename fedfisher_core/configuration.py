@@ -108,6 +108,8 @@ def _explain(model: type[BaseModel], problem: dict[str, Any], under: str) -> str
         *parents, last = problem["loc"]
         return f"unknown setting {key!r}; {nearest(str(last), list(_model_at(model, parents).model_fields))}"
     message = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] in ("model_type", "dict_type"):
+        message = "must be a mapping of settings"
     value = "" if problem["type"] == "missing" or not key else f"={problem['input']!r}"
     return f"{key}{value}: {message}" if key else message
 

@@ -1,7 +1,7 @@
 """Jobs: named computations with typed inputs, and the graph that they form."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Generic, TypeVar
 
@@ -217,9 +217,16 @@ def graph_of(jobs: Iterable[Job[Any]]) -> dict[str, Job[Any]]:
             if waiting[dependent] == 0:
                 order.append(dependent)
     if len(order) < len(known):
-        circle = sorted(set(known) - set(order))
-        raise InputError(f"jobs need each other in a circle: {', '.join(map(repr, circle[:5]))}")
+        raise InputError(f"jobs need each other in a circle: {', '.join(map(repr, _circle(needed, set(order))))}")
     return {name: known[name] for name in order}
+
+
+def _circle(needed: Mapping[str, Sequence[str]], done: Collection[str]) -> list[str]:
+    """Follow needs that are never met until they come back."""
+    path = [min(name for name in needed if name not in done)]
+    while path[-1] not in path[:-1]:
+        path.append(next(name for name in needed[path[-1]] if name not in done))
+    return path[path.index(path[-1]) : -1]
 
 
 def dependents_of(graph: Mapping[str, Job[Any]]) -> dict[str, list[str]]:

@@ -1,24 +1,21 @@
 """What one example looks like to a network: an image, a row of numbers or a sequence of tokens."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import InputError
+
+if TYPE_CHECKING:
+    # Data sets can be listed without torch, which takes seconds to load.
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
 class _Arranged(ABC):
     """What all layouts have in common."""
-
-    stored: ClassVar[torch.dtype]
-    """Type of examples as they are decoded."""
-
-    taken: ClassVar[torch.dtype] = torch.float32
-    """Type of examples as networks take them."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -29,15 +26,32 @@ class _Arranged(ABC):
 
     @property
     @abstractmethod
-    def shape(self) -> torch.Size:
+    def stored(self) -> "torch.dtype":
+        """Type of examples as they are decoded."""
+
+    @property
+    def taken(self) -> "torch.dtype":
+        """Type of examples as networks take them."""
+        import torch
+
+        return torch.float32
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
         """Shape of one example."""
+
+    @property
+    def size(self) -> int:
+        """Numbers of one example."""
+        return math.prod(self.shape)
 
     @property
     @abstractmethod
     def bits(self) -> int:
         """Bits of one decoded example."""
 
-    def zeros(self, count: int) -> Tensor:
+    def zeros(self, count: int) -> "Tensor":
         """Make examples that are zero everywhere.
 
         Args:
@@ -46,9 +60,11 @@ class _Arranged(ABC):
         Returns:
             As networks take them, shape (count, ...).
         """
+        import torch
+
         return torch.zeros(count, *self.shape, dtype=self.taken)
 
-    def drawn(self, count: int, generator: torch.Generator) -> Tensor:
+    def drawn(self, count: int, generator: "torch.Generator") -> "Tensor":
         """Draw examples: normal noise, or tokens that are all equally likely.
 
         Args:
@@ -58,6 +74,8 @@ class _Arranged(ABC):
         Returns:
             As networks take them, shape (count, ...).
         """
+        import torch
+
         return torch.randn(count, *self.shape, generator=generator)
 
 
@@ -78,20 +96,25 @@ class Images(_Arranged):
     height: int
     width: int
 
-    stored: ClassVar[torch.dtype] = torch.uint8
+    @property
+    def stored(self) -> "torch.dtype":
+        """Bytes."""
+        import torch
+
+        return torch.uint8
 
     def __str__(self) -> str:
         return f"{self.channels} x {self.height} x {self.width}"
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> tuple[int, ...]:
         """Channels, height and width."""
-        return torch.Size([self.channels, self.height, self.width])
+        return (self.channels, self.height, self.width)
 
     @property
     def bits(self) -> int:
         """One byte a pixel and channel."""
-        return 8 * self.shape.numel()
+        return 8 * self.size
 
 
 @dataclass(frozen=True)
@@ -107,15 +130,20 @@ class Vectors(_Arranged):
 
     features: int
 
-    stored: ClassVar[torch.dtype] = torch.float32
+    @property
+    def stored(self) -> "torch.dtype":
+        """Single precision."""
+        import torch
+
+        return torch.float32
 
     def __str__(self) -> str:
         return "1 number" if self.features == 1 else f"{self.features} numbers"
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> tuple[int, ...]:
         """One dimension."""
-        return torch.Size([self.features])
+        return (self.features,)
 
     @property
     def bits(self) -> int:
@@ -138,24 +166,37 @@ class Tokens(_Arranged):
     length: int
     vocabulary: int
 
-    stored: ClassVar[torch.dtype] = torch.int64
-    taken: ClassVar[torch.dtype] = torch.int64
+    @property
+    def stored(self) -> "torch.dtype":
+        """Whole numbers."""
+        import torch
+
+        return torch.int64
+
+    @property
+    def taken(self) -> "torch.dtype":
+        """Whole numbers, as embeddings take them."""
+        import torch
+
+        return torch.int64
 
     def __str__(self) -> str:
         return f"{self.length} tokens of {self.vocabulary}"
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> tuple[int, ...]:
         """One dimension."""
-        return torch.Size([self.length])
+        return (self.length,)
 
     @property
     def bits(self) -> int:
         """As few a token as tell all of them apart."""
         return self.length * (self.vocabulary - 1).bit_length()
 
-    def drawn(self, count: int, generator: torch.Generator) -> Tensor:
+    def drawn(self, count: int, generator: "torch.Generator") -> "Tensor":
         """Draw tokens that are all equally likely; see the base class."""
+        import torch
+
         return torch.randint(self.vocabulary, (count, self.length), generator=generator)
 
 

@@ -94,6 +94,7 @@ class Registry(Generic[T]):
             thing: what it stands for from now on.
         """
         self._things[name] = thing
+        self._origins[name] = self._origin()
 
     def get(self, name: str) -> T:
         """Look a name up.

@@ -28,6 +28,8 @@ _ENVIRONMENT = {
 
 
 _PARAMS = Path("params.yaml")
+# A user's own results come before the reports that someone chose to commit.
+_REPORTS = (Path("results"), Path("reports"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -53,8 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a benchmark, or what is left of it")
-    _add_config(run)
+    run = commands.add_parser("run", help="run experiments, or what is left of them")
+    run.add_argument("config", nargs="*", type=Path, default=[_PARAMS], help=f"settings (default: {_PARAMS})")
+    _add_overrides(run)
     run.set_defaults(command=_run)
 
     stage = commands.add_parser("stage", help="run one stage of the DVC pipeline")
@@ -64,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="print the table of a finished benchmark and where its report is")
     report.add_argument("name", help="the benchmark's name, a folder of the reports")
-    report.add_argument("--reports", type=Path, default=Path("results"))
+    report.add_argument("--reports", type=Path, help="folder of reports (default: results, then reports)")
     report.set_defaults(command=_report)
 
     for what in ("methods", "datasets", "models"):
@@ -78,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     fetch.set_defaults(command=_fetch)
 
     store = commands.add_parser("store", help="manage artifacts").add_subparsers(required=True, metavar="ACTION")
-    prune = store.add_parser("prune", help="remove artifacts that no report in the reports folder rests on")
+    prune = store.add_parser("prune", help="remove artifacts that no results and no report rest on")
     prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
     _add_config(prune)
     prune.set_defaults(command=_prune)
@@ -96,6 +99,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, default=_PARAMS, help=f"settings (default: {_PARAMS})")
+    _add_overrides(parser)
+
+
+def _add_overrides(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a setting"
     )
@@ -108,19 +115,21 @@ def _settings(options: argparse.Namespace) -> "ExperimentSettings":
 
 
 def _run(options: argparse.Namespace) -> None:
-    settings = _settings(options)
+    from fedfisher_core.experiments.loading import load
+
+    chosen = [load(config, options.overrides) for config in options.config]
     from flows.unchanged import is_unchanged
     from flows.work import prepare
 
-    # All checks come before Prefect starts, which takes many seconds, as do finished runs.
-    work = prepare(settings)
-    if not is_unchanged(work):
-        _start_prefect(settings)
-        from flows.experiment import flow_of
+    # All checks come before any work and before Prefect starts, which takes many seconds and serves all experiments.
+    for work in [prepare(settings) for settings in chosen]:
+        if not is_unchanged(work):
+            _start_prefect(work.settings)
+            from flows.experiment import flow_of
 
-        flow_of(settings.experiment)(work.settings)
-    _print_report(work.folder)
-    print(f"MLflow: {settings.tracking.mlflow}, browse it with `fedfisher ui`")
+            flow_of(work.settings.experiment)(work.settings)
+        _print_report(work.folder)
+        print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
 
 def _stage(options: argparse.Namespace) -> None:
@@ -147,11 +156,13 @@ def _start_prefect(settings: "ExperimentSettings") -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
-    folder = options.reports / options.name
-    if not folder.is_dir():
-        known = sorted(path.parent.name for path in options.reports.glob("*/results.json"))
-        raise InputError(f"no report {options.name!r} in {options.reports}; allowed: {', '.join(known) or 'none yet'}")
-    _print_report(folder)
+    folders = _REPORTS if options.reports is None else (options.reports,)
+    found = [folder / options.name for folder in folders if (folder / options.name).is_dir()]
+    if not found:
+        known = sorted({path.parent.name for folder in folders for path in folder.glob("*/results.json")})
+        where = " and ".join(map(str, folders))
+        raise InputError(f"no report {options.name!r} in {where}; allowed: {', '.join(known) or 'none yet'}")
+    _print_report(found[0])
 
 
 def _print_report(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""One flow for every kind of experiment, all with one body: do what is left, report, record, share.
+"""One flow for every experiment, all with one body: do what is left, report, record, share.
 
 A flow is made when it is asked for by its experiment's name, so that an experiment of another package is deployed as
 the project's own are: `flows/experiment.py:NAME`.
@@ -28,7 +28,7 @@ from tasks.reporting import report
 
 @cache
 def flow_of(name: str) -> Flow[..., str]:
-    """Make the flow of one kind of experiment.
+    """Make the flow of one experiment.
 
     Args:
         name: the experiment's.
@@ -40,10 +40,10 @@ def flow_of(name: str) -> Flow[..., str]:
     Raises:
         InputError: nobody knows the experiment.
     """
-    kind = experiments.get(name).settings
-    defaults = kind()
+    model = experiments.get(name).settings
+    defaults = model()
 
-    def body(settings: kind = defaults) -> str:  # type: ignore[valid-type]
+    def body(settings: model = defaults) -> str:  # type: ignore[valid-type]
         return run(settings)
 
     return _named(body, name)

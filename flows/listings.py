@@ -5,12 +5,13 @@ from typing import Any
 from fedfisher_core.data import specs
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Layout
-from fedfisher_core.methods import method as registry
-from fedfisher_core.models import spec as families
 
 
 def methods() -> list[dict[str, Any]]:
     """List the methods with their paper, what they upload and their settings."""
+    # Methods and networks need torch, which takes seconds to load; the other listings do without.
+    from fedfisher_core.methods import method as registry
+
     entries = []
     for name in registry.methods:
         method = registry.methods.get(name)
@@ -44,6 +45,8 @@ def datasets() -> list[dict[str, Any]]:
 
 def models() -> list[dict[str, Any]]:
     """List the networks with their number of parameters on grey 28 x 28 and coloured 32 x 32 images of 10 classes."""
+    from fedfisher_core.models import spec as families
+
     entries = []
     for name in families.models:
         sizes = {str(inputs): _size(name, inputs) for inputs in (Images(1, 28, 28), Images(3, 32, 32))}
@@ -53,8 +56,10 @@ def models() -> list[dict[str, Any]]:
 
 
 def _size(name: str, inputs: Layout) -> str:
+    from fedfisher_core.models.spec import ModelSpec
+
     try:
-        skeleton = families.ModelSpec(name=name, inputs=inputs, classes=10).skeleton()
+        skeleton = ModelSpec(name=name, inputs=inputs, classes=10).skeleton()
     except InputError as error:
         return f"refused: {error}"
     return f"{sum(parameter.numel() for parameter in skeleton.parameters()):,} parameters"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from prefect.runtime import deployment
 
+from fedfisher_core.registry import plugin_versions
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.store import libraries
@@ -51,7 +52,7 @@ def page_of(settings: ExperimentSettings, *, command: str) -> PageData:
         benchmark=settings.name,
         command=command,
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        versions=libraries(),
+        versions=libraries() | plugin_versions(),
         settings=settings.shown(),
         settings_yaml=settings.to_yaml(),
         notes=settings.report.notes,

@@ -1,12 +1,17 @@
 """Remove artifacts that nothing rests on."""
 
+from pathlib import Path
+
 from fedfisher_core.reporting.rows import read_artifact_keys
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.store import open_store
 
+COMMITTED = Path("reports")
+"""Folder of the reports that someone chose to commit."""
+
 
 def prune(settings: ExperimentSettings, *, dry_run: bool) -> list[str]:
-    """Remove artifacts that no results.json in the reports folder was made from.
+    """Remove artifacts that no results.json was made from, neither of own results nor of committed reports.
 
     Args:
         settings: name the store and the reports folder.
@@ -16,7 +21,12 @@ def prune(settings: ExperimentSettings, *, dry_run: bool) -> list[str]:
         Lines to print.
     """
     store = open_store(settings.run.store)
-    keys = [key for path in settings.run.reports.glob("*/results.json") for key in read_artifact_keys(path)]
+    keys = [
+        key
+        for folder in dict.fromkeys((settings.run.reports, COMMITTED))
+        for path in folder.glob("*/results.json")
+        for key in read_artifact_keys(path)
+    ]
     keep = store.reachable(keys)
     removed = [path for path in store.folders() if path not in keep]
     size = sum(file.stat().st_size for path in removed for file in path.iterdir())

@@ -13,6 +13,7 @@ from typing import Any
 import fedfisher_core.reporting
 from fedfisher_core.experiments.experiment import Experiment
 from fedfisher_core.experiments.loading import is_default
+from fedfisher_core.registry import plugin_versions
 from fedfisher_core.reporting.folder import is_current
 from fedfisher_core.reporting.runs import SUMMARY, Runs, digest
 from fedfisher_core.settings import ExperimentSettings, TrackingSettings
@@ -50,14 +51,22 @@ def content_of(experiment: Experiment[Any, Any], settings: ExperimentSettings, r
     """Digest of everything that a report shows but the time and the command that made it.
 
     Args:
-        experiment: the kind of experiment.
+        experiment: which.
         settings: the experiment.
         rows: the results.
 
     Returns:
         24 hexadecimal digits.
     """
-    return digest([[asdict(row) for row in rows], settings.model_dump(mode="json"), libraries(), _drawn_by(experiment)])
+    return digest(
+        [
+            [asdict(row) for row in rows],
+            settings.model_dump(mode="json"),
+            libraries(),
+            plugin_versions(),
+            _drawn_by(experiment),
+        ]
+    )
 
 
 def is_recorded(settings: TrackingSettings, experiment: str, runs: Runs) -> bool:

@@ -21,7 +21,7 @@ class Work:
     """An experiment under way.
 
     Args:
-        experiment: its kind.
+        experiment: which.
         settings: the experiment.
         plan: what is to be done.
         store: keeps the results.

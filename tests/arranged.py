@@ -58,7 +58,7 @@ class Places(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.each = nn.Linear(spec.inputs.shape.numel() // 2, 5, bias=spec.bias)
+        self.each = nn.Linear(spec.inputs.size // 2, 5, bias=spec.bias)
         self.head = nn.Linear(5, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:

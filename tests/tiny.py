@@ -17,10 +17,10 @@ from fedfisher_core.client.local import Local
 from fedfisher_core.configuration import validate
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.settings import FisherSettings
 
 CLASSES = 3
@@ -65,7 +65,7 @@ class SoftmaxRegression(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.head = nn.Linear(spec.inputs.shape.numel(), spec.classes, bias=spec.bias)
+        self.head = nn.Linear(spec.inputs.size, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(inputs.flatten(1))

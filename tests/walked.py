@@ -10,7 +10,7 @@ from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.place import Place
-from fedfisher_core.jobs import graph_of
+from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.store import Artifact, open_store
 from fedfisher_core.walk import Outcome, walk_here
 from tests import tiny
@@ -60,10 +60,13 @@ class Walked:
         return self.outcome.artifacts[self.plan.federations.aggregation(self.place, method).name]
 
 
-def walk(settings: BenchmarkSettings) -> Walked:
-    """Plan a benchmark and do its work."""
+def walk(settings: BenchmarkSettings, stage: str | None = None) -> Walked:
+    """Plan a benchmark and do its work, or what one stage of it needs."""
     plan = make_plan(settings)
-    return Walked(plan, walk_here(graph_of(plan.jobs), open_store(settings.run.store)))
+    graph = graph_of(plan.jobs)
+    if stage is not None:
+        graph = {job.name: job for job in needed_for(graph, plan.stages[stage])}
+    return Walked(plan, walk_here(graph, open_store(settings.run.store)))
 
 
 def walk_tiny(folder: Path, methods: Mapping[str, Mapping[str, Any]], **changes: Any) -> Walked:

@@ -33,7 +33,7 @@ class Plan:
 
 
 class Experiment(ABC, Generic[S, P]):
-    """One kind of experiment.
+    """One experiment, such as the benchmark.
 
     Its class is imported to look at settings: what computes or draws is to be imported by the methods that need it.
     """

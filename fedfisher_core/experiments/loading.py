@@ -34,14 +34,14 @@ def load(config: Path, overrides: Sequence[str] = ()) -> ExperimentSettings:
             key, the value and what is allowed.
     """
     content = read_file(config)
-    kind = experiments.get(str(content.get("experiment", DEFAULT))).settings
-    original = validate(kind, content)
+    model = experiments.get(str(content.get("experiment", DEFAULT))).settings
+    original = validate(model, content)
     # The file may list the methods or leave them out; an override of one method's settings keeps the others.
     written: dict[str, Any] = original.model_dump(mode="json")
     content |= {name: written[name] for name in original.named_groups()}
     for text in overrides:
         override(content, text)
-    return name_apart(validate(kind, content), original)
+    return name_apart(validate(model, content), original)
 
 
 def is_default(settings: ExperimentSettings) -> bool:

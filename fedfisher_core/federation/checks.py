@@ -20,6 +20,7 @@ from fedfisher_core.jobs import Numerics
 from fedfisher_core.methods.binding import bind
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
+from fedfisher_core.sources import source_digest
 
 
 def check_federations(settings: FederationSettings, *, title: str = "") -> Federations:
@@ -39,7 +40,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         find_source(dataset)
         _require_label(settings, dataset)
     for model in settings.model.name:
-        models.get(model)
+        source_digest(models.get(model))
     numerics = Numerics.of(settings.run)
     places = [Place(settings, cell, numerics, title) for cell in settings.cells()]
     scopes = {label: _scope(label, entry.only, settings) for label, entry in settings.methods.items()}
@@ -48,6 +49,8 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         specs = dict.fromkeys(place.spec for place in places if scopes[label].admits(place.cell))
         methods[label] = bind(label, entry, specs, settings.wire, settings.statistics)
         require_privacy(settings, label, methods[label].method.uploads)
+        # A source that can't be read is refused before any work rests on it.
+        source_digest(methods[label].method.function, *methods[label].method.uploads)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
     for spec in dict.fromkeys(place.spec for place in places):
@@ -86,7 +89,7 @@ def _require_fishers(federations: Federations) -> None:
     fisher = federations.settings.fisher
     if fisher.backend == "nngeometry":
         for label, bound in federations.methods.items():
-            if any(kind.approximation is Approximation.DENSE for kind in bound.method.uploads):
+            if any(one.approximation is Approximation.DENSE for one in bound.method.uploads):
                 raise InputError(
                     f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
                 )
@@ -106,12 +109,12 @@ def _require_fishers(federations: Federations) -> None:
 def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: FisherSettings) -> None:
     """Check that one example fits the memory of a pass."""
     network = spec.load(spec.initialise(torch.Generator().manual_seed(0))).eval()
-    names = " and ".join(kind.name for kind in group)
+    names = " and ".join(one.name for one in group)
     try:
         FisherPass(
             network,
             spec.inputs.zeros(1),
-            approximations={kind.approximation for kind in group if kind.approximation is not None},
+            approximations={one.approximation for one in group if one.approximation is not None},
             loss=Loss.CLASSIFICATION,
             estimator=estimator_of(fisher),
             memory_limit=fisher.memory_mib * 2**20,

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +15,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.sums import Summation, Sums
 from fedfisher_core.models.spec import Parameters
-from fedfisher_core.secure.protocol import Client, Collected, Terms, collect, default_threshold
+from fedfisher_core.secure.protocol import Client, Clock, Collected, Terms, collect, default_threshold
 from fedfisher_core.seeds import Stream, numpy_generator
 from fedfisher_core.settings import Cell
 
@@ -59,6 +60,9 @@ def collect_securely(
         raise InputError(
             f"wire.secure.threshold={threshold} with {len(counts)} clients; allowed: 2 to the number of clients"
         )
+    # What the simulation spends on reading the store is no client's work.
+    reading = Clock()
+    statistics = {number: partial(reading.time, read) for number, read in statistics.items()}
     readers = {
         number: partial(_contribution, summation, read, counts[number]) for number, read in sorted(statistics.items())
     }
@@ -68,7 +72,9 @@ def collect_securely(
         Client(number, read, terms=terms, rng=numpy_generator(cell.seed, Stream.SECURE, number))
         for number, read in readers.items()
     ]
-    return collect(clients, terms, dropouts=secure.dropouts)
+    before = reading.seconds
+    collected = collect(clients, terms, dropouts=secure.dropouts)
+    return replace(collected, client_seconds=collected.client_seconds - (reading.seconds - before))
 
 
 def sums_of(collected: Collected, device: torch.device) -> Sums:

@@ -9,10 +9,9 @@ from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.federation.clients import TENSORS, examples_of, load_trained
 from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
 from fedfisher_core.federation.start import load_start
-from fedfisher_core.federation.training import examples_of, load_trained
-from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.models.spec import models
@@ -104,6 +103,7 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
                 "client": inputs.trained.digest,
                 "data": inputs.data.digest,
                 "partition": inputs.partition.digest,
+                "start": inputs.start.digest,
             },
         )
 

@@ -10,21 +10,19 @@ from torch import nn
 
 from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.specs import datasets
-from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.clients import TENSORS, examples_of
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.models.spec import Parameters, models
+from fedfisher_core.models.spec import models
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, read_tensors
+from fedfisher_core.store import Artifact, Content, Step
 
 R = TypeVar("R")
-
-_TENSORS = "tensors.safetensors"
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ class TrainClient(Job[ClientInputs[Artifact]]):
         seconds = time.perf_counter() - begun
         training = {"num_examples": len(examples), "epoch_losses": trained.epoch_losses, **beside}
         return Content(
-            tensors={_TENSORS: trained.parameters},
+            tensors={TENSORS: trained.parameters},
             documents={"training.json": training},
             timings={"seconds": seconds},
         )
@@ -140,31 +138,3 @@ class TrainClient(Job[ClientInputs[Artifact]]):
     def generator(self) -> torch.Generator:
         """Draws the order of the examples, and whatever else the training leaves to chance."""
         return torch_generator(self.place.cell.seed, Stream.CLIENT, branch_of(self.client))
-
-
-def load_trained(artifact: Artifact) -> Parameters:
-    """Read a client's trained weights.
-
-    Args:
-        artifact: made by `TrainClient`.
-
-    Returns:
-        Named parameters on the CPU.
-    """
-    return read_tensors(artifact, _TENSORS)
-
-
-def examples_of(place: Place, data: Artifact, partition: Artifact, client: int) -> Examples:
-    """Read a client's examples.
-
-    Args:
-        place: the federation.
-        data: the decoded data set.
-        partition: who holds what.
-        client: its number, or POOLED.
-
-    Returns:
-        The examples as a network takes them, on the federation's device.
-    """
-    dataset = load_data(data)
-    return select(dataset.train, dataset.spec, torch.from_numpy(held_by(partition, client))).to(place.device)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.federation.clients import TENSORS
 from fedfisher_core.federation.partition import label_counts
 from fedfisher_core.federation.place import POOLED
 from fedfisher_core.models.spec import ModelSpec
@@ -12,7 +13,6 @@ from fedfisher_core.store import Artifact, read_tensors
 if TYPE_CHECKING:
     from fedfisher_core.client.bound import BoundStatistic
 
-TENSORS = "tensors.safetensors"
 PAYLOAD = "payload.bin"
 
 

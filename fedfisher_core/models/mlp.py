@@ -17,7 +17,7 @@ class MLP(nn.Module):
             raise InputError(f"model {spec.name!r} takes images and numbers; the data has {spec.inputs}")
         super().__init__()
         first, second, third = spec.widths_or((400, 200, 100))
-        self.fc1 = nn.Linear(spec.inputs.shape.numel(), first, bias=spec.bias)
+        self.fc1 = nn.Linear(spec.inputs.size, first, bias=spec.bias)
         self.fc2 = nn.Linear(first, second, bias=spec.bias)
         self.fc3 = nn.Linear(second, third, bias=spec.bias)
         self.fc4 = nn.Linear(third, spec.classes, bias=spec.bias)

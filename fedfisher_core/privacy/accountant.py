@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
-
 from fedfisher_core.errors import InputError
 from fedfisher_core.privacy.library import quieten
 from fedfisher_core.settings import PrivacySettings
@@ -139,6 +137,9 @@ def _release_multiplier(settings: PrivacySettings) -> float:
 
 def _least_multiplier(cost: Callable[[float], float], target: float) -> float:
     """Find the smallest noise multiplier that costs at most the target; MAX_MULTIPLIER does."""
+    # Plans look at this module without differential privacy as well, and this import takes half a second.
+    from scipy.optimize import brentq
+
     low = high = 1.0
     while cost(low) <= target:
         low, high = low / 2, low

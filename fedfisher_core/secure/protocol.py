@@ -204,7 +204,7 @@ def collect(clients: Sequence[Client], terms: Terms, *, dropouts: Mapping[int, R
     Raises:
         InputError: fewer clients than the threshold are left.
     """
-    clock = _Clock()
+    clock = Clock()
     adverts = {one.number: clock.time(one.advertise) for one in _senders(clients, "keys", terms, dropouts)}
     directory = {number: advert[:KEYS_BYTES] for number, advert in adverts.items()}
     exponents = [tuple(np.frombuffer(advert[KEYS_BYTES:], dtype=_EXPONENT).tolist()) for advert in adverts.values()]
@@ -251,13 +251,21 @@ def collect(clients: Sequence[Client], terms: Terms, *, dropouts: Mapping[int, R
     )
 
 
-class _Clock:
+class Clock:
     """Adds up what calls take."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
 
     def time(self, call: Callable[[], T]) -> T:
+        """Call, and add what it took.
+
+        Args:
+            call: without arguments.
+
+        Returns:
+            Its result.
+        """
         begun = time.perf_counter()
         result = call()
         self.seconds += time.perf_counter() - begun

@@ -10,12 +10,6 @@ from typing import Any, Self
 
 import pytest
 import torch
-from fedfisher_core.steps.clients import TENSORS, compute_statistics, train_client
-from fedfisher_core.steps.clients import initial_parameters as drawn_by_the_step
-from fedfisher_core.steps.context import Context
-from fedfisher_core.steps.data import decode_data
-from fedfisher_core.steps.partitions import split_data
-from fedfisher_core.steps.secure import collect_securely, sums_of
 from torch import Size, Tensor, nn
 
 from fedfisher_core.attack.cases import case_of
@@ -23,13 +17,17 @@ from fedfisher_core.attack.evidence import Knowledge, evidence_for, evidence_of,
 from fedfisher_core.client.bound import BoundStatistic, bind_statistics
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.local import Local
-from fedfisher_core.client.statistic import ServerView, Statistic, statistics
 from fedfisher_core.client.schemas import upload_schema
+from fedfisher_core.client.statistic import ServerView, Statistic, statistics
 from fedfisher_core.client.transport import decode, encode
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.binding import bind
+from fedfisher_core.federation.secure import collect_securely, sums_of
+from fedfisher_core.federation.start import load_start, start_of
+from fedfisher_core.federation.training import load_trained
+from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.layouts import Images
 from fedfisher_core.methods.method import Method, method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.sums import Summation, Sums
@@ -43,7 +41,7 @@ from fedfisher_core.store import read_tensors
 from fedfisher_core.wire.budget import Family, fedavg_bits
 from fedfisher_core.wire.elementwise import Float32, Uniform
 from fedfisher_core.wire.structure import Fixed
-from tests import tiny
+from tests import tiny, walked
 from tests.client.outside import (
     ExactUpdate,
     GreedyUpdate,
@@ -59,11 +57,11 @@ from tests.client.outside import (
     directions,
     made,
 )
-from tests.methods.clients import server
+from tests.methods.clients import bind_written, server
 
 ROOT = Path(__file__).parents[2]
 CPU = torch.device("cpu")
-LENET = ModelSpec("lenet", channels=1, size=28, classes=10)
+LENET = ModelSpec("lenet", Images(1, 28, 28), classes=10)
 PARAMETERS = 44_190
 FEDAVG = fedavg_bits(PARAMETERS)
 
@@ -232,14 +230,14 @@ def moved(server: Server, uploads: Sequence[Upload]) -> Aggregate:
 @pytest.fixture
 def own_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep a method out of the lists that other tests look at."""
-    own: Registry[Method] = Registry(kind="method", group="fedfisher.nothing", builtin=lambda: None)
+    own: Registry[Method] = Registry(noun="method", group="fedfisher.nothing", builtin=lambda: None)
     for module in ("binding", "method"):
         monkeypatch.setattr(f"fedfisher_core.methods.{module}.methods", own)
     method("moved", uploads=(Update,), reference="https://example.org", sums=Summation(_terms, _moved))(moved)
 
 
 def test_it_is_summed_securely(own_methods: None) -> None:
-    chosen = bind(
+    chosen = bind_written(
         "moved",
         {"wire": {"budget": "none", "server_view": "secure_sum"}},
         [tiny.TINY],
@@ -266,9 +264,9 @@ def test_it_is_summed_securely(own_methods: None) -> None:
 
 
 def test_settings_of_statistics_are_checked_whether_or_not_a_method_uses_them() -> None:
-    assert bind("fedavg", {}, [tiny.TINY], statistics={"sketch": {"rank": 2}}).uploads == bound(Weights)
+    assert bind_written("fedavg", {}, [tiny.TINY], statistics={"sketch": {"rank": 2}}).uploads == bound(Weights)
     with pytest.raises(InputError, match=r"statistics\.sketch\.rank=0: "):
-        bind("fedavg", {}, [tiny.TINY], statistics={"sketch": {"rank": 0}})
+        bind_written("fedavg", {}, [tiny.TINY], statistics={"sketch": {"rank": 0}})
 
 
 def test_with_privacy_it_is_refused_by_its_name() -> None:
@@ -344,15 +342,12 @@ def test_what_leaves_something_to_subclasses_is_not_registered() -> None:
     assert Update in [statistics.get(name) for name in statistics]
 
 
-def test_it_sees_the_initial_weights(workplace: Path) -> None:
-    context = Context(tiny.tiny_settings(workplace, model={"initialisation": "different"}))
-    (cell,) = context.settings.cells()
-    data = decode_data(context, cell.dataset)
-    place = (context, cell, data, split_data(context, cell, data), 1)
-    trained = train_client(*place)
-    artifacts = compute_statistics(*place, trained, (Weights, Update))
-    found, weights = read_tensors(artifacts["update"], TENSORS), read_tensors(trained, TENSORS)
-    initial = drawn_by_the_step(context, cell, 1)
+def test_it_sees_the_initial_weights(own_methods: None, workplace: Path) -> None:
+    done = walked.walk_tiny(workplace, {"moved": {}}, model={"initialisation": "different"})
+    artifacts = done.outcome.artifacts
+    found = read_tensors(done.client(1, "moved")["update"], TENSORS)
+    weights = load_trained(artifacts[done.plan.federations.training(done.place, 1).name])
+    initial = load_start(artifacts[start_of(done.place, 1).name], CPU)
     for name, tensor in found.items():
         assert tensor.abs().max() > 0
         torch.testing.assert_close(tensor, weights[name] - initial[name])

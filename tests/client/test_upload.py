@@ -12,8 +12,8 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.schemas import upload_schema
+from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.transport import StoredUploads, decode, encode
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights

@@ -13,8 +13,8 @@ from PIL import Image
 from fedfisher_core.data import specs
 from fedfisher_core.data.fetch import fetch
 from fedfisher_core.data.sources import find_source, read_dataset
-from fedfisher_core.data.tensors import Dataset
 from fedfisher_core.data.specs import DatasetSpec
+from fedfisher_core.data.tensors import Dataset
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images
 from tests import arranged, tiny

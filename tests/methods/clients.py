@@ -1,6 +1,6 @@
 """Clients of the tiny network with statistics that are computed or made up, and a server for them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,12 +17,14 @@ from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.training import train
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.configuration import validate
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.methods.binding import bind
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.methods.binding import DEFAULT_WIRE, NO_SETTINGS, BoundMethod, bind
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import TrainSettings
+from fedfisher_core.settings import TrainSettings, WireSettings
 from tests import tiny
 
 SIZES = (40, 25, 10)
@@ -101,6 +103,18 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
     return uploads
 
 
+def bind_written(
+    label: str,
+    written: Mapping[str, Any],
+    specs: Iterable[ModelSpec],
+    wire: WireSettings = DEFAULT_WIRE,
+    statistics: Mapping[str, Mapping[str, Any]] = NO_SETTINGS,
+) -> BoundMethod:
+    """Choose a method's settings as a configuration file writes them under its label."""
+    entry = validate(BenchmarkSettings, {"methods": {label: written}}).methods[label]
+    return bind(label, entry, specs, wire, statistics)
+
+
 def aggregate(
     name: str,
     uploads: Sequence[Upload],
@@ -109,4 +123,4 @@ def aggregate(
     validation: Examples | None = None,
     **settings: Any,
 ) -> Aggregate:
-    return bind(name, settings, [spec])(server(spec, validation=validation), uploads)
+    return bind_written(name, settings, [spec])(server(spec, validation=validation), uploads)

@@ -5,9 +5,10 @@ import re
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.method import bind, methods
+from fedfisher_core.methods.method import methods
 from fedfisher_core.models.spec import ModelSpec
 from tests import arranged
+from tests.methods.clients import bind_written
 
 BAG = ModelSpec("bag", arranged.SEQUENCES, classes=3)
 ONE_HOT = ModelSpec("one_hot", arranged.SEQUENCES, classes=3)
@@ -33,10 +34,10 @@ PROJECT = [name for name in methods if methods.get(name).function.__module__.sta
 @pytest.mark.parametrize("name", PROJECT)
 def test_every_method_serves_an_embedding_or_says_why_not(name: str) -> None:
     if name not in REFUSED:
-        bind(name, {}, [BAG])
+        bind_written(name, {}, [BAG])
         return
     with pytest.raises(InputError, match=f"method '{name}' can't serve model 'bag': .*{re.escape(REFUSED[name])}"):
-        bind(name, {}, [BAG])
+        bind_written(name, {}, [BAG])
 
 
 def test_what_averages_weights_serves_all() -> None:
@@ -46,11 +47,11 @@ def test_what_averages_weights_serves_all() -> None:
 @pytest.mark.parametrize("name", [name for name in PROJECT if name not in ("dense", "pfnm")])
 @pytest.mark.parametrize("spec", [ROWS, ONE_HOT], ids=lambda spec: spec.name)
 def test_methods_of_linear_layers_serve_them_on_any_inputs(name: str, spec: ModelSpec) -> None:
-    bind(name, {}, [spec])
+    bind_written(name, {}, [spec])
 
 
 @pytest.mark.parametrize("name", ["ma_echo", "ma_echo_official", "ma_echo_ot"])
 def test_projections_of_layers_that_see_sequences_are_refused(name: str) -> None:
     message = rf"method '{name}' can't serve model 'places': layer 'each', a Linear, sees inputs of shape \(1, 2, 3\)"
     with pytest.raises(InputError, match=message):
-        bind(name, {}, [PLACES])
+        bind_written(name, {}, [PLACES])

@@ -13,10 +13,9 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.methods.binding import bind
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
-from tests.methods.clients import SIZES, aggregate, empty, made_up_uploads, server, trained_uploads
+from tests.methods.clients import SIZES, aggregate, bind_written, empty, made_up_uploads, server, trained_uploads
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS]
 by_bias = pytest.mark.parametrize("spec", SPECS, ids=["no bias", "bias"])
@@ -264,9 +263,9 @@ def test_fedfisher_selects_on_the_validation_set(name: str, clients: list[Upload
 
 def test_an_unknown_solver_or_a_setting_of_another_is_refused() -> None:
     with pytest.raises(InputError, match=r"methods\.fedfisher_kfac\.solver=.*'closed_form'.*'conjugate_gradients'"):
-        bind("fedfisher_kfac", {"solver": "closed_form"}, [tiny.TINY])
+        bind_written("fedfisher_kfac", {"solver": "closed_form"}, [tiny.TINY])
     with pytest.raises(InputError, match=r"methods\.fedfisher_diag\.solver\.closed_form\.steps=3: "):
-        bind("fedfisher_diag", {"solver": {"name": "closed_form", "steps": 3}}, [tiny.TINY])
+        bind_written("fedfisher_diag", {"solver": {"name": "closed_form", "steps": 3}}, [tiny.TINY])
 
 
 @pytest.mark.parametrize(
@@ -289,7 +288,7 @@ def test_the_use_of_the_validation_set_is_noted(
 ) -> None:
     held = server()
     assert not held.used_validation
-    bind(name, settings, [tiny.TINY])(held, clients)
+    bind_written(name, settings, [tiny.TINY])(held, clients)
     assert held.used_validation is uses
 
 

@@ -17,11 +17,10 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.layouts import Images, Vectors
 from fedfisher_core.methods.averaging import mean_parameters
-from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from tests import tiny
-from tests.methods.clients import SIZES, empty, server, trained_uploads
+from tests.methods.clients import SIZES, bind_written, empty, server, trained_uploads
 
 QUICK: dict[str, Any] = {"epochs": 3, "generator_steps": 3, "images": 12, "latent": 8, "batch_size": 8}
 COMPACT = ModelSpec("compact", Images(1, 16, 16), classes=3)
@@ -46,7 +45,9 @@ def dense(
     dataset: DatasetSpec = tiny.TINY_DATA,
     **settings: Any,
 ) -> Aggregate:
-    return bind("dense", QUICK | settings, [spec])(server(spec, validation=validation, dataset=dataset), uploads)
+    return bind_written("dense", QUICK | settings, [spec])(
+        server(spec, validation=validation, dataset=dataset), uploads
+    )
 
 
 def same(one: Parameters, other: Parameters) -> bool:
@@ -169,7 +170,7 @@ def test_selection_needs_a_validation_set_and_nothing_else_does(clients: list[Up
         dense(clients, validation=empty())
     assert not pools
     held = server(validation=empty())
-    result = bind("dense", QUICK | {"select": False}, [tiny.TINY])(held, clients)
+    result = bind_written("dense", QUICK | {"select": False}, [tiny.TINY])(held, clients)
     assert not held.used_validation
     assert result.details["selected_epoch"] == QUICK["epochs"]
 
@@ -255,11 +256,11 @@ def test_a_student_that_diverges_is_given_up(
 
 def test_images_that_are_too_small_are_refused() -> None:
     with pytest.raises(InputError, match="method 'dense' can't serve model 'tiny': images of 3x3 pixels"):
-        bind("dense", {}, [ModelSpec("tiny", Images(1, 3, 3), classes=3)])
-    bind("dense", {}, [ModelSpec("tiny", Images(1, 4, 4), classes=3)])
+        bind_written("dense", {}, [ModelSpec("tiny", Images(1, 3, 3), classes=3)])
+    bind_written("dense", {}, [ModelSpec("tiny", Images(1, 4, 4), classes=3)])
 
 
 def test_examples_that_are_no_images_are_refused() -> None:
     message = "method 'dense' can't serve model 'mlp': the generator takes images; the data has 13 numbers"
     with pytest.raises(InputError, match=message):
-        bind("dense", {}, [ModelSpec("mlp", Vectors(13), classes=3)])
+        bind_written("dense", {}, [ModelSpec("mlp", Vectors(13), classes=3)])

@@ -5,15 +5,10 @@ from typing import Any
 
 import pytest
 import torch
-from fedfisher_core.steps.aggregation import aggregate, read_result
-from fedfisher_core.steps.clients import POOLED, compute_statistics, train_client
-from fedfisher_core.steps.context import Context
-from fedfisher_core.steps.data import decode_data
-from fedfisher_core.steps.partitions import split_data
 
-from fedfisher_core.configuration import parse_settings
-from fedfisher_core.methods.binding import bind
-from fedfisher_core.store import Artifact
+from fedfisher_core.configuration import validate
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from tests import walked
 
 TOLERANCE = 0.03
 """Machines and libraries round differently, which moves a few of the 1000 test digits; a wrong factor moves more."""
@@ -67,26 +62,11 @@ def accuracies(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
         "partition": {"alpha": 0.2, "clients": 3},
         "model": {"name": "compact"},
         "train": {"epochs": 4},
+        "methods": METHODS,
         "run": {"device": "cpu", "store": str(tmp_path_factory.mktemp("store") / "artifacts")},
     }
-    context = Context(parse_settings(content))
-    (cell,) = context.settings.cells()
-    data = decode_data(context, cell.dataset)
-    partition = split_data(context, cell, data)
-    bound = {label: bind(label, settings, [context.model(cell)]) for label, settings in METHODS.items()}
-    found = {}
-    clients: dict[int, dict[str, Artifact]] = {}
-    for client in (POOLED, *range(cell.clients)):
-        kinds = [
-            kind for one in bound.values() if one.method.pooled == (client == POOLED) for kind in one.method.uploads
-        ]
-        trained = train_client(context, cell, data, partition, client)
-        clients[client] = compute_statistics(context, cell, data, partition, client, trained, kinds)
-    for label, one in bound.items():
-        members = {client: own for client, own in clients.items() if (client == POOLED) == one.method.pooled}
-        result = aggregate(context, cell, one, data, partition, members)
-        found[label] = read_result(result)["measures"]["accuracy"]
-    return found
+    rows = walked.walk(validate(BenchmarkSettings, content)).rows
+    return {label: row.accuracy for label, row in rows.items()}
 
 
 @pytest.mark.parametrize("name", METHODS)

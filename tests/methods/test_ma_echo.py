@@ -8,8 +8,8 @@ from torch import Tensor
 
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
-from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.schemas import upload_schema
+from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.transport import decode, encode
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
@@ -17,13 +17,21 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.layouts import Images
-from fedfisher_core.methods.binding import bind
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.streams import reordered
 from fedfisher_core.settings import WireSettings
 from tests import tiny
-from tests.methods.clients import SIZES, aggregate, empty, made_up_uploads, projection, server, trained_uploads
+from tests.methods.clients import (
+    SIZES,
+    aggregate,
+    bind_written,
+    empty,
+    made_up_uploads,
+    projection,
+    server,
+    trained_uploads,
+)
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS]
 by_bias = pytest.mark.parametrize("spec", SPECS, ids=["no bias", "bias"])
@@ -262,20 +270,20 @@ def test_a_pivot_that_is_no_client_is_refused() -> None:
 def test_settings_that_need_not_converge_are_refused(name: str, settings: dict[str, Any]) -> None:
     (key,) = settings
     with pytest.raises(InputError, match=rf"methods\.{name}\.{key}="):
-        bind(name, settings, [tiny.TINY])
+        bind_written(name, settings, [tiny.TINY])
 
 
 @pytest.mark.parametrize("model", ["mlp", "lenet", "cnn", "compact", "resnet18"])
 @pytest.mark.parametrize("bias", [False, True])
 @by_method
 def test_every_network_is_served(name: str, bias: bool, model: str) -> None:
-    bind(name, {}, [ModelSpec(model, Images(1, 16, 16), classes=4, bias=bias)])
+    bind_written(name, {}, [ModelSpec(model, Images(1, 16, 16), classes=4, bias=bias)])
 
 
 @by_method
 def test_the_validation_set_is_not_used(name: str, clients: list[Upload]) -> None:
     held = server(tiny.TINY_WITH_BIAS, validation=empty())
-    bind(name, {}, [tiny.TINY_WITH_BIAS])(held, clients)
+    bind_written(name, {}, [tiny.TINY_WITH_BIAS])(held, clients)
     assert not held.used_validation
 
 
@@ -284,7 +292,7 @@ def test_the_validation_set_is_not_used(name: str, clients: list[Upload]) -> Non
 def test_trained_clients_agree_better_than_their_mean(name: str, budget: str, clients: list[Upload]) -> None:
     """Also from what is left of their uploads within a budget."""
     spec = tiny.TINY_WITH_BIAS
-    bound = bind(name, {}, [spec], WireSettings(budget=budget))
+    bound = bind_written(name, {}, [spec], WireSettings(budget=budget))
     kinds = bound.method.uploads
     schema = upload_schema(bound.uploads, spec, bound.wire)
     received = [

@@ -13,12 +13,11 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy, logits
 from fedfisher_core.layouts import Images
-from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.streams import reordered, stream_units, streams
 from tests import tiny
-from tests.methods.clients import SIZES, aggregate, empty, server
+from tests.methods.clients import SIZES, aggregate, bind_written, empty, server
 
 P = np.array(SIZES) / sum(SIZES)
 CORRECTED = {"correction": [True], "past_correction": [True]}
@@ -179,13 +178,13 @@ def test_the_corrections_are_chosen_on_the_validation_set() -> None:
 def test_only_what_is_chosen_or_compared_on_images_needs_them() -> None:
     uploads = uploads_of(different(tiny.TINY))
     alone = server(validation=empty())
-    bind("otfusion", CORRECTED, [tiny.TINY])(alone, uploads)
+    bind_written("otfusion", CORRECTED, [tiny.TINY])(alone, uploads)
     assert not alone.used_validation
     for settings in ({}, CORRECTED | {"ground_metric": "activations"}):
         with pytest.raises(InputError, match=r"data\.validation_size=0"):
-            bind("otfusion", settings, [tiny.TINY])(server(validation=empty()), uploads)
+            bind_written("otfusion", settings, [tiny.TINY])(server(validation=empty()), uploads)
         with_images = server()
-        bind("otfusion", settings, [tiny.TINY])(with_images, uploads)
+        bind_written("otfusion", settings, [tiny.TINY])(with_images, uploads)
         assert with_images.used_validation
 
 
@@ -247,4 +246,4 @@ def gap(one: dict[str, Tensor], other: dict[str, Tensor]) -> float:
 
 @pytest.mark.parametrize("name", ["mlp", "lenet", "cnn", "compact", "resnet18"])
 def test_networks_of_the_papers_are_served(name: str) -> None:
-    assert bind("otfusion", {}, [ModelSpec(name, Images(3, 32, 32), classes=10)]).method.name == "otfusion"
+    assert bind_written("otfusion", {}, [ModelSpec(name, Images(3, 32, 32), classes=10)]).method.name == "otfusion"

@@ -12,13 +12,12 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images
-from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters, model
 from fedfisher_core.models.streams import reordered
 from tests import tiny
-from tests.methods.clients import empty
+from tests.methods.clients import bind_written, empty
 
 SPECS = [
     tiny.TINY,
@@ -40,7 +39,7 @@ class FixedWidth(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.hidden = nn.Linear(spec.inputs.shape.numel(), 4)
+        self.hidden = nn.Linear(spec.inputs.size, 4)
         self.head = nn.Linear(4, spec.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -88,7 +87,7 @@ def aggregate(spec: ModelSpec, uploads: Sequence[Upload], *, seed: int = 0, **se
         device=torch.device("cpu"),
         validation=empty(),
     )
-    result = bind("pfnm", settings, [spec])(server, uploads)
+    result = bind_written("pfnm", settings, [spec])(server, uploads)
     assert not server.used_validation
     return result
 
@@ -294,13 +293,13 @@ def test_the_official_prior_lands_on_a_weight(spec: ModelSpec) -> None:
 
 def test_skip_connections_are_refused() -> None:
     with pytest.raises(InputError, match=r"method 'pfnm' can't serve model 'resnet18': .*skip connection"):
-        bind("pfnm", {}, [ModelSpec("resnet18", Images(1, 8, 8), classes=3)])
+        bind_written("pfnm", {}, [ModelSpec("resnet18", Images(1, 8, 8), classes=3)])
 
 
 def test_a_network_that_cannot_be_made_wider_is_refused() -> None:
     message = r"method 'pfnm' can't serve model 'fixed_width': .*widths \(5,\), it makes \(4,\)"
     with pytest.raises(InputError, match=message):
-        bind("pfnm", {}, [ModelSpec("fixed_width", Images(1, 8, 8), classes=3)])
+        bind_written("pfnm", {}, [ModelSpec("fixed_width", Images(1, 8, 8), classes=3)])
 
 
 @pytest.mark.parametrize(
@@ -317,4 +316,4 @@ def test_a_network_that_cannot_be_made_wider_is_refused() -> None:
 )
 def test_a_wrong_setting_is_refused_by_its_name(setting: str, value: float) -> None:
     with pytest.raises(InputError, match=rf"methods\.pfnm\.{setting}="):
-        bind("pfnm", {setting: value}, [tiny.TINY])
+        bind_written("pfnm", {setting: value}, [tiny.TINY])

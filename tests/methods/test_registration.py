@@ -13,18 +13,17 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images
-from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.method import method, methods
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import WireSettings
 from tests import tiny
-from tests.methods.clients import made_up_uploads, server
+from tests.methods.clients import bind_written, made_up_uploads, server
 
 ROOT = Path(__file__).parents[2]
 
 
-@method("first_client", uploads=(Weights,), reference="https://example.org", version=3)
+@method("first_client", uploads=(Weights,), reference="https://example.org/first")
 def first_client(
     server: Server,
     uploads: Sequence[Upload],
@@ -43,8 +42,8 @@ def first_client(
 
 
 def test_keyword_arguments_are_the_settings() -> None:
-    assert bind("first_client", {}, [tiny.TINY]).dumped_settings() == {"client": 1, "share": 0.5, "order": "up"}
-    chosen = bind("first_client", {"client": 2, "order": "down"}, [tiny.TINY])
+    assert bind_written("first_client", {}, [tiny.TINY]).dumped_settings() == {"client": 1, "share": 0.5, "order": "up"}
+    chosen = bind_written("first_client", {"client": 2, "order": "down"}, [tiny.TINY])
     assert chosen.dumped_settings() == {"client": 2, "share": 0.5, "order": "down"}
     uploads = made_up_uploads([tiny.initial(seed=0), tiny.initial(seed=1)])
     result = chosen(server(), uploads)
@@ -55,7 +54,8 @@ def test_keyword_arguments_are_the_settings() -> None:
 def test_a_registered_method_tells_what_it_is() -> None:
     registered = methods.get("first_client")
     assert registered.summary == "Take one client's model."
-    assert (registered.version, registered.one_shot, registered.pooled) == (3, True, False)
+    assert (registered.one_shot, registered.pooled) == (True, False)
+    assert registered.reference == "https://example.org/first"
     assert registered.uploads == (Weights,)
 
 
@@ -76,24 +76,24 @@ def test_a_registered_method_tells_what_it_is() -> None:
 )
 def test_a_wrong_setting_is_refused_by_its_name(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        bind("first_client", settings, [tiny.TINY])
+        bind_written("first_client", settings, [tiny.TINY])
     assert message in str(caught.value)
 
 
 def test_a_method_without_settings_says_so() -> None:
     with pytest.raises(InputError, match=r"unknown setting 'methods\.fedavg\.steps'; allowed: method, only, wire"):
-        bind("fedavg", {"steps": 3}, [tiny.TINY])
+        bind_written("fedavg", {"steps": 3}, [tiny.TINY])
 
 
 def test_an_unknown_method_is_refused() -> None:
     with pytest.raises(InputError, match="unknown method 'fedavgg'; did you mean 'fedavg'"):
-        bind("fedavgg", {}, [tiny.TINY])
+        bind_written("fedavgg", {}, [tiny.TINY])
 
 
 def test_a_name_can_be_registered_once_only() -> None:
     with pytest.raises(InputError, match="method 'first_client' is registered twice"):
         method("first_client", uploads=(Weights,), reference="https://example.org")(first_client)
-    assert methods.get("first_client").version == 3
+    assert methods.get("first_client").reference == "https://example.org/first"
 
 
 def without_default(server: Server, uploads: Sequence[Upload], *, steps: int) -> Aggregate:
@@ -134,7 +134,7 @@ def test_a_setting_cannot_have_a_name_that_every_method_has() -> None:
 
 
 def test_a_method_can_stand_under_several_labels() -> None:
-    bound = bind("second", {"method": "first_client", "client": 2, "wire": {"format": "paper"}}, [tiny.TINY])
+    bound = bind_written("second", {"method": "first_client", "client": 2, "wire": {"format": "paper"}}, [tiny.TINY])
     assert bound.method.name == "first_client"
     assert bound.wire == WireSettings(format="paper")
     described = bound.described()
@@ -155,7 +155,7 @@ def test_a_method_can_stand_under_several_labels() -> None:
 )
 def test_a_wrong_wire_is_refused_by_its_name(wire: Any, message: str) -> None:
     with pytest.raises(InputError) as caught:
-        bind("second", {"method": "first_client", "wire": wire}, [tiny.TINY])
+        bind_written("second", {"method": "first_client", "wire": wire}, [tiny.TINY])
     assert message in str(caught.value)
 
 
@@ -174,7 +174,7 @@ def test_a_wrong_wire_is_refused_by_its_name(wire: Any, message: str) -> None:
 def test_a_network_that_a_method_cannot_serve_is_refused(name: str) -> None:
     spec = ModelSpec("normalised", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES)
     with pytest.raises(InputError) as caught:
-        bind(name, {}, [spec])
+        bind_written(name, {}, [spec])
     for named in (f"method '{name}'", "model 'normalised'", "layer 'norm' is a BatchNorm2d"):
         assert named in str(caught.value)
 

@@ -7,18 +7,17 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.client.upload import Upload
-from fedfisher_core.methods.binding import bind
 from fedfisher_core.methods.sums import Sums
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
-from tests.methods.clients import made_up_uploads, server
+from tests.methods.clients import bind_written, made_up_uploads, server
 
 METHODS = ["fedavg", "fisher_merge", "fedfisher_diag", "fedfish"]
 WIRE = {"wire": {"budget": "none", "server_view": "secure_sum"}}
 
 
 def exact_sums(name: str, uploads: Sequence[Upload]) -> Sums:
-    summation = bind(name, WIRE, [tiny.TINY]).summation
+    summation = bind_written(name, WIRE, [tiny.TINY]).summation
     assert summation is not None
     each = [(upload.num_examples, summation.terms(upload)) for upload in uploads]
     totals = {
@@ -34,8 +33,8 @@ def exact_sums(name: str, uploads: Sequence[Upload]) -> Sums:
 @pytest.mark.parametrize("clients", [1, 3])
 def test_exact_sums_give_what_the_uploads_give(name: str, spec: ModelSpec, clients: int) -> None:
     uploads = made_up_uploads([tiny.initial(spec, seed=seed) for seed in range(clients)], spec)
-    plain = bind(name, {}, [spec])(server(spec), uploads)
-    summed = bind(name, WIRE, [spec]).of_sums(server(spec), exact_sums(name, uploads))
+    plain = bind_written(name, {}, [spec])(server(spec), uploads)
+    summed = bind_written(name, WIRE, [spec]).of_sums(server(spec), exact_sums(name, uploads))
     assert list(summed.networks[0]) == list(plain.networks[0])
     for key, tensor in plain.networks[0].items():
         assert summed.networks[0][key].dtype == tensor.dtype
@@ -56,5 +55,5 @@ def test_a_weight_that_rounding_decides_gives_the_mean(name: str, error: float, 
     )
     held = server()
     held.initial = one(0.5)
-    result = bind(name, WIRE, [tiny.TINY]).of_sums(held, sums)
+    result = bind_written(name, WIRE, [tiny.TINY]).of_sums(held, sums)
     assert result.networks[0]["x"].item() == pytest.approx(expected)

@@ -17,7 +17,7 @@ class IdentitySkip(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.first = nn.Linear(spec.inputs.shape.numel(), 4, bias=spec.bias)
+        self.first = nn.Linear(spec.inputs.size, 4, bias=spec.bias)
         self.second = nn.Linear(4, 4, bias=spec.bias)
         self.head = nn.Linear(4, spec.classes, bias=spec.bias)
 

@@ -48,7 +48,7 @@ class Normed(nn.Module):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(1, spec.inputs.channels)
-        self.head = nn.Linear(spec.inputs.shape.numel(), spec.classes)
+        self.head = nn.Linear(spec.inputs.size, spec.classes)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.head(self.norm(inputs).flatten(1))
@@ -109,7 +109,7 @@ class Scaled(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.first = nn.Linear(spec.inputs.shape.numel(), 4)
+        self.first = nn.Linear(spec.inputs.size, 4)
         self.scale = Scale(4)
         self.last = nn.Linear(4, spec.classes)
 

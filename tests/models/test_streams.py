@@ -21,9 +21,9 @@ class GatedSkip(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.first = nn.Linear(spec.inputs.shape.numel(), 4, bias=spec.bias)
+        self.first = nn.Linear(spec.inputs.size, 4, bias=spec.bias)
         self.second = nn.Linear(4, 4, bias=spec.bias)
-        self.gate = nn.Linear(spec.inputs.shape.numel(), 4, bias=spec.bias)
+        self.gate = nn.Linear(spec.inputs.size, 4, bias=spec.bias)
         self.head = nn.Linear(4, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -38,7 +38,7 @@ class TiedOutputs(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.first = nn.Linear(spec.inputs.shape.numel(), spec.classes, bias=spec.bias)
+        self.first = nn.Linear(spec.inputs.size, spec.classes, bias=spec.bias)
         self.head = nn.Linear(spec.classes, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:

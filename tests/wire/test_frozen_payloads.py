@@ -16,9 +16,9 @@ from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
+from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.transport import encode
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError

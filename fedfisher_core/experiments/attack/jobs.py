@@ -197,13 +197,15 @@ class AttackClient(Job[AttackInputs[Artifact]]):
         }
         total = len(held_by(inputs.partition, POOLED))
 
-        def shown(kind: type[Statistic]) -> Statistic:
-            if views[kind.name] is ServerView.SUM:
-                return _mean(kind, list(uploads.values()))
-            return uploads[TARGET_CLIENT][kind]
+        def shown(statistic: type[Statistic]) -> Statistic:
+            if views[statistic.name] is ServerView.SUM:
+                return _mean(statistic, list(uploads.values()))
+            return uploads[TARGET_CLIENT][statistic]
 
         weights = dict(shown(Weights).tensors)
-        statistics = [shown(kind) for kind in self.bound.method.uploads if kind.name in self.case.statistics]
+        statistics = [
+            shown(statistic) for statistic in self.bound.method.uploads if statistic.name in self.case.statistics
+        ]
         dataset = load_data(inputs.data)
         known = auxiliary_indices(self.settings, place.cell, self.target, inputs.data, inputs.partition)
         knowledge = Knowledge(
@@ -376,13 +378,13 @@ def private_images(data: Artifact, partition: Artifact, target: int, count: int)
     return _as_bytes(private_pixels(data, partition, target)[:count])
 
 
-def _mean(kind: type[Statistic], uploads: Sequence[Upload]) -> Statistic:
+def _mean(statistic: type[Statistic], uploads: Sequence[Upload]) -> Statistic:
     """The sum over clients, weighted by their shares of the examples."""
     total = sum(upload.num_examples for upload in uploads)
-    names = uploads[0][kind].tensors
-    return kind.of(
+    names = uploads[0][statistic].tensors
+    return statistic.of(
         {
-            name: sum(upload.num_examples / total * upload[kind].tensors[name] for upload in uploads)  # type: ignore[misc]
+            name: sum(upload.num_examples / total * upload[statistic].tensors[name] for upload in uploads)  # type: ignore[misc]
             for name in names
         }
     )

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from fedfisher_core.steps.context import Context
-from fedfisher_core.steps.data import decode_data, load_data
-from flows.plan import make_plan
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.data import load_data
 from tests import arranged, tiny
-from tests.steps.test_steps import run
+from tests.walked import walk_tiny
 
 
 @pytest.fixture
@@ -39,14 +38,14 @@ def test_networks_on_any_inputs_are_trained_and_aggregated(
     chosen: dict[str, dict[str, Any]] = {name: {} for name in methods}
     if "dense" in chosen:
         chosen["dense"] = {"epochs": 2, "generator_steps": 2, "images": 8, "latent": 5}
-    rows = run(
+    rows = walk_tiny(
         place,
         chosen,
         data={"dataset": dataset},
         model={"name": model},
         partition={"alpha": [50.0]},
         train={"epochs": 20},
-    )
+    ).rows
     assert set(rows) == set(methods)
     # A third would be chance, which images of a generator that is hardly trained are not above.
     assert {name: row.accuracy for name, row in rows.items() if name != "dense" and row.accuracy < 0.5} == {}
@@ -57,14 +56,14 @@ def test_networks_on_any_inputs_are_trained_and_aggregated(
     [("texts", "bag", 5 * 4 + 2), ("table", "mlp", 6 * 32 + 2), ("banners", "tiny", 54 * 8 + 2)],
 )
 def test_to_train_centrally_costs_what_the_examples_take(place: Path, dataset: str, model: str, bits: int) -> None:
-    rows = run(place, {"centralised": {}}, data={"dataset": dataset}, model={"name": model})
+    rows = walk_tiny(place, {"centralised": {}}, data={"dataset": dataset}, model={"name": model}).rows
     assert rows["centralised"].upload_bits == tiny.TRAIN * bits
 
 
 @pytest.mark.parametrize(("dataset", "dtype"), [("texts", torch.int64), ("table", torch.float32)])
 def test_decoded_examples_keep_their_type(place: Path, dataset: str, dtype: torch.dtype) -> None:
-    context = Context(tiny.tiny_settings(place, data={"dataset": dataset}))
-    found = load_data(decode_data(context, dataset))
+    model = {"name": "bag" if dataset == "texts" else "mlp"}
+    found = load_data(walk_tiny(place, {"fedavg": {}}, data={"dataset": dataset}, model=model).data)
     assert found.train.inputs.dtype == dtype
     assert found.train.inputs.shape == (tiny.TRAIN, *found.spec.inputs.shape)
 
@@ -84,17 +83,17 @@ def test_what_can_not_be_done_is_refused_before_any_work(
 ) -> None:
     settings = tiny.tiny_settings(place, data={"dataset": dataset}, model={"name": model}, methods={method: {}})
     with pytest.raises(InputError) as caught:
-        make_plan(settings)
+        check_federations(settings)
     assert message in str(caught.value)
     assert not (place / "artifacts").exists()
 
 
 def test_a_network_on_tokens_is_planned(place: Path) -> None:
     settings = tiny.tiny_settings(place, data={"dataset": "texts"}, model={"name": "bag"})
-    assert make_plan(settings).context.specs()[0].inputs == arranged.SEQUENCES
+    assert check_federations(settings).places[0].spec.inputs == arranged.SEQUENCES
 
 
 def test_weights_that_nothing_can_draw_are_refused_before_any_work(place: Path) -> None:
     settings = tiny.tiny_settings(place, data={"dataset": "banners"}, model={"name": "normalised"})
     with pytest.raises(InputError, match="model 'normalised': layer 'norm' is a BatchNorm2d; initial weights"):
-        make_plan(settings)
+        check_federations(settings)

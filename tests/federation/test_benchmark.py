@@ -1,47 +1,39 @@
-"""A whole tiny benchmark through its steps, without orchestration."""
+"""A whole tiny benchmark, without orchestration."""
 
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fedfisher_core.steps.context import Context
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.data.partitions import Partition
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.methods.binding import bind
+from fedfisher_core.experiments.benchmark.plan import make_plan
+from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.decoding import DecodeData
+from fedfisher_core.federation.measuring import read_result
+from fedfisher_core.federation.partition import class_names, held_by, label_counts, validation_set
+from fedfisher_core.federation.place import POOLED
+from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.store import Artifact, read_tensors
+from fedfisher_core.store import open_store, read_tensors
+from fedfisher_core.walk import walk_here
 from tests import tiny
-
-KINDS = (Weights, DiagonalFisher)
+from tests.walked import walk_tiny
 
 
 def run(folder: Path, methods: Mapping[str, Mapping[str, Any]], **changes: Any) -> dict[str, Row]:
-    context = Context(tiny.tiny_settings(folder, methods=dict(methods), **changes))
-    (cell,) = context.settings.cells()
-    data = decode_data(context, cell.dataset)
-    partition = split_data(context, cell, data)
-    rows = {}
-    for label, chosen in methods.items():
-        bound = bind(label, chosen, [context.model(cell)], context.settings.wire)
-        members = [POOLED] if bound.method.pooled else range(cell.clients)
-        clients: dict[int, dict[str, Artifact]] = {}
-        for client in members:
-            trained = train_client(context, cell, data, partition, client)
-            clients[client] = compute_statistics(context, cell, data, partition, client, trained, bound.method.uploads)
-        result = aggregate(context, cell, bound, data, partition, clients)
-        rows[label] = make_row(context, cell, label, bound, clients, (), result)
-    return rows
+    return walk_tiny(folder, methods, **changes).rows
 
 
 seen_by_servers: list[Server] = []
@@ -108,27 +100,6 @@ def test_a_setting_that_can_change_a_client_trains_it_anew(workplace: Path, chan
     assert {key for key in written(workplace) if key.startswith("clients/")} > before
 
 
-def test_the_bits_of_a_wider_global_network_are_counted(workplace: Path) -> None:
-    rows = run(workplace, {"fedavg": {}, "pfnm": {}})
-    (artifact,) = (workplace / "artifacts").glob(f"aggregates/{rows['pfnm'].artifact}*")
-    filters, hidden = json.loads((artifact / "result.json").read_text())["widths"]
-    # 3 clients; 9 weights a filter, 9 of its places a hidden unit, and 3 classes.
-    assert rows["fedavg"].download_bits == 3 * 32 * (9 * 2 + 9 * 2 * 5 + 5 * 3)
-    assert rows["pfnm"].download_bits == 3 * 32 * (9 * filters + 9 * filters * hidden + hidden * 3)
-    assert (filters, hidden) > (2, 5)
-
-
-def test_clients_may_start_from_weights_of_their_own(workplace: Path) -> None:
-    def initial(initialisation: str, client: int) -> dict[str, torch.Tensor]:
-        context = Context(tiny.tiny_settings(workplace, model={"initialisation": initialisation}))
-        return initial_parameters(context, context.settings.cells()[0], client)
-
-    assert all(torch.equal(initial("same", 0)[name], tensor) for name, tensor in initial("same", 1).items())
-    assert not any(
-        torch.equal(initial("different", 0)[name], tensor) for name, tensor in initial("different", 1).items()
-    )
-
-
 ALL_FISHERS = {"fisher_merge": {}, "fedfisher_kfac": {}, "fedfisher_full": {}}
 
 
@@ -167,7 +138,9 @@ def test_another_fisher_is_computed_anew_by_the_same_clients(workplace: Path, fi
     new = [key.partition("/")[0] for key in set(written(workplace)) - set(before)]
     # The Gram matrices are no Fishers, and a Fisher of the same bits makes the same aggregate.
     assert new.count("statistics") == 3
-    assert set(new) <= {"statistics", "aggregates"}
+    assert set(new) <= {"statistics", "payloads", "aggregates"}
+    assert new.count("payloads") <= 3
+    assert new.count("aggregates") <= 1
 
 
 def test_a_monte_carlo_fisher_is_drawn_from_the_seed(workplace: Path) -> None:
@@ -178,11 +151,14 @@ def test_a_monte_carlo_fisher_is_drawn_from_the_seed(workplace: Path) -> None:
 
 
 def test_other_constants_of_normalisation_make_other_data(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    context = Context(tiny.tiny_settings(workplace))
-    first = decode_data(context, "tiny")
+    def decoded() -> str:
+        job = DecodeData("tiny", None)
+        return walk_here(graph_of([job]), open_store(workplace / "artifacts")).artifacts[job.name].digest
+
+    first = decoded()
     shifted = dataclasses.replace(tiny.TINY_DATA, mean=(0.5,))
     monkeypatch.setattr(datasets, "get", lambda name: shifted)
-    assert decode_data(context, "tiny").digest != first.digest
+    assert decoded() != first
 
 
 def test_uploads_fit_the_budget_that_the_settings_name(workplace: Path) -> None:
@@ -200,28 +176,104 @@ def test_settings_that_can_not_change_a_result_share_it(workplace: Path) -> None
 
 
 def test_a_diverged_client_is_named_and_nothing_of_it_is_stored(workplace: Path) -> None:
-    context = Context(tiny.tiny_settings(workplace, train={"learning_rate": 1e30}))
-    (cell,) = context.settings.cells()
-    data = decode_data(context, cell.dataset)
-    partition = split_data(context, cell, data)
-    with pytest.raises(
-        DivergedClientError, match=r"client 1 of tiny tiny dirichlet_client alpha=0\.5 clients=3 seed=0"
-    ):
-        train_client(context, cell, data, partition, 1)
+    plan = make_plan(tiny.tiny_settings(workplace, train={"learning_rate": 1e30}))
+    (place,) = plan.federations.places
+    graph = graph_of(plan.jobs)
+    wanted = needed_for(graph, [plan.federations.training(place, 1).name])
+    outcome = walk_here({job.name: job for job in wanted}, open_store(plan.settings.run.store))
+    (error,) = outcome.lost.values()
+    assert re.match(r"client 1 of tiny tiny dirichlet_client alpha=0\.5 clients=3 seed=0: training loss is", str(error))
+    assert isinstance(error, DivergedClientError)
+    with pytest.raises(DivergedClientError, match=r"client \d of tiny tiny dirichlet_client"):
+        walk_here(graph, open_store(plan.settings.run.store))
     assert not [key for key in written(workplace) if key.startswith("clients/")]
 
 
+@pytest.fixture
+def one_diverges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the training of the second client fail."""
+    train = TrainClient.train
+
+    def failing(self: TrainClient, *given: Any) -> Any:
+        if self.client == 1:
+            raise DivergedClientError("the loss is not finite")
+        return train(self, *given)
+
+    monkeypatch.setattr(TrainClient, "train", failing)
+
+
+SECURELY = {"method": "fedavg", "wire": {"budget": "none", "server_view": "secure_sum"}}
+
+
+@pytest.mark.parametrize("methods", [{"fisher_merge": {}}, {"securely": SECURELY}])
+def test_without_leave_to_go_on_a_diverged_client_ends_the_work(
+    one_diverges: None, workplace: Path, methods: dict[str, Any]
+) -> None:
+    with pytest.raises(DivergedClientError) as caught:
+        walk_tiny(workplace, methods)
+    assert str(caught.value) == (
+        "client 1 of tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0: the loss is not finite; "
+        "run.min_clients asks for all clients, 2 are left"
+    )
+    with pytest.raises(DivergedClientError, match=r"run\.min_clients asks for 3 clients, 2 are left"):
+        walk_tiny(workplace, methods, run={"min_clients": 3})
+
+
+def test_the_others_go_on_without_a_diverged_client(one_diverges: None, workplace: Path) -> None:
+    methods = {"fedavg": {}, "fisher_merge": {}, "centralised": {}, "securely": SECURELY}
+    done = walk_tiny(workplace, methods, run={"min_clients": 2}, wire={"budget": "none"})
+    federations, place = done.plan.federations, done.place
+    lost = {
+        federations.training(place, 1).name,
+        *(job.name for job in federations.statistics_jobs(place, 1).values()),
+        *(federations.sending(place, 1, federations.methods[one]).name for one in ("fedavg", "fisher_merge")),
+    }
+    assert set(done.outcome.lost) == lost
+    rows = done.rows
+    assert {label: row.failed_clients for label, row in rows.items()} == {
+        "fedavg": [1],
+        "fisher_merge": [1],
+        "centralised": [],
+        "securely": [1],
+    }
+    # What two clients sent; the global model goes to all three.
+    size = sum(parameter.numel() for parameter in tiny.TINY.skeleton().parameters())
+    assert rows["fedavg"].upload_bits_formula == 2 * 32 * size
+    assert rows["fedavg"].download_bits == 3 * (64 + 256 + 32 * size)
+    assert rows["securely"].loss == pytest.approx(rows["fedavg"].loss, rel=1e-4)
+
+
+def test_a_global_model_of_fewer_clients_is_another_one(
+    one_diverges: None, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fewer = run(workplace, {"fedavg": {}}, run={"min_clients": 2})["fedavg"]
+    monkeypatch.undo()
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tiny.write_tiny(workplace / "data")))
+    before = written(workplace)
+    all_of_them = run(workplace, {"fedavg": {}}, run={"min_clients": 2})["fedavg"]
+    assert all_of_them.failed_clients == []
+    assert all_of_them.artifact != fewer.artifact
+    # The others' work is taken from the store.
+    new = sorted(key.partition("/")[0] for key in set(written(workplace)) - set(before))
+    assert new == ["aggregates", "clients", "payloads"]
+
+
+def test_a_diverged_pooled_client_ends_the_work_whatever_is_left(workplace: Path) -> None:
+    with pytest.raises(DivergedClientError, match=r"^pooled client of tiny tiny"):
+        walk_tiny(workplace, {"centralised": {}}, train={"learning_rate": 1e30}, run={"min_clients": 1})
+
+
 def test_a_partition_is_read_as_it_was_split(workplace: Path) -> None:
-    context = Context(tiny.tiny_settings(workplace))
-    (cell,) = context.settings.cells()
-    data = decode_data(context, cell.dataset)
-    artifact = split_data(context, cell, data)
-    partition: Partition = load_partition(artifact)
-    labels = load_data(data).train.labels.numpy()
-    assert sorted(index for held in partition.clients for index in held) == list(range(tiny.TRAIN))
-    assert label_counts(artifact) == partition.label_counts(labels, tiny.CLASSES).tolist()
-    assert len(partition.validation) == 20
-    assert class_names(artifact) == tuple(tiny.CLASS_NAMES)
+    done = walk_tiny(workplace, {"fedavg": {}})
+    labels = load_data(done.data).train.labels
+    clients = [held_by(done.partition, client) for client in range(3)]
+    validation = validation_set(done.partition)
+    assert sorted(int(one) for held in clients for one in held) == list(range(tiny.TRAIN))
+    assert sorted(held_by(done.partition, POOLED)) == list(range(tiny.TRAIN))
+    counted = [torch.bincount(labels[torch.from_numpy(held)], minlength=tiny.CLASSES).tolist() for held in clients]
+    assert label_counts(done.partition) == counted
+    assert len(set(validation.tolist())) == 20
+    assert class_names(done.partition) == tuple(tiny.CLASS_NAMES)
 
 
 def test_bits_are_those_of_the_payloads(workplace: Path) -> None:
@@ -232,8 +284,6 @@ def test_bits_are_those_of_the_payloads(workplace: Path) -> None:
     assert rows["fisher_merge"].upload_bits_formula == 3 * 64 * size
     for label in ("fedavg", "fisher_merge"):
         assert 0 < rows[label].upload_bits - rows[label].upload_bits_formula <= 3 * 8 * 64
-    assert rows["fedavg"].download_bits == 3 * 32 * size
-    assert rows["ensemble"].download_bits == 3 * 3 * 32 * size
     assert rows["centralised"].upload_bits == tiny.TRAIN * (8 * tiny.SIZE**2 + 2)
 
 
@@ -255,16 +305,13 @@ def test_rows_say_what_they_are(workplace: Path) -> None:
 
 
 def test_the_stored_network_is_the_one_that_was_measured(workplace: Path) -> None:
-    run(workplace, {"fedavg": {}})
-    context = Context(tiny.tiny_settings(workplace))
-    (cell,) = context.settings.cells()
-    (path,) = (workplace / "artifacts/aggregates").iterdir()
-    artifact = Artifact(kind="aggregates", key=path.name, digest="", path=path)
+    done = walk_tiny(workplace, {"fedavg": {}})
+    artifact = done.aggregate("fedavg")
     parameters = read_tensors(artifact, "network_0.safetensors")
     test = tiny.TINY_DATA
-    dataset = load_data(decode_data(context, "tiny"))
+    dataset = load_data(done.data)
     inputs = (dataset.test.inputs.float() / 255 - test.mean[0]) / test.std[0]
     with torch.no_grad():
-        predicted = context.model(cell).load(parameters)(inputs).argmax(1)
+        predicted = done.place.spec.load(parameters)(inputs).argmax(1)
     right = float((predicted == dataset.test.labels).double().mean())
-    assert read_result(artifact)["measures"]["accuracy"] == pytest.approx(right)
+    assert read_result(artifact).measures.accuracy == pytest.approx(right)

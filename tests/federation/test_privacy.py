@@ -1,37 +1,26 @@
-"""Differential privacy of the clients of a tiny benchmark, through its steps."""
+"""Differential privacy of the clients of a tiny benchmark."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fedfisher_core.steps.context import Context
-from flows.plan import make_plan
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
-from fedfisher_core.federation.data import decode_data
-from fedfisher_core.federation.partition import split_data
-from fedfisher_core.federation.training import TENSORS, compute_statistics, train_client
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.store import Artifact, read_document, read_tensors
-from tests import tiny
+from tests import tiny, walked
 
 PRIVATE = {"epsilon": 4.0, "delta": 1e-3}
-FISHERS: tuple[type[Statistic], ...] = (Weights, DiagonalFisher, KFAC)
+FISHERS = ("fedfisher_diag", "fedfisher_kfac")
 
 
-def client(
-    folder: Path, kinds: tuple[type[Statistic], ...], *, privacy: dict[str, Any] | None = PRIVATE
-) -> dict[str, Artifact]:
-    context = Context(tiny.tiny_settings(folder, privacy=privacy))
-    (cell,) = context.settings.cells()
-    data = decode_data(context, cell.dataset)
-    place = (context, cell, data, split_data(context, cell, data), 0)
-    trained = train_client(*place, kinds)
-    return compute_statistics(*place, trained, kinds)
+def client(folder: Path, methods: tuple[str, ...], *, privacy: dict[str, Any] | None = PRIVATE) -> dict[str, Artifact]:
+    """What the first client makes for methods, by the statistic's name."""
+    settings = tiny.tiny_settings(folder, methods=methods, privacy=privacy)
+    done = walked.walk(settings, "clients")
+    return {name: artifact for one in methods for name, artifact in done.client(0, one).items()}
 
 
 def noise(artifacts: dict[str, Artifact]) -> dict[str, Any]:
@@ -44,7 +33,7 @@ def same(one: Artifact, other: Artifact) -> bool:
 
 
 def test_what_a_client_releases_keeps_within_its_budget(workplace: Path) -> None:
-    alone, together = noise(client(workplace, (Weights,))), noise(client(workplace, FISHERS))
+    alone, together = noise(client(workplace, ("fedavg",))), noise(client(workplace, FISHERS))
     for spent in (alone, together):
         assert 0.95 * PRIVATE["epsilon"] < spent["epsilon"] <= PRIVATE["epsilon"]
     # Fishers take from the same budget, so that the training that goes with them is noisier.
@@ -79,9 +68,10 @@ def test_private_factors_have_no_negative_eigenvalue(workplace: Path) -> None:
 )
 def test_what_can_not_be_private_is_refused_by_name(workplace: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
-        make_plan(tiny.tiny_settings(workplace, **({"privacy": PRIVATE} | changes)))
+        check_federations(tiny.tiny_settings(workplace, **({"privacy": PRIVATE} | changes)))
 
 
 def test_a_plan_with_private_fishers_is_made(workplace: Path) -> None:
     methods = {"fedavg": {}, "fedfisher_diag": {}, "fedfisher_kfac": {}, "ensemble": {}}
-    assert set(make_plan(tiny.tiny_settings(workplace, privacy=PRIVATE, methods=methods)).methods) == set(methods)
+    federations = check_federations(tiny.tiny_settings(workplace, privacy=PRIVATE, methods=methods))
+    assert set(federations.methods) == set(methods)

@@ -2,22 +2,29 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from fedfisher_core.steps.context import Context
 from torch import Tensor
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.squared_gradients import SquaredGradients
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import parse_settings
+from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
-from fedfisher_core.methods.binding import BoundMethod, bind
+from fedfisher_core.experiments.benchmark.plan import make_plan
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.federation.measuring import read_result
+from fedfisher_core.federation.partition import label_counts
+from fedfisher_core.federation.secure_aggregation import AggregateSecurely
+from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.jobs import graph_of
 from fedfisher_core.settings import WireSettings
-from fedfisher_core.store import Artifact, read_tensors
+from fedfisher_core.store import Artifact, open_store, read_tensors
+from fedfisher_core.walk import walk_here
 from tests import tiny
+from tests.methods.clients import bind_written
+from tests.walked import Walked, walk
 
 CLIENTS = 5
 SECURE = {"budget": "none", "server_view": "secure_sum"}
@@ -26,36 +33,48 @@ DROPOUTS = {1: "shares", 3: "upload"}
 SURVIVORS = (0, 2, 4)
 
 
-class Trained:
-    """Five clients of the compact network, trained for one epoch each."""
+EVERYONE = tuple(range(CLIENTS))
+LABEL = "mine"
 
-    def __init__(self, store: str) -> None:
+
+class Trained:
+    """Five clients of the compact network, trained for one epoch each; whatever aggregates them shares a store."""
+
+    def __init__(self, store: Path) -> None:
+        self._store = store
+        done = walk(self._settings({name: {} for name in ("fedavg", "fedfisher_diag", "fedfish")}), "clients")
+        self.counts = [sum(one) for one in label_counts(done.partition)]
+        self.clients = [done.client(client, "fedfisher_diag") for client in EVERYONE]
+
+    def _settings(self, methods: Mapping[str, Mapping[str, Any]]) -> BenchmarkSettings:
         content = {
             "seeds": 0,
             "data": {"dataset": "mnist5k", "validation_size": 200},
             "partition": {"alpha": 0.5, "clients": CLIENTS},
             "model": {"name": "compact"},
             "train": {"epochs": 1},
-            "run": {"device": "cpu", "store": store},
+            "methods": methods,
+            "run": {"device": "cpu", "store": str(self._store)},
         }
-        self.context = Context(parse_settings(content))
-        (self.cell,) = self.context.settings.cells()
-        self.data = decode_data(self.context, self.cell.dataset)
-        self.partition = split_data(self.context, self.cell, self.data)
-        self.counts = [sum(one) for one in label_counts(self.partition)]
-        self.clients: dict[int, dict[str, Artifact]] = {}
-        shared = (self.context, self.cell, self.data, self.partition)
-        for client in range(CLIENTS):
-            kinds = (Weights, DiagonalFisher, SquaredGradients)
-            trained = train_client(*shared, client)
-            self.clients[client] = compute_statistics(*shared, client, trained, kinds)
+        return validate(BenchmarkSettings, content)
 
-    def bind(self, name: str, wire: Mapping[str, Any], **settings: Any) -> BoundMethod:
-        return bind(name, {**settings, "wire": wire}, [self.context.model(self.cell)])
+    def walk(self, name: str, wire: Mapping[str, Any], clients: tuple[int, ...] = EVERYONE, **settings: Any) -> Walked:
+        """Aggregate the uploads of some clients."""
+        plan = make_plan(self._settings({LABEL: {"method": name, "wire": wire, **settings}}))
+        (place,) = plan.federations.places
+        job = plan.federations.aggregation(place, LABEL)
+        if isinstance(job, AggregateSecurely):
+            left = {client: job.needs.clients[client] for client in clients}
+            chosen: Any = replace(job, needs=replace(job.needs, clients=left))
+        else:
+            payloads = {client: job.needs.payloads[client] for client in clients}
+            chosen = replace(job, needs=replace(job.needs, payloads=payloads))
+        graph = graph_of([*(one for one in plan.jobs if one.name != job.name), chosen])
+        return Walked(plan, walk_here(graph, open_store(self._store)))
 
-    def run(self, bound: BoundMethod, clients: tuple[int, ...] = tuple(range(CLIENTS))) -> Artifact:
-        members = {client: self.clients[client] for client in clients}
-        return aggregate(self.context, self.cell, bound, self.data, self.partition, members)
+    def run(self, name: str, wire: Mapping[str, Any], clients: tuple[int, ...] = EVERYONE, **settings: Any) -> Artifact:
+        """The global model of some clients' uploads."""
+        return self.walk(name, wire, clients, **settings).aggregate(LABEL)
 
     def tensors(self, client: int, statistic: str) -> dict[str, Tensor]:
         stored = read_tensors(self.clients[client][statistic], TENSORS)
@@ -65,7 +84,7 @@ class Trained:
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     torch.set_num_threads(1)
-    return Trained(str(tmp_path_factory.mktemp("store") / "artifacts"))
+    return Trained(tmp_path_factory.mktemp("store") / "artifacts")
 
 
 def network(artifact: Artifact) -> dict[str, Tensor]:
@@ -81,17 +100,15 @@ def network(artifact: Artifact) -> dict[str, Tensor]:
 def test_a_secure_sum_gives_the_network_of_the_clients_in_it(
     name: str, dropouts: dict[int, str], summed: tuple[int, ...], trained: Trained
 ) -> None:
-    secure = trained.run(trained.bind(name, SECURE | {"secure": {"dropouts": dropouts}}))
-    plain = trained.run(trained.bind(name, PLAIN), summed)
+    secure = trained.run(name, SECURE | {"secure": {"dropouts": dropouts}})
+    plain = trained.run(name, PLAIN, summed)
     for key, tensor in network(plain).items():
         # What float32 rounds is larger than the steps of 64 bits.
         torch.testing.assert_close(network(secure)[key], tensor, rtol=1e-5, atol=2e-6)
-    assert read_result(secure)["details"]["clients_in_sum"] == len(summed)
-    assert read_result(secure)["measures"]["accuracy"] == pytest.approx(
-        read_result(plain)["measures"]["accuracy"], abs=0.002
-    )
+    assert read_result(secure).details["clients_in_sum"] == len(summed)
+    assert read_result(secure).measures.accuracy == pytest.approx(read_result(plain).measures.accuracy, abs=0.002)
     if dropouts == DROPOUTS:
-        everyone = network(trained.run(trained.bind(name, PLAIN)))
+        everyone = network(trained.run(name, PLAIN))
         assert any((network(secure)[key] - tensor).abs().max() > 1e-3 for key, tensor in everyone.items())
 
 
@@ -104,8 +121,8 @@ def bound_of(largest: list[Tensor], bits: int) -> float:
 @pytest.mark.parametrize("bits", [32, 64])
 def test_networks_differ_by_no_more_than_the_quantisation_steps(bits: int, trained: Trained) -> None:
     wire = SECURE | {"secure": {"bits": bits, "dropouts": DROPOUTS}}
-    averaged = network(trained.run(trained.bind("fedavg", wire)))
-    weighted = network(trained.run(trained.bind("fedfisher_diag", wire)))
+    averaged = network(trained.run("fedavg", wire))
+    weighted = network(trained.run("fedfisher_diag", wire))
     total = sum(trained.counts[client] for client in SURVIVORS)
     everyone = range(CLIENTS)
     for key in averaged:
@@ -132,25 +149,27 @@ def test_networks_differ_by_no_more_than_the_quantisation_steps(bits: int, train
 def test_every_solver_of_the_objective_works_on_sums(trained: Trained) -> None:
     for solver in ("conjugate_gradients", "gradient_descent"):
         secure, plain = (
-            read_result(trained.run(trained.bind("fedfisher_diag", wire, solver={"name": solver, "steps": 20})))
+            read_result(trained.run("fedfisher_diag", wire, solver={"name": solver, "steps": 20}))
             for wire in (SECURE, PLAIN)
         )
-        assert secure["details"]["objective"] == pytest.approx(plain["details"]["objective"], rel=1e-3)
-        assert secure["measures"]["loss"] == pytest.approx(plain["measures"]["loss"], rel=1e-3)
+        assert secure.details["objective"] == pytest.approx(plain.details["objective"], rel=1e-3)
+        assert secure.measures.loss == pytest.approx(plain.measures.loss, rel=1e-3)
 
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_bits_are_those_of_all_messages(bits: int, trained: Trained) -> None:
-    bound = trained.bind("fedavg", SECURE | {"secure": {"bits": bits, "dropouts": DROPOUTS}})
-    artifact = trained.run(bound)
-    row = make_row(trained.context, trained.cell, "secure", bound, trained.clients, (), artifact)
-    tensors = network(artifact).values()
+    done = trained.walk("fedavg", SECURE | {"secure": {"bits": bits, "dropouts": DROPOUTS}})
+    row = done.rows[LABEL]
+    tensors = network(done.aggregate(LABEL)).values()
     numbers = 1 + sum(tensor.numel() for tensor in tensors)
     # Two keys and an exponent a tensor; shares for four others; vectors; a share of each of four clients.
     keys, shares, answers = 5 * (64 + 2 * (1 + len(tensors))), 4 * 4 * (33 + 33 + 16), 3 * 4 * 33
     assert row.upload_bits == 8 * (keys + shares + answers) + 3 * bits * numbers
     assert row.upload_bits_formula == 3 * bits * numbers
-    assert row.download_bits > 5 * 32 * (numbers - 1)
+    # A seed and the global model for everyone; everyone's keys and the exponents; shares; who uploaded.
+    model = 5 * (64 + 256 + 32 * (numbers - 1))
+    assert row.download_bits == model + 8 * (5 * (5 * 64 + 2 * (1 + len(tensors))) + 4 * 3 * (33 + 33 + 16) + 3)
+    assert row.start_sent == "seed"
     assert row.method_settings["wire"]["secure"] == {
         "bits": bits,
         "threshold": None,
@@ -160,7 +179,7 @@ def test_bits_are_those_of_all_messages(bits: int, trained: Trained) -> None:
 
 def test_dropouts_belong_to_the_key_of_the_result(trained: Trained) -> None:
     keys = {
-        trained.run(trained.bind("fedavg", wire)).key
+        trained.run("fedavg", wire).key
         for wire in (PLAIN, SECURE, SECURE | {"secure": {"dropouts": {1: "upload"}}}, SECURE | {"secure": {"bits": 32}})
     }
     assert len(keys) == 4
@@ -177,12 +196,12 @@ def test_dropouts_belong_to_the_key_of_the_result(trained: Trained) -> None:
 )
 def test_a_sum_that_cannot_be_had_is_refused(secure: dict[str, Any], message: str, trained: Trained) -> None:
     with pytest.raises(InputError, match=message):
-        trained.run(trained.bind("fedavg", SECURE | {"secure": secure}))
+        trained.run("fedavg", SECURE | {"secure": secure})
 
 
 def test_one_client_alone_has_no_secure_sum(trained: Trained) -> None:
     with pytest.raises(InputError, match=r"wire\.secure\.threshold=2 with 1 clients"):
-        trained.run(trained.bind("fedavg", SECURE), (0,))
+        trained.run("fedavg", SECURE, (0,))
 
 
 @pytest.mark.parametrize(
@@ -197,7 +216,7 @@ def test_one_client_alone_has_no_secure_sum(trained: Trained) -> None:
 )
 def test_methods_that_need_more_than_sums_are_refused_by_name(name: str, reason: str) -> None:
     with pytest.raises(InputError) as caught:
-        bind("mine", {"method": name, "wire": SECURE}, [tiny.TINY])
+        bind_written("mine", {"method": name, "wire": SECURE}, [tiny.TINY])
     assert str(caught.value) == (
         f"methods.mine.wire.server_view='secure_sum': method {name!r} {reason}; "
         "allowed: fedavg, fedfish, fedfisher_diag, fisher_merge"
@@ -206,13 +225,13 @@ def test_methods_that_need_more_than_sums_are_refused_by_name(name: str, reason:
 
 def test_a_budget_beside_a_secure_sum_is_refused() -> None:
     with pytest.raises(InputError, match=r"wire\.budget='fedavg' with wire\.server_view='secure_sum'; allowed: 'none'"):
-        bind("fedavg", {"wire": {"server_view": "secure_sum"}}, [tiny.TINY])
+        bind_written("fedavg", {"wire": {"server_view": "secure_sum"}}, [tiny.TINY])
     with pytest.raises(InputError, match=r"methods\.fedavg\.wire\.secure\.threshold=1"):
-        bind("fedavg", {"wire": SECURE | {"secure": {"threshold": 1}}}, [tiny.TINY])
+        bind_written("fedavg", {"wire": SECURE | {"secure": {"threshold": 1}}}, [tiny.TINY])
     with pytest.raises(InputError, match=r"methods\.fedavg\.wire\.secure\.dropouts"):
-        bind("fedavg", {"wire": SECURE | {"secure": {"dropouts": {1: "never"}}}}, [tiny.TINY])
+        bind_written("fedavg", {"wire": SECURE | {"secure": {"dropouts": {1: "never"}}}}, [tiny.TINY])
 
 
 def test_the_benchmarks_wire_may_ask_for_secure_sums() -> None:
-    assert bind("fedavg", {}, [tiny.TINY], WireSettings.model_validate(SECURE)).summation is not None
-    assert bind("fedavg", {}, [tiny.TINY], WireSettings(budget="none")).summation is None
+    assert bind_written("fedavg", {}, [tiny.TINY], WireSettings.model_validate(SECURE)).summation is not None
+    assert bind_written("fedavg", {}, [tiny.TINY], WireSettings(budget="none")).summation is None

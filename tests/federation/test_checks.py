@@ -1,0 +1,120 @@
+"""What is refused of federations before any work starts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.federation import Federations
+from fedfisher_core.models.spec import ModelSpec, model
+from tests.tiny import tiny_settings
+
+
+@model("grouped_filters")
+class GroupedFilters(nn.Module):
+    """A network that can be trained but has no Fisher."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(spec.inputs.channels, 2, kernel_size=3)
+        self.second = nn.Conv2d(2, 2, kernel_size=3, groups=2)
+        self.head = nn.Linear(2 * (spec.inputs.height - 4) ** 2, spec.classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(functional.relu(self.second(functional.relu(self.first(inputs)))).flatten(1))
+
+
+def check(folder: Path, **changes: Any) -> Federations:
+    return check_federations(tiny_settings(folder, **changes))
+
+
+def test_a_network_that_a_method_can_not_serve_may_be_left_to_others(workplace: Path) -> None:
+    methods = {"fedavg": {}, "fedfisher_diag": {"only": {"model": "tiny"}}}
+    models = {"name": ["tiny", "grouped_filters"]}
+    with pytest.raises(InputError, match="method 'fedfisher_diag' can't serve model 'grouped_filters'"):
+        check(workplace, model=models, methods={"fedavg": {}, "fedfisher_diag": {}})
+    assert len(check(workplace, model=models, methods=methods).places) == 2
+
+
+@pytest.mark.parametrize(
+    ("only", "message"),
+    [
+        ({"seed": 7}, r"methods\.fedavg\.only\.seed=7 is no point of the benchmark; allowed: 0"),
+        ({"seeds": [0]}, r"unknown setting 'methods\.fedavg\.only\.seeds'; did you mean 'seed'"),
+        ({"seed": []}, r"methods\.fedavg\.only=\{'seed': \[\]\} leaves no point of the benchmark"),
+        ("seed=0", r"methods\.fedavg\.only='seed=0': must be a mapping"),
+        ({"clients": "many"}, r"methods\.fedavg\.only\.clients\.0='many'"),
+    ],
+)
+def test_a_restriction_to_nowhere_is_refused(workplace: Path, only: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check(workplace, methods={"fedavg": {"only": only}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"methods": ["fedavg", "regmeen"]}, "unknown method 'regmeen'; did you mean 'regmean'"),
+        ({"methods": {"regmean": {"of_diagonal": 1}}}, "unknown setting 'methods.regmean.of_diagonal'; did you mean"),
+        ({"methods": {"fedavg": {"steps": 1}}}, "unknown setting 'methods.fedavg.steps'; allowed: method, only, wire"),
+        (
+            {"methods": {"fedfisher_diag": {"solver": {"name": "paper", "steps": 0}}}},
+            "methods.fedfisher_diag.solver.paper.steps=0: ",
+        ),
+        (
+            {"methods": ["fedfisher_kfac"], "wire": {"budget": 1000}},
+            "method 'fedfisher_kfac' can't serve model 'tiny': budget_bits is 1000",
+        ),
+        (
+            {"methods": ["fedfisher_kfac"], "fisher": {"memory_mib": 1}},
+            "fisher.memory_mib=1, kfac of model 'tiny': memory_limit=1048576 bytes is too small",
+        ),
+        (
+            {"methods": ["fedfisher_full"], "fisher": {"backend": "nngeometry"}},
+            "fisher.backend='nngeometry' has no full Fisher, which method 'fedfisher_full' needs",
+        ),
+        ({"methods": {"fisher_merge": {"fisher_floor": -1}}}, "methods.fisher_merge.fisher_floor=-1: "),
+        ({"statistics": {"kfack": {}}}, "unknown statistic 'kfack'; did you mean 'kfac'?"),
+        ({"statistics": {"kfac": {"rank": 2}}}, "unknown setting 'statistics.kfac.rank'"),
+        ({"data": {"dataset": "tinny"}}, "unknown dataset 'tinny'; did you mean 'tiny'"),
+        (
+            {"partition": {"scheme": "target", "target_label": 3, "target_extra": 1, "alpha": [0.5]}},
+            "partition.target_label=3: tiny has no such label; allowed: 0 to 2",
+        ),
+        ({"model": {"name": "lennet"}}, "unknown model 'lennet'; did you mean 'lenet'"),
+        ({"model": {"name": "lenet"}}, "model 'lenet' needs images of at least 16x16 pixels; they have 6"),
+        (
+            {"model": {"name": "normalised"}, "methods": ["fedfisher_kfac"]},
+            "method 'fedfisher_kfac' can't serve model 'normalised': layer 'norm'",
+        ),
+        ({"run": {"min_clients": 4}}, "run.min_clients=4 exceeds partition.clients=3"),
+        (
+            {"run": {"min_clients": 4}, "partition": {"clients": [5, 3]}},
+            "run.min_clients=4 exceeds partition.clients=3",
+        ),
+    ],
+)
+def test_bad_settings_are_refused_by_name(workplace: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check(workplace, **changes)
+    assert message in str(caught.value)
+    assert not (workplace / "artifacts").exists()
+
+
+def test_a_gpu_that_is_not_there_is_refused(workplace: Path) -> None:
+    if torch.cuda.is_available():
+        assert check(workplace, run={"device": "cuda"}).places[0].device.type == "cuda"
+        return
+    with pytest.raises(InputError, match=r"run\.device='cuda', but torch finds no GPU; allowed here: auto, cpu"):
+        check(workplace, run={"device": "cuda"})
+
+
+def test_a_data_folder_that_is_none_is_refused(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "absent"))
+    with pytest.raises(InputError, match="FEDFISHER_DATA_DIR="):
+        check(workplace)

@@ -1,0 +1,1 @@
+"""Packages as others would write them; tests install them as they are."""

@@ -1,0 +1,122 @@
+"""An experiment of another package: throw coins, and compare how often heads came up with what they should."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.experiment import Experiment, Plan, experiment
+from fedfisher_core.jobs import NOTHING, Job, NoInputs
+from fedfisher_core.reporting.page import PageData
+from fedfisher_core.reporting.rows import read_checked
+from fedfisher_core.reporting.runs import Record, Runs
+from fedfisher_core.reporting.tables import Table
+from fedfisher_core.settings import ExperimentSettings, Name, PageSettings, TrackingSettings, WorkSettings
+from fedfisher_core.sources import source_digest
+from fedfisher_core.store import Artifact, Content, Step, read_document
+from fedfisher_core.walk import Outcome
+
+
+class CoinSettings(ExperimentSettings):
+    """Coins, and how often each is thrown."""
+
+    name: Name = "coins"
+    experiment: Literal["coin"] = "coin"
+    biases: tuple[float, ...] = Field((0.3, 0.5), min_length=1, description="chances of heads, one coin each")
+    throws: PositiveInt = 100
+    seed: NonNegativeInt = 0
+    run: WorkSettings = WorkSettings()
+    tracking: TrackingSettings = TrackingSettings()
+    report: PageSettings = PageSettings()
+
+
+@dataclass(frozen=True)
+class ThrowCoin(Job[NoInputs[Artifact]]):
+    """Throw one coin."""
+
+    bias: float
+    throws: int
+    seed: int
+    needs: NoInputs[str] = NOTHING
+
+    @property
+    def name(self) -> str:
+        return f"throw a coin of {self.bias:g}"
+
+    def step(self, inputs: NoInputs[Artifact]) -> Step:
+        settings = {"bias": self.bias, "throws": self.throws, "seed": self.seed}
+        return Step(kind="coins", code=source_digest(type(self)), settings=settings)
+
+    def compute(self, inputs: NoInputs[Artifact]) -> Content:
+        heads = np.random.default_rng(self.seed).random(self.throws) < self.bias
+        return Content(documents={"heads.json": int(heads.sum())}, timings={"seconds": 0.0})
+
+
+@dataclass(frozen=True)
+class CoinRow:
+    """How often a coin showed heads."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    benchmark: str
+    experiment: Literal["coin"]
+    bias: float
+    heads: int
+    artifact: str
+
+
+@dataclass(frozen=True)
+class CoinPlan(Plan):
+    """The coins of an experiment."""
+
+    settings: CoinSettings
+    coins: tuple[ThrowCoin, ...]
+
+
+@experiment
+class Coin(Experiment[CoinSettings, CoinPlan]):
+    """Throw coins."""
+
+    name = "coin"
+    settings = CoinSettings
+
+    def plan(self, settings: CoinSettings) -> CoinPlan:
+        for bias in settings.biases:
+            if not 0 <= bias <= 1:
+                raise InputError(f"biases={list(settings.biases)}; allowed: from 0 to 1")
+        coins = tuple(ThrowCoin(bias, settings.throws, settings.seed) for bias in settings.biases)
+        return CoinPlan(jobs=coins, stages={"coins": [coin.name for coin in coins]}, settings=settings, coins=coins)
+
+    def rows(self, plan: CoinPlan, outcome: Outcome) -> Sequence[CoinRow]:
+        found = {coin.bias: outcome.artifacts[coin.name] for coin in plan.coins}
+        return [
+            CoinRow(plan.settings.name, "coin", bias, read_document(artifact, "heads.json"), artifact.key)
+            for bias, artifact in found.items()
+        ]
+
+    def files(self, plan: CoinPlan, outcome: Outcome, rows: Sequence[CoinRow], page: PageData) -> Mapping[str, bytes]:
+        versions = ", ".join(f"{name} {version}" for name, version in page.versions.items())
+        return {"index.html": f"<title>{page.title}</title>{[asdict(row) for row in rows]}<p>{versions}".encode()}
+
+    def runs(self, plan: CoinPlan, outcome: Outcome, rows: Sequence[CoinRow]) -> Runs:
+        single = [
+            Record(
+                name=f"coin {row.bias:g}",
+                params={"bias": f"{row.bias:g}"},
+                metrics={"heads": float(row.heads)},
+                tags={"artifact": row.artifact},
+            )
+            for row in rows
+        ]
+        total = Record(name="all", params={}, metrics={"heads": float(sum(row.heads for row in rows))}, tags={})
+        return Runs(single=single, summary=[total])
+
+    def read(self, path: Path) -> Sequence[CoinRow]:
+        return read_checked(path, TypeAdapter(list[CoinRow]), "coins")
+
+    def tables(self, rows: Sequence[CoinRow]) -> Sequence[Table]:
+        return [Table("coins", ["bias", "heads"], [[f"{row.bias:g}", str(row.heads)] for row in rows], words=0)]

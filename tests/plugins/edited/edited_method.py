@@ -1,0 +1,18 @@
+"""A method of another package."""
+
+from collections.abc import Sequence
+
+from edited_helper import scale
+
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+
+FACTOR = 1.0
+
+
+@method("scaled", uploads=(Weights,), reference="https://example.org/scaled")
+def scaled(server: Server, uploads: Sequence[Upload]) -> Aggregate:
+    """Take the first client's weights times a factor."""
+    return Aggregate.of({name: scale(tensor, FACTOR) for name, tensor in uploads[0][Weights].tensors.items()})
