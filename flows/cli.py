@@ -134,16 +134,16 @@ def _run(options: argparse.Namespace) -> None:
 
 def _stage(options: argparse.Namespace) -> None:
     settings = _settings(options)
+    from flows.sharing import REPORT
     from flows.work import prepare
 
-    stages = [*prepare(settings).plan.stages, "report"]
+    stages = [*prepare(settings).plan.stages, REPORT]
     if options.stage not in stages:
         raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
     _start_prefect(settings)
-    from flows.experiment import flow_of, stage_flow_of
+    from flows.experiment import stage_flow_of
 
-    chosen = flow_of(settings.experiment)
-    (chosen if options.stage == "report" else stage_flow_of(settings.experiment, options.stage))(settings)
+    stage_flow_of(settings.experiment, options.stage)(settings)
 
 
 def _start_prefect(settings: "ExperimentSettings") -> None:

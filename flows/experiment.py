@@ -19,7 +19,7 @@ from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.walk import require_all
 from flows.pool import walk_in_tasks
 from flows.provenance import command, git_commit, page_of
-from flows.sharing import export, share
+from flows.sharing import REPORT, export, share
 from flows.unchanged import content_of, is_unchanged
 from flows.work import Work, prepare
 from tasks.recording import record
@@ -54,16 +54,20 @@ def stage_flow_of(name: str, stage: str) -> Flow[..., None]:
 
     Args:
         name: the experiment's.
-        stage: one of its plan's.
+        stage: one of its plan's, or the report.
 
     Returns:
-        A flow over the experiment's settings that makes what the stage is for, and links it where DVC finds it.
+        A flow over the experiment's settings that makes what the stage is for, and links it where DVC finds it. It
+        leaves it to DVC, which has started it and locks what it keeps, to commit that.
     """
 
     def body(settings: ExperimentSettings) -> None:
-        work = prepare(settings, stage)
+        work = prepare(settings, None if stage == REPORT else stage)
         _finish(work)
-        export(settings.name, stage, work.artifacts(stage))
+        if stage == REPORT:
+            _publish(work)
+        else:
+            export(work.settings.name, stage, work.artifacts(stage))
 
     return _named(body, f"{name}-{stage}")
 

@@ -11,8 +11,9 @@ from fedfisher_core.store import STAGES, Artifact
 from flows.work import Work
 
 _LOCK = Path("dvc.lock")
-# The last of DVC's stages, after those of the plan.
+
 REPORT = "report"
+"""The last of DVC's stages, after those of the plan."""
 
 
 def export(benchmark: str, stage: str, artifacts: Iterable[Artifact]) -> Path:

@@ -1,17 +1,11 @@
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedfisher_core.configuration import load_settings, parse_settings
+from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import Cell, Settings
-
-ROOT = Path(__file__).parents[1]
-
-
-def test_the_default_benchmark_is_the_default_settings() -> None:
-    assert load_settings(ROOT / "params.yaml") == Settings()
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.settings import Cell, MethodEntry
 
 
 @pytest.mark.parametrize(
@@ -52,24 +46,24 @@ def test_the_default_benchmark_is_the_default_settings() -> None:
 )
 def test_an_impossible_value_is_refused_with_its_key(content: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError) as caught:
-        parse_settings(content)
+        validate(BenchmarkSettings, content)
     assert named in str(caught.value)
 
 
 def test_all_problems_are_named_at_once() -> None:
     with pytest.raises(InputError) as caught:
-        parse_settings({"train": {"epochs": 0}, "modell": {}})
+        validate(BenchmarkSettings, {"train": {"epochs": 0}, "modell": {}})
     assert "train.epochs=0" in str(caught.value)
     assert "'modell'" in str(caught.value)
 
 
 def test_single_values_stand_for_lists_of_one() -> None:
-    settings = parse_settings({"seeds": 4, "partition": {"alpha": 0.3, "clients": 7}})
+    settings = validate(BenchmarkSettings, {"seeds": 4, "partition": {"alpha": 0.3, "clients": 7}})
     assert (settings.seeds, settings.partition.alpha, settings.partition.clients) == ((4,), (0.3,), (7,))
 
 
 def test_cells_are_all_combinations() -> None:
-    settings = parse_settings({"seeds": [0, 1], "partition": {"alpha": [0.1, 0.5], "clients": [5, 10]}})
+    settings = validate(BenchmarkSettings, {"seeds": [0, 1], "partition": {"alpha": [0.1, 0.5], "clients": [5, 10]}})
     cells = settings.cells()
     assert len(cells) == len(set(cells)) == 8
     common = {"dataset": "mnist5k", "model": "lenet", "scheme": "dirichlet_client"}
@@ -81,15 +75,15 @@ def test_cells_are_all_combinations() -> None:
 def test_points_can_be_left_out() -> None:
     content = {"seeds": [0, 1], "partition": {"clients": [5, 50], "alpha": [0.01, 0.1]}}
     skipped = [{"clients": 50, "alpha": 0.01}, {"seed": [1], "alpha": [0.1]}]
-    cells = parse_settings(content | {"skip": skipped}).cells()
+    cells = validate(BenchmarkSettings, content | {"skip": skipped}).cells()
     found = {(cell.clients, cell.alpha, cell.seed) for cell in cells}
     assert found == {(5, 0.01, 0), (5, 0.01, 1), (5, 0.1, 0), (50, 0.1, 0)}
-    assert parse_settings({"skip": []}).cells() == Settings().cells()
+    assert validate(BenchmarkSettings, {"skip": []}).cells() == BenchmarkSettings().cells()
 
 
 def test_data_sets_and_schemes_are_combined_too() -> None:
     content = {"seeds": 0, "data": {"dataset": ["mnist", "cifar10"]}, "partition": {"scheme": ["iid", "paper"]}}
-    cells = parse_settings(content).cells()
+    cells = validate(BenchmarkSettings, content).cells()
     assert [(cell.dataset, cell.scheme, cell.alpha) for cell in cells] == [
         (dataset, scheme, alpha)
         for dataset in ("mnist", "cifar10")
@@ -99,18 +93,29 @@ def test_data_sets_and_schemes_are_combined_too() -> None:
 
 @pytest.mark.parametrize("scheme", ["iid", "classes"])
 def test_schemes_without_alpha_have_one_cell_for_all_alphas(scheme: str) -> None:
-    settings = parse_settings({"seeds": [0, 1], "partition": {"scheme": scheme, "alpha": [0.1, 0.5]}})
+    settings = validate(BenchmarkSettings, {"seeds": [0, 1], "partition": {"scheme": scheme, "alpha": [0.1, 0.5]}})
     assert [(cell.alpha, cell.seed) for cell in settings.cells()] == [(None, 0), (None, 1)]
 
 
 def test_the_digest_sees_every_setting_but_the_name() -> None:
-    base = Settings()
+    base = BenchmarkSettings()
     assert base.digest() == base.model_copy(update={"name": "other"}).digest()
-    assert base.digest() != parse_settings({"train": {"epochs": 31}}).digest()
-    assert base.digest() != parse_settings({"methods": {"fedfisher_diag": {"steps": 1}}}).digest()
+    assert base.digest() != validate(BenchmarkSettings, {"train": {"epochs": 31}}).digest()
+    assert base.digest() != validate(BenchmarkSettings, {"methods": {"fedfisher_diag": {"steps": 1}}}).digest()
 
 
 def test_a_cell_is_labelled_for_people() -> None:
     common = {"dataset": "mnist", "model": "mlp", "clients": 5, "seed": 2}
     assert Cell(**common, scheme="paper", alpha=0.1).label == "mnist mlp paper alpha=0.1 clients=5 seed=2"
     assert Cell(**common, scheme="iid", alpha=None).label == "mnist mlp iid clients=5 seed=2"
+
+
+def test_a_method_s_own_settings_are_apart_from_those_of_all_methods() -> None:
+    entry = MethodEntry.model_validate(
+        {"method": "fedfisher_diag", "only": {"seed": 1}, "wire": {"budget": "none"}, "steps": 3}
+    )
+    assert (entry.method, entry.settings) == ("fedfisher_diag", {"steps": 3})
+    assert entry.only.admits(Cell(dataset="a", model="b", scheme="iid", alpha=None, clients=2, seed=1))
+    assert entry.model_dump(mode="json")["wire"] == {"budget": "none"}
+    assert MethodEntry.model_validate(entry.model_dump(mode="json")) == entry
+    assert MethodEntry().model_dump(mode="json") == {}

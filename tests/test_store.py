@@ -21,7 +21,7 @@ from fedfisher_core.store import (
     read_timings,
 )
 
-STEP = Step(kind="clients", version=1, settings={"epochs": 3, "model": {"name": "mlp"}}, inputs={"data": "abc"})
+STEP = Step(kind="clients", code="a", settings={"epochs": 3, "model": {"name": "mlp"}}, inputs={"data": "abc"})
 
 
 def content(value: float = 1.0, *, seconds: float = 0.5) -> Content:
@@ -71,15 +71,15 @@ def test_nothing_half_written_remains(store: Store) -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        Step(kind="statistics", version=STEP.version, settings=STEP.settings, inputs=STEP.inputs),
-        Step(kind=STEP.kind, version=2, settings=STEP.settings, inputs=STEP.inputs),
-        Step(kind=STEP.kind, version=1, settings={"epochs": 4, "model": {"name": "mlp"}}, inputs=STEP.inputs),
-        Step(kind=STEP.kind, version=1, settings={"epochs": 3, "model": {"name": "cnn"}}, inputs=STEP.inputs),
-        Step(kind=STEP.kind, version=1, settings=STEP.settings, inputs={"data": "abd"}),
-        Step(kind=STEP.kind, version=1, settings=STEP.settings, inputs={"date": "abc"}),
-        Step(kind=STEP.kind, version=1, settings=STEP.settings),
+        Step(kind="statistics", code=STEP.code, settings=STEP.settings, inputs=STEP.inputs),
+        Step(kind=STEP.kind, code="b", settings=STEP.settings, inputs=STEP.inputs),
+        Step(kind=STEP.kind, code="a", settings={"epochs": 4, "model": {"name": "mlp"}}, inputs=STEP.inputs),
+        Step(kind=STEP.kind, code="a", settings={"epochs": 3, "model": {"name": "cnn"}}, inputs=STEP.inputs),
+        Step(kind=STEP.kind, code="a", settings=STEP.settings, inputs={"data": "abd"}),
+        Step(kind=STEP.kind, code="a", settings=STEP.settings, inputs={"date": "abc"}),
+        Step(kind=STEP.kind, code="a", settings=STEP.settings),
     ],
-    ids=["kind", "version", "setting", "nested setting", "input", "role", "no inputs"],
+    ids=["kind", "code", "setting", "nested setting", "input", "role", "no inputs"],
 )
 def test_every_ingredient_changes_the_key(store: Store, other: Step) -> None:
     assert other.key != STEP.key
@@ -88,7 +88,7 @@ def test_every_ingredient_changes_the_key(store: Store, other: Step) -> None:
 
 
 def test_the_order_of_settings_does_not_change_the_key() -> None:
-    turned = Step(kind="clients", version=1, settings=dict(reversed(STEP.settings.items())), inputs=STEP.inputs)
+    turned = Step(kind="clients", code="a", settings=dict(reversed(STEP.settings.items())), inputs=STEP.inputs)
     assert turned.key == STEP.key
 
 
@@ -100,6 +100,15 @@ def test_the_digest_is_of_the_content_alone(tmp_path: Path) -> None:
     assert digest("b", content(seconds=9.0)) == first
     assert digest("c", content(value=2.0)) != first
     assert digest("d", Content(tensors=content().tensors)) != first
+
+
+def test_files_of_other_formats_are_kept_as_they_are(store: Store) -> None:
+    written = store.write(STEP, Content(files={"payload.bin": b"\x00\xff"}))
+    assert (written.path / "payload.bin").read_bytes() == b"\x00\xff"
+    assert store.find(STEP) == written
+    flip(written.path / "payload.bin", 0)
+    assert store.find(STEP) is None
+    assert store.write(STEP, Content(files={"payload.bin": b"\x01\xff"})).digest != written.digest
 
 
 def _flip_tensors(path: Path) -> None:
@@ -197,7 +206,7 @@ def test_damage_after_the_search_is_noticed_when_reading(store: Store) -> None:
 
 def test_an_artifact_under_another_key_is_not_believed(store: Store, caplog: pytest.LogCaptureFixture) -> None:
     written = store.write(STEP, content())
-    other = Step(kind="clients", version=2, settings={})
+    other = Step(kind="clients", code="b", settings={})
     written.path.rename(written.path.parent / other.key)
     assert store.find(other) is None
     assert "says it is" in caplog.text
@@ -279,10 +288,10 @@ def test_other_roots_are_read_and_left_alone(tmp_path: Path, caplog: pytest.LogC
 
 def chain(store: Store) -> dict[str, Artifact]:
     """Data, two clients of it, and an aggregate of the first client."""
-    data = store.write(Step("data", 1, {}), content(1))
-    one = store.write(Step("clients", 1, {"client": 0}, {"data": data.digest}), content(2))
-    two = store.write(Step("clients", 1, {"client": 1}, {"data": data.digest}), content(3))
-    total = store.write(Step("aggregates", 1, {}, {"client_0": one.digest}), content(4))
+    data = store.write(Step("data", "a", {}), content(1))
+    one = store.write(Step("clients", "a", {"client": 0}, {"data": data.digest}), content(2))
+    two = store.write(Step("clients", "a", {"client": 1}, {"data": data.digest}), content(3))
+    total = store.write(Step("aggregates", "a", {}, {"client_0": one.digest}), content(4))
     return {"data": data, "one": one, "two": two, "total": total}
 
 
@@ -294,10 +303,10 @@ def test_everything_that_an_artifact_was_made_from_is_reachable(store: Store) ->
 
 
 def test_all_artifacts_of_the_same_content_are_reachable(store: Store) -> None:
-    first = store.write(Step("partitions", 1, {"seed": 0}), content(1))
-    second = store.write(Step("partitions", 1, {"seed": 1}), content(1))
+    first = store.write(Step("partitions", "a", {"seed": 0}), content(1))
+    second = store.write(Step("partitions", "a", {"seed": 1}), content(1))
     assert first.digest == second.digest
-    user = store.write(Step("clients", 1, {}, {"partition": first.digest}), content(2))
+    user = store.write(Step("clients", "a", {}, {"partition": first.digest}), content(2))
     assert store.reachable([user.key]) == {first.path, second.path, user.path}
 
 
@@ -312,8 +321,8 @@ def test_removed_artifacts_are_gone_and_others_stay(store: Store) -> None:
     made = chain(store)
     store.remove([made["two"].path, made["total"].path])
     assert store.folders() == sorted([made["data"].path, made["one"].path])
-    assert store.find(Step("clients", 1, {"client": 1}, {"data": made["data"].digest})) is None
-    assert store.find(Step("data", 1, {})) == made["data"]
+    assert store.find(Step("clients", "a", {"client": 1}, {"data": made["data"].digest})) is None
+    assert store.find(Step("data", "a", {})) == made["data"]
 
 
 def test_the_manifest_tells_what_made_an_artifact(store: Store) -> None:

@@ -34,7 +34,7 @@ class MethodEntry(BaseModel):
         written = handler(self)
         for name in type(self).model_fields:
             if name not in self.model_fields_set:
-                del written[name]
+                written.pop(name, None)
             elif isinstance(value := getattr(self, name), BaseModel):
                 written[name] = value.model_dump(mode="json", exclude_unset=True)
         return written

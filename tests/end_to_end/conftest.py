@@ -76,7 +76,7 @@ class Workplace:
 
     def rows(self, benchmark: str) -> list[dict[str, object]]:
         """The rows of a report without what differs between reruns."""
-        rows = json.loads((self.folder / "reports" / benchmark / "results.json").read_text())
+        rows = json.loads((self.folder / "results" / benchmark / "results.json").read_text())
         return [{key: value for key, value in row.items() if key not in TIMING_FIELDS} for row in rows]
 
     def artifacts(self, kind: str) -> dict[str, int]:

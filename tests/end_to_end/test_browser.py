@@ -65,7 +65,7 @@ def test_the_report_and_mlflow_show_the_methods(workplace: Workplace, browser: w
     workplace.run("fedfisher", "run")
 
     requested(browser)
-    page = Path(workplace.folder, "reports/small/index.html").as_uri()
+    page = Path(workplace.folder, "results/small/index.html").as_uri()
     browser.get(page)
     shows(browser, "fedavg", "fedfisher_diag", "References: no one-shot method")
     assert requested(browser) == {page}

@@ -24,23 +24,23 @@ def recorded(folder: Path, experiment: str) -> dict[str, Run]:
 
 
 def attacked(folder: Path, name: str = "attack") -> list[AttackRow]:
-    return [row for row in read_rows(folder / "reports" / name / "results.json") if not row.reference]
+    return [row for row in read_rows(folder / "results" / name / "results.json") if not row.reference]
 
 
 def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
     workplace.write("attack.yaml", TINY_ATTACK)
     out = workplace.run("fedfisher", "run", "attack.yaml").stdout
     assert "fedfisher_kfac" in out
-    assert "reports/attack/index.html" in out
+    assert "results/attack/index.html" in out
 
     folder = workplace.folder
-    rows = read_rows(folder / "reports/attack/results.json")
+    rows = read_rows(folder / "results/attack/results.json")
     assert [row.method for row in attacked(folder)] == ["ensemble", "fedavg", "fedfisher_kfac"]
     assert [row.method for row in rows if row.reference] == ["noise", "GAN without inversion", "real test images"]
     assert {row.artifact for row in attacked(folder)} == set(workplace.artifacts("attacks"))
     assert len(workplace.artifacts("priors")) == len(workplace.artifacts("evaluators")) == 1
-    assert "fedfisher run attack.yaml" in (folder / "reports/attack/index.html").read_text()
-    assert (folder / "reports/attack/reconstructions.png").stat().st_size > 1000
+    assert "fedfisher run attack.yaml" in (folder / "results/attack/index.html").read_text()
+    assert (folder / "results/attack/reconstructions.png").stat().st_size > 1000
 
     runs = recorded(folder, "attack")
     for row in attacked(folder):
@@ -75,4 +75,4 @@ def test_an_attack_that_proves_nothing_is_refused_before_any_work(workplace: Wor
     refused = workplace.run("fedfisher", "run", "attack.yaml", "--set", "threat.auxiliary_clients=[0]", code=2)
     assert "threat.auxiliary_clients=[0]; allowed: of 1 to 2" in " ".join(refused.stderr.split())
     assert not (workplace.folder / "artifacts").exists()
-    assert not (workplace.folder / "reports").exists()
+    assert not (workplace.folder / "results").exists()

@@ -22,12 +22,12 @@ def runs(workplace: Workplace, experiment: str) -> list:
 def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
     out = workplace.run("fedfisher", "run").stdout
     assert "fedfisher_diag" in out
-    assert "reports/small/index.html" in out
+    assert "results/small/index.html" in out
 
     rows = workplace.rows("small")
     assert [row["method"] for row in rows] == ["fedavg", "fedfisher_diag", "ensemble"]
     assert all(row["accuracy"] > 0.1 for row in rows)
-    assert "<table" in (workplace.folder / "reports/small/index.html").read_text()
+    assert "<table" in (workplace.folder / "results/small/index.html").read_text()
 
     recorded = runs(workplace, "small")
     assert {run.data.params["method"] for run in recorded} == {"fedavg", "fedfisher_diag", "ensemble"}

@@ -42,12 +42,12 @@ def test_a_run_measures_reports_and_records_and_a_rerun_adds_nothing(workplace: 
     workplace.write("theory.yaml", SMALL)
     out = workplace.run("fedfisher", "run", "theory.yaml").stdout
     assert "mean training error by width (2 seeds)" in out
-    assert "reports/theory/index.html" in out
+    assert "results/theory/index.html" in out
 
     folder = workplace.folder
-    rows = read_rows(folder / "reports/theory/results.json")
+    rows = read_rows(folder / "results/theory/results.json")
     assert len(rows) == 2 * 6 * 3
-    page = (folder / "reports/theory/index.html").read_text()
+    page = (folder / "results/theory/index.html").read_text()
     assert "fedfisher run theory.yaml" in page
     artifacts = workplace.artifacts("two_layer")
     assert {row.artifact for row in rows} == set(artifacts)
@@ -80,14 +80,14 @@ def test_a_run_measures_reports_and_records_and_a_rerun_adds_nothing(workplace: 
     assert {name: again[name].info.run_id for name in recorded} == {
         name: run.info.run_id for name, run in recorded.items()
     }
-    assert [row for row in read_rows(folder / "reports/theory/results.json") if row.seed < 2] == rows
+    assert [row for row in read_rows(folder / "results/theory/results.json") if row.seed < 2] == rows
     assert len(runs(folder, "theory-summary")) == 3
 
     # New errors of the same run, as a new version would measure them, take the place of the old ones.
     settings = settings_in(folder)
     changed = [
         dataclasses.replace(row, training_error=3.0) if row.method == "fedfisher" else row
-        for row in read_rows(folder / "reports/theory/results.json")
+        for row in read_rows(folder / "results/theory/results.json")
     ]
     assert record_two_layer.fn(settings, changed, {}) == 3 + 3
     renewed = runs(folder, "theory")

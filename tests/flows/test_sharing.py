@@ -1,48 +1,25 @@
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
-from fedfisher_core.steps.context import Context
 
-from fedfisher_core.configuration import parse_settings
-from fedfisher_core.settings import Settings
-from fedfisher_core.store import Artifact, Content, Step, Store
-from flows.sharing import export, is_default, own_name
+from fedfisher_core.store import Artifact, Content, Step, Store, open_store
+from flows.sharing import export, is_shared, share
+from flows.work import Work, prepare
+from tests.flows.test_work import do
+from tests.tiny import tiny_settings
 
 
 def stored(store: Store, client: int) -> Artifact:
-    step = Step(kind="clients", version=1, settings={"client": client})
+    step = Step(kind="clients", code="a", settings={"client": client})
     return store.write(step, Content(documents={"info.json": {"client": client}}))
 
 
 @pytest.fixture
 def project(workplace: Path) -> Path:
     """A working directory whose params.yaml names a benchmark."""
-    (workplace / "params.yaml").write_text("name: small\nseeds: [0]\nmethods: [fedavg]\n")
+    (workplace / "params.yaml").write_text(tiny_settings(workplace).to_yaml())
     return workplace
-
-
-def settings(**changes: Any) -> Settings:
-    return parse_settings({"name": "small", "seeds": [0], "methods": ["fedavg"], **changes})
-
-
-def test_only_the_settings_of_the_parameter_file_are_the_default(project: Path) -> None:
-    assert is_default(settings())
-    assert not is_default(settings(seeds=[1]))
-    assert not is_default(settings(name="other"))
-    (project / "params.yaml").unlink()
-    assert not is_default(settings())
-
-
-def test_other_settings_under_the_name_of_the_default_get_a_name_of_their_own(project: Path) -> None:
-    assert own_name(settings()) == settings()
-    changed = settings(seeds=[1])
-    assert own_name(changed).name == f"small-{changed.digest()}"
-    assert own_name(changed).model_copy(update={"name": "small"}) == changed
-    assert own_name(settings(name="other", seeds=[1])).name == "other"
-    (project / "params.yaml").unlink()
-    assert own_name(changed) == changed
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -79,12 +56,12 @@ def test_the_folder_of_a_stage_does_not_depend_on_its_history(project: Path) -> 
 
 
 def test_exported_artifacts_are_found_by_a_run_without_its_own(project: Path) -> None:
-    step = Step(kind="clients", version=1, settings={"client": 0})
+    step = Step(kind="clients", code="a", settings={"client": 0})
     store = Store(project / "artifacts")
     artifact = stored(store, 0)
     export("small", "clients", [artifact])
     store.remove([artifact.path])
-    fresh = Context(settings(run={"store": "elsewhere"})).store
+    fresh = open_store(project / "elsewhere")
     found = fresh.find(step)
     assert found is not None
     assert found.digest == artifact.digest
@@ -97,7 +74,7 @@ def test_a_stage_can_be_made_of_what_was_found_in_it(project: Path) -> None:
     export("small", "clients", [artifact])
     before = content(Path("stages"))
     store.remove([artifact.path])
-    found = Context(settings()).store.find(Step(kind="clients", version=1, settings={"client": 0}))
+    found = open_store(store.root).find(Step(kind="clients", code="a", settings={"client": 0}))
     assert found is not None
     export("small", "clients", [found])
     assert content(Path("stages")) == before
@@ -105,3 +82,43 @@ def test_a_stage_can_be_made_of_what_was_found_in_it(project: Path) -> None:
 
 def test_a_stage_without_artifacts_is_an_empty_folder(project: Path) -> None:
     assert list(export("small", "clients", []).iterdir()) == []
+
+
+@pytest.fixture
+def finished(project: Path) -> Work:
+    return do(prepare(tiny_settings(project)))
+
+
+def test_without_a_lock_of_dvc_nothing_is_shared(finished: Work) -> None:
+    share(finished)
+    assert not Path("stages").exists()
+    assert is_shared(finished)
+
+
+def test_settings_of_their_own_are_not_shared(project: Path) -> None:
+    (project / "dvc.lock").write_text("")
+    share(do(prepare(tiny_settings(project, seeds=[1]))))
+    assert not Path("stages").exists()
+
+
+def test_stages_are_shared_when_they_hold_what_the_plan_says(project: Path, finished: Work) -> None:
+    (project / "dvc.lock").write_text("")
+    assert not is_shared(finished)
+    for stage in ("clients", "aggregates"):
+        export("tiny", stage, finished.artifacts(stage))
+    assert is_shared(finished)
+    export("tiny", "aggregates", [])
+    assert not is_shared(finished)
+    export("tiny", "aggregates", [*finished.artifacts("aggregates"), *finished.artifacts("clients")])
+    assert not is_shared(finished)
+
+
+def test_a_stage_of_shared_artifacts_finishes_a_run_without_its_own(project: Path, finished: Work) -> None:
+    for stage in finished.plan.stages:
+        export("tiny", stage, finished.artifacts(stage))
+    fresh = tiny_settings(project, run={"store": str(project / "elsewhere")})
+    work = prepare(fresh)
+    assert not work.walk.finished
+    do(work)
+    # Decoded data is not shared; all that was made of it is found.
+    assert {path.parent.name for path in work.store.folders()} == {"data"}

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from fedfisher_core.reporting import PartitionView, ReportData, Row
+from fedfisher_core.experiments.benchmark.page import PartitionView, ReportData
+from fedfisher_core.experiments.benchmark.rows import Row
 
 
 def make_row(method: str = "fedavg", **changes: object) -> Row:

@@ -1,8 +1,8 @@
 import pytest
 
 from fedfisher_core.experiments.benchmark.costs import client_costs
-from fedfisher_core.reporting import render_page
-from tests.reporting.samples import make_report, make_row
+from fedfisher_core.experiments.benchmark.page import render_page
+from tests.experiments.benchmark.samples import make_report, make_row
 
 
 def test_costs_are_shares_of_the_training_of_the_same_seed() -> None:

@@ -1,57 +1,15 @@
-import subprocess
-import sys
-from html.parser import HTMLParser
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.reporting import PublishedResult, ReportData, read_results, render_page, write_report
-from fedfisher_core.reporting.formats import points, seconds, setting_value, settings_groups
-from fedfisher_core.reporting.notes import notes_html
-
-from .samples import make_report, make_row, make_rows
-
-VOID = {"meta", "br", "img", "link", "input", "hr", "wbr", "path", "use"}
-
-
-class Page(HTMLParser):
-    """What a browser would see: text, tags and attributes; fails on tags that don't match."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.bold: list[str] = []
-        self._open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert not self._open
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        if tag not in VOID:
-            self._open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if "style" not in self._open:
-            self.words.append(data)
-        if self._open and self._open[-1] == "strong":
-            self.bold.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join("".join(self.words).split())
-
-    def values(self, name: str) -> list[str]:
-        return [str(attributes[name]) for _, attributes in self.tags if name in attributes]
+from fedfisher_core.experiments.benchmark.page import ReportData, render_page, report_files
+from fedfisher_core.experiments.benchmark.published import COLUMNS, PublishedResult
+from fedfisher_core.reporting.page import PageData
+from tests.experiments.benchmark.samples import make_report, make_row, make_rows
+from tests.reporting.pages import Page
+from tests.walked import walk_tiny
 
 
 @pytest.fixture(scope="module")
@@ -195,44 +153,24 @@ def test_a_report_without_rows_is_refused() -> None:
         render_page(make_report([]))
 
 
-def test_the_report_is_written_with_its_results(tmp_path: Path) -> None:
-    report = make_report([make_row()])
-    paths = write_report(report, tmp_path / "sample")
-    assert [path.name for path in paths] == ["results.json", "results.csv", "index.html"]
-    assert read_results(paths[0]) == report.rows
-    assert paths[2].read_text(encoding="utf-8") == render_page(report)
+def test_the_files_of_a_report_show_the_federations_that_were_walked(workplace: Path) -> None:
+    (workplace / "reports").mkdir()
+    published = [f"A paper,Table {table},tiny,tiny,3,0.5,fedavg,{30 + table},1" for table in (1, 2)]
+    (workplace / "reports/published_results.csv").write_text("\n".join([",".join(COLUMNS), *published, ""]))
+    made = walk_tiny(workplace, {"fedavg": {}}, report={"published": "A paper, Table 2"})
+    page = {field.name: getattr(make_report([make_row()]), field.name) for field in fields(PageData)}
+    rows = list(made.rows.values())
+    files = report_files(made.plan, made.outcome, rows, PageData(**page))
+    assert set(files) == {"index.html", "accuracy.png"}
+    assert files["accuracy.png"].startswith(b"\x89PNG")
+    text = Page(files["index.html"].decode()).text
+    for part in ("tiny, tiny, 3 clients", "Labels of each client", rows[0].artifact, "A paper, Table 2"):
+        assert part in text
+    assert "A paper, Table 1" not in text
 
 
-def test_notes_know_paragraphs_lists_and_little_else() -> None:
-    html = notes_html("One *two*\nthree **four** `a*b*<c>`\n- x\n- y\n  z\n\n5 * 6 * 7, fed_avg <i>")
-    assert html == (
-        "<p>One <em>two</em> three <strong>four</strong> <code>a*b*&lt;c&gt;</code></p>\n"
-        "<ul><li>x</li><li>y z</li></ul>\n"
-        "<p>5 * 6 * 7, fed_avg &lt;i&gt;</p>"
-    )
-    assert notes_html(" \n ") == ""
-
-
-def test_nested_settings_become_groups_with_dotted_names() -> None:
-    data = {"alpha": [0.1, 0.2], "noise": {"level": None}}
-    settings = {"name": "x", "data": data, "methods": {"fedavg": {}}}
-    assert settings_groups(settings) == [
-        ("general", [("name", "x")]),
-        ("data", [("alpha", "0.1, 0.2")]),
-        ("data.noise", [("level", "none")]),
-        ("methods", [("fedavg", "none")]),
-    ]
-    assert setting_value([{"a": 1, "b": True}]) == "a = 1, b = true"
-
-
-def test_numbers_are_written_plainly() -> None:
-    assert points(-0.0123) == "\u22121.23"
-    assert points(-0.000001) == "0.00"
-    assert points(0.5) == "+50.00"
-    assert seconds(0.001) == "<\u20090.01"
-    assert seconds(0.0) == "0.00"
-
-
-def test_reporting_needs_no_torch() -> None:
-    code = "import sys, fedfisher_core.reporting; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_what_was_not_counted_is_said() -> None:
+    counted = Page(render_page(make_report([make_row(client_encode_seconds=0.25, start_sent="seed")]))).text
+    assert "0.25" in counted
+    assert "not counted" not in counted
+    assert "not counted" in Page(render_page(make_report([make_row()]))).text

@@ -3,9 +3,9 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.reporting import PublishedResult, compare, read_published
-
-from .samples import make_row
+from fedfisher_core.experiments.benchmark.plan import parse_published
+from fedfisher_core.experiments.benchmark.published import PublishedResult, compare, read_published
+from tests.experiments.benchmark.samples import make_row
 
 HEADER = "source,table,dataset,model,num_clients,alpha,method,accuracy_mean,accuracy_std\n"
 
@@ -42,7 +42,7 @@ def test_reading_translates_names_and_per_cents(tmp_path: Path) -> None:
 
 
 def test_the_published_file_of_the_project_is_read() -> None:
-    results = read_published(Path(__file__).parents[2] / "reports" / "published_results.csv")
+    results = read_published(Path(__file__).parents[3] / "reports" / "published_results.csv")
     assert {"mnist", "fashion_mnist", "cifar10", "svhn", "cinic10"} == {result.dataset for result in results}
     assert all(0 < result.mean < 1 for result in results)
     assert published(0.5567, 0.0283, source="FedFisher workshop 2023").mean in [
@@ -109,3 +109,9 @@ def test_several_rounds_are_not_compared() -> None:
 def test_two_papers_give_two_comparisons() -> None:
     both = [published(0.5, 0.1), published(0.3, None, source="another paper")]
     assert [one.published.source for one in compare([make_row()], both)] == ["a paper", "another paper"]
+
+
+def test_the_source_and_the_table_of_published_results_are_told_apart() -> None:
+    assert parse_published("FedFisher workshop 2023, Table 1") == ("FedFisher workshop 2023", "Table 1")
+    with pytest.raises(InputError, match="must have the form 'SOURCE, TABLE'"):
+        parse_published("Table 1")

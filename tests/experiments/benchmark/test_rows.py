@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.rows import TIMING_FIELDS
-from fedfisher_core.reporting import Row, read_results, write_results
-
-from .samples import make_row
+from fedfisher_core.experiments.benchmark.rows import TIMING_FIELDS, Row, read_results, write_results
+from tests.experiments.benchmark.samples import make_row
 
 
 def sample_rows() -> list[Row]:
@@ -72,7 +70,7 @@ def test_json_keys_are_the_contract(tmp_path: Path) -> None:
         "benchmark, dataset, model, partition, alpha, num_clients, num_rounds, seed, method, "
         "method_settings, uploads, accuracy, loss, worst_client_accuracy, worst_class_accuracy, client_train_seconds, "
         "client_statistics_seconds, server_seconds, upload_bits, upload_bits_formula, download_bits, "
-        "peak_memory_bytes, uses_validation, reference, failed_clients, artifact"
+        "peak_memory_bytes, uses_validation, reference, failed_clients, artifact, client_encode_seconds, start_sent"
     )
     assert set(TIMING_FIELDS) < set(record)
 
@@ -115,3 +113,18 @@ def test_missing_and_broken_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("[{")
     with pytest.raises(InputError, match="no list of result rows"):
         read_results(tmp_path / "results.json")
+
+
+def test_rows_that_were_written_before_encoding_was_counted_are_read(tmp_path: Path) -> None:
+    path, _ = write_results([make_row(client_encode_seconds=0.5, start_sent="seed")], tmp_path)
+    records = json.loads(path.read_text())
+    for name in ("client_encode_seconds", "start_sent"):
+        del records[0][name]
+    path.write_text(json.dumps(records))
+    assert read_results(path) == [make_row()]
+
+
+def test_what_a_client_spends_is_training_statistics_and_encoding() -> None:
+    row = make_row(client_train_seconds=10.0, client_statistics_seconds={"kfac": 2.0, "gram": 0.5})
+    assert row.client_seconds == 12.5
+    assert make_row(client_train_seconds=10.0, client_encode_seconds=0.25).client_seconds == 10.25

@@ -3,13 +3,25 @@ import pytest
 from scipy import stats
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.summary import MethodSummary, families, overview, paired_difference
-from fedfisher_core.reporting import Setting, summarise, summary_table
+from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.summary import (
+    MethodSummary,
+    Setting,
+    families,
+    overview,
+    paired_difference,
+    summarise,
+)
+from fedfisher_core.experiments.benchmark.terminal import summary_tables
+from fedfisher_core.reporting.tables import as_text
+from tests.experiments.benchmark.samples import make_row, make_rows
 
-from .samples import make_row, make_rows
+
+def terminal(rows: list[Row]) -> str:
+    return as_text(summary_tables(rows))
 
 
-def by_method(rows: list) -> dict[str, MethodSummary]:
+def by_method(rows: list[Row]) -> dict[str, MethodSummary]:
     (summary,) = summarise(rows)
     return {method.method: method for method in summary.methods}
 
@@ -102,6 +114,7 @@ def test_client_seconds_and_upload_ratio() -> None:
     ]
     kfac = by_method(rows)["kfac"]
     assert kfac.client_seconds.mean == pytest.approx(12.5)
+    assert by_method([make_row(client_encode_seconds=0.5)])["fedavg"].client_seconds.mean == pytest.approx(10.5)
     assert kfac.upload_ratio == pytest.approx(3.0)
 
 
@@ -117,7 +130,7 @@ def test_the_overview_leaves_gaps_where_a_method_did_not_run() -> None:
 def test_the_terminal_table_is_aligned_and_marks_the_best() -> None:
     rows = make_rows({"fedavg": 0.5, "a method with quite a long label": 0.7}, alphas=(0.1, 0.3, None))
     rows += [make_row("local", accuracy=0.05, reference=True)]
-    lines = summary_table(rows).splitlines()
+    lines = terminal(rows).splitlines()
     assert lines[0] == Setting.of(rows[0]).family
     assert len({len(line) for line in lines[1:]}) == 1
     assert lines[3].startswith("a method with quite a long label  71.00 ±  1.00*")
@@ -127,4 +140,4 @@ def test_the_terminal_table_is_aligned_and_marks_the_best() -> None:
 
 
 def test_the_terminal_table_shows_no_deviation_of_one_seed() -> None:
-    assert "±" not in summary_table(make_rows({"fedavg": 0.5}, seeds=1))
+    assert "±" not in terminal(make_rows({"fedavg": 0.5}, seeds=1))

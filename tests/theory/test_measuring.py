@@ -4,9 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.theory.measuring import TwoLayerSettings, measure_seed
+from fedfisher_core.theory.grid import TwoLayerGrid
+from fedfisher_core.theory.measuring import measure_seed
 
-SMALL = TwoLayerSettings(
+SMALL = TwoLayerGrid(
     clients=3,
     samples=6,
     dimensions=5,
@@ -71,4 +72,4 @@ def test_a_diverged_client_is_named():
 )
 def test_bad_settings_are_named(setting, value):
     with pytest.raises(ValidationError, match=setting):
-        TwoLayerSettings(**{setting: value})
+        TwoLayerGrid(**{setting: value})

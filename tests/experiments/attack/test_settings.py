@@ -1,19 +1,27 @@
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fedfisher_core.configuration import load_experiment, validate
+from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.attack.settings import PrivacyAttack
+from fedfisher_core.experiments.attack.settings import AttackSettings
+from fedfisher_core.experiments.loading import load
 
 
-def attack(**changes: Any) -> PrivacyAttack:
-    return validate(PrivacyAttack, changes)
+def attack(**changes: Any) -> AttackSettings:
+    return validate(AttackSettings, changes)
+
+
+def loaded(path: Path, overrides: Sequence[str] = ()) -> AttackSettings:
+    settings = load(path, overrides)
+    assert isinstance(settings, AttackSettings)
+    return settings
 
 
 def test_every_label_has_a_federation_whose_first_client_holds_it() -> None:
-    federations = list(attack(threat={"target_labels": [3, 5], "clients": 4, "extra_images": 7}).federations())
+    federations = list(attack(threat={"target_labels": [3, 5], "clients": 4, "extra_images": 7}).victims())
     assert [one.target_label for one in federations] == [3, 5]
     for one in federations:
         (cell,) = {cell.model_copy(update={"seed": 0}) for cell in one.settings.cells()}
@@ -24,7 +32,7 @@ def test_every_label_has_a_federation_whose_first_client_holds_it() -> None:
 
 
 def test_the_server_holds_no_validation_images() -> None:
-    assert all(one.settings.data.validation_size == 0 for one in attack().federations())
+    assert all(one.settings.data.validation_size == 0 for one in attack().victims())
 
 
 def test_with_differential_privacy_each_method_has_clients_of_its_own() -> None:
@@ -33,7 +41,7 @@ def test_with_differential_privacy_each_method_has_clients_of_its_own() -> None:
             methods={"fedavg": {}, "fedfisher_diag": {}},
             threat={"target_labels": [1]},
             privacy={"epsilon": ["none", 2, 8], "delta": 1e-4},
-        ).federations()
+        ).victims()
     )
     assert [(one.epsilon, tuple(one.settings.methods)) for one in federations] == [
         (None, ("fedavg", "fedfisher_diag")),
@@ -70,7 +78,7 @@ def test_what_makes_no_sense_is_refused_by_name(changes: dict[str, Any], words: 
 def test_a_file_is_read_and_overridden(tmp_path: Path) -> None:
     path = tmp_path / "attack.yaml"
     path.write_text("experiment: privacy_attack\nname: mine\nthreat: {target_labels: 4}\n")
-    assert load_experiment(PrivacyAttack, path).threat.target_labels == (4,)
-    changed = load_experiment(PrivacyAttack, path, ["gan.width=8"])
+    assert loaded(path).threat.target_labels == (4,)
+    changed = loaded(path, ["gan.width=8"])
     assert changed.gan.width == 8
     assert changed.name.startswith("mine-")

@@ -8,11 +8,13 @@ import pytest
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.figures import Gallery
 from fedfisher_core.experiments.attack.findings import compare_cases
-from fedfisher_core.experiments.attack.page import AttackReport, render_attack, write_attack
+from fedfisher_core.experiments.attack.page import AttackReport, render_attack, report_files
 from fedfisher_core.experiments.attack.rows import AttackRow, read_rows, summarise
-from fedfisher_core.experiments.attack.terminal import attack_table
+from fedfisher_core.experiments.attack.terminal import attack_tables
+from fedfisher_core.reporting.folder import write_folder
 from fedfisher_core.reporting.rows import experiment_of_rows
-from tests.reporting.test_page import Page
+from fedfisher_core.reporting.tables import as_text
+from tests.reporting.pages import Page
 
 CASES = {"ensemble": "(i) local model", "fedavg": "(ii) sum of models", "otfusion": "(i) local model"}
 ATTACKED = {"ensemble": (0.75, 1.0), "otfusion": (0.75, 1.0), "fedavg": (0.25, 0.5)}
@@ -71,6 +73,10 @@ def report(of: list[AttackRow]) -> AttackReport:
     )
 
 
+def terminal(of: list[AttackRow]) -> str:
+    return as_text(attack_tables(of))
+
+
 def test_summaries_gather_labels_and_seeds_and_put_references_last() -> None:
     summaries = summarise(rows()[::-1])
     assert {one.method for one in summaries} == {*ATTACKED, "noise"}
@@ -88,7 +94,7 @@ def test_findings_pair_cases_by_label_and_seed() -> None:
 
 
 def test_the_terminal_shows_methods_floors_and_deviations() -> None:
-    text = attack_table(rows())
+    text = terminal(rows())
     assert text.startswith("digits, mlp, 2 trials\n")
     lines = text.splitlines()
     fedavg = next(line for line in lines if line.startswith("fedavg"))
@@ -98,7 +104,7 @@ def test_the_terminal_shows_methods_floors_and_deviations() -> None:
 
 
 def test_budgets_have_blocks_of_their_own() -> None:
-    text = attack_table(rows() + rows(epsilon=2.0))
+    text = terminal(rows() + rows(epsilon=2.0))
     assert [line for line in text.splitlines() if "trials" in line] == [
         "digits, mlp, 2 trials",
         "digits, mlp, epsilon 2, 2 trials",
@@ -124,13 +130,10 @@ def test_the_page_is_whole_and_self_contained(epsilon: float | None) -> None:
 
 
 def test_the_files_hold_the_rows(tmp_path: Path) -> None:
-    folder = write_attack(report(rows()), tmp_path / "sample")
-    assert {path.name for path in folder.iterdir()} == {
-        "index.html",
-        "results.csv",
-        "results.json",
-        "reconstructions.png",
-    }
+    shown = report(rows())
+    files = report_files(shown.rows, [*shown.galleries, *shown.galleries], shown)
+    assert set(files) == {"index.html", "reconstructions.png", "reconstructions-2.png"}
+    folder = write_folder(tmp_path / "sample", shown.rows, files, "digest")
     assert read_rows(folder / "results.json") == rows()
     assert experiment_of_rows(folder / "results.json") == "privacy_attack"
     assert (folder / "reconstructions.png").read_bytes().startswith(b"\x89PNG")

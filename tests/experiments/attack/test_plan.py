@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from flows.attack_plan import AttackPlan, make_attack_plan
 
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.attack.settings import PrivacyAttack
+from fedfisher_core.experiments.attack.plan import AttackPlan, make_plan
+from fedfisher_core.experiments.attack.settings import AttackSettings
 from tests import arranged
 
 
@@ -17,13 +17,14 @@ def plan(folder: Path, **changes: Any) -> AttackPlan:
         "run": {"store": str(folder / "artifacts"), "reports": str(folder / "reports")},
         "tracking": {"mlflow": f"sqlite:///{folder}/mlflow.db"},
     }
-    return make_attack_plan(validate(PrivacyAttack, settings | changes))
+    return make_plan(validate(AttackSettings, settings | changes))
 
 
 def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
     found = plan(tmp_path)
-    assert [one.federation.target_label for one in found.federations] == [0, 1, 2]
-    names = [case.name.partition(" ")[0] for case in found.federations[0].cases.values()]
+    assert {one.victim.target_label for one in found.trials} == {0, 1, 2}
+    assert len(found.trials) == 3 * len(found.settings.seeds)
+    names = [case.name.partition(" ")[0] for case in found.trials[0].cases.values()]
     assert names == ["(i)", "(ii)", "(iv)", "(iii)", "(v)"]
 
 
@@ -69,7 +70,7 @@ def test_what_can_not_be_attacked_is_refused_by_name(tmp_path: Path, changes: di
 def test_secure_sums_are_attacked_as_the_sums_that_they_are(tmp_path: Path) -> None:
     securely = {"server_view": "secure_sum", "budget": "none"}
     found = plan(tmp_path, methods={"fedavg": {"wire": securely}, "fedfisher_diag": {"wire": securely}})
-    assert [case.name for case in found.federations[0].cases.values()] == [
+    assert [case.name for case in found.trials[0].cases.values()] == [
         "(ii) sum of models",
         "(iv) sum of models and sum of diagonal Fishers",
     ]

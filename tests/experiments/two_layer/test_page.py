@@ -5,21 +5,22 @@ import itertools
 from pathlib import Path
 
 import pytest
-from tests.reporting.test_page import Page
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.two_layer.curves import Band, Curve, curve_of
 from fedfisher_core.experiments.two_layer.figures import error_figure
 from fedfisher_core.experiments.two_layer.findings import steps_finding, width_finding
-from fedfisher_core.experiments.two_layer.page import TwoLayerReport, render_two_layer, write_two_layer
-from fedfisher_core.experiments.two_layer.rows import TwoLayerRow, make_rows, read_rows
-from fedfisher_core.experiments.two_layer.terminal import two_layer_table
+from fedfisher_core.experiments.two_layer.page import TwoLayerReport, render_two_layer, report_files
+from fedfisher_core.experiments.two_layer.rows import TwoLayerRow, read_rows, rows_of
+from fedfisher_core.experiments.two_layer.terminal import error_tables
+from fedfisher_core.reporting.folder import write_folder
 from fedfisher_core.reporting.rows import experiment_of_rows, write_rows
-from fedfisher_core.theory.measuring import Errors, SeedErrors, TwoLayerSettings
+from fedfisher_core.reporting.tables import as_text
+from fedfisher_core.theory.grid import TwoLayerGrid
+from fedfisher_core.theory.measuring import Errors, SeedErrors
+from tests.reporting.pages import Page
 
-SETTINGS = TwoLayerSettings(
-    widths=(8, 16, 32), steps=(1, 2, 4, 8), steps_of_widths=5, width_of_steps=64, seeds=(0, 1, 2)
-)
+SETTINGS = TwoLayerGrid(widths=(8, 16, 32), steps=(1, 2, 4, 8), steps_of_widths=5, width_of_steps=64, seeds=(0, 1, 2))
 FALLING = (8.0, 4.0, 2.0)
 TRADE_OFF = (8.0, 2.0, 1.0, 4.0)
 
@@ -33,7 +34,7 @@ def rows(widths: tuple[float, ...] = FALLING, steps: tuple[float, ...] = TRADE_O
     return [
         row
         for seed in SETTINGS.seeds
-        for row in make_rows(
+        for row in rows_of(
             "sample",
             SETTINGS,
             seed,
@@ -146,7 +147,7 @@ def test_curves_of_too_few_points_say_nothing() -> None:
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = rows(widths=(1 / 3, 1e-30, 0.1))
-    write_two_layer(report(written), tmp_path)
+    write_folder(tmp_path, written, report_files(written, report(written)), "digest")
     assert read_rows(tmp_path / "results.json") == written
     with (tmp_path / "results.csv").open() as file:
         table = list(csv.DictReader(file))
@@ -202,7 +203,7 @@ def test_the_page_holds_what_was_measured_and_what_had_to_be_chosen() -> None:
 
 
 def test_the_terminal_shows_the_means_of_both_curves() -> None:
-    table = two_layer_table(rows()).splitlines()
+    table = as_text(error_tables(rows())).splitlines()
     assert table[0] == "mean training error by width (3 seeds); as predicted: yes"
     assert table[3].split() == ["8", "9.33", "16.0", "0.250"]
     assert table[-1].split() == ["8", "4.67", "16.0", "0.250"]

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.configuration import load_experiment
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.two_layer.settings import TwoLayerBenchmark
-from fedfisher_core.theory.measuring import TwoLayerSettings
+from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
+from fedfisher_core.theory.grid import TwoLayerGrid
 
 
 @pytest.fixture
@@ -16,19 +16,17 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_what_a_file_leaves_out_has_its_default(config: Path) -> None:
-    settings = load_experiment(TwoLayerBenchmark, config)
-    assert settings.two_layer == TwoLayerSettings(widths=(8, 16), seeds=(1, 2))
-    assert settings.run == TwoLayerBenchmark().run
+    settings = load(config)
+    assert settings.two_layer == TwoLayerGrid(widths=(8, 16), seeds=(1, 2))
+    assert settings.run == TwoLayerSettings().run
 
 
 def test_overrides_change_settings_and_the_name(config: Path) -> None:
-    changed = load_experiment(
-        TwoLayerBenchmark, config, ["two_layer.steps=[1, 5]", "two_layer.noise=0.1", "run.workers=1"]
-    )
-    assert changed.two_layer == TwoLayerSettings(widths=(8, 16), seeds=(1, 2), steps=(1, 5), noise=0.1)
+    changed = load(config, ["two_layer.steps=[1, 5]", "two_layer.noise=0.1", "run.workers=1"])
+    assert changed.two_layer == TwoLayerGrid(widths=(8, 16), seeds=(1, 2), steps=(1, 5), noise=0.1)
     assert changed.name == f"small-{changed.digest()}"
-    assert load_experiment(TwoLayerBenchmark, config, ["two_layer.noise=0.1", "name=mine"]).name == "mine"
-    assert load_experiment(TwoLayerBenchmark, config, ["two_layer.noise=0"]).name == "small"
+    assert load(config, ["two_layer.noise=0.1", "name=mine"]).name == "mine"
+    assert load(config, ["two_layer.noise=0"]).name == "small"
 
 
 @pytest.mark.parametrize(
@@ -49,18 +47,11 @@ def test_overrides_change_settings_and_the_name(config: Path) -> None:
 )
 def test_an_impossible_override_is_refused_with_its_key(config: Path, override: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load_experiment(TwoLayerBenchmark, config, [override])
-
-
-def test_a_benchmark_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "plain.yaml"
-    path.write_text("name: plain\n")
-    with pytest.raises(InputError, match=r"plain\.yaml' has experiment='benchmark'; allowed here: two_layer"):
-        load_experiment(TwoLayerBenchmark, path)
+        load(config, [override])
 
 
 def test_settings_survive_their_yaml(config: Path, tmp_path: Path) -> None:
-    settings = load_experiment(TwoLayerBenchmark, config, ["report.notes=größer"])
+    settings = load(config, ["report.notes=größer"])
     copy = tmp_path / "copy.yaml"
     copy.write_text(settings.to_yaml())
-    assert load_experiment(TwoLayerBenchmark, copy) == settings
+    assert load(copy) == settings

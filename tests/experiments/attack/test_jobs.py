@@ -1,0 +1,254 @@
+"""A whole tiny privacy attack through its jobs, without orchestration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedfisher_core.attack.likelihoods.kfac import KfacEvidence
+from fedfisher_core.configuration import validate
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.attack.attacker import auxiliary_indices
+from fedfisher_core.experiments.attack.galleries import make_galleries
+from fedfisher_core.experiments.attack.jobs import (
+    AttackClient,
+    best_images,
+    prior_sample,
+    private_images,
+    read_attack,
+    read_bounds,
+)
+from fedfisher_core.experiments.attack.plan import AttackPlan, Trial, make_plan
+from fedfisher_core.experiments.attack.results import make_rows
+from fedfisher_core.experiments.attack.runs import make_runs
+from fedfisher_core.experiments.attack.settings import AttackSettings
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.partition import held_by
+from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.jobs import Job, graph_of, inputs_of
+from fedfisher_core.store import Artifact, open_store, read_tensors
+from fedfisher_core.walk import Outcome, Walk, walk_here
+
+TARGET = 1
+METHODS: dict[str, dict[str, Any]] = {
+    "ensemble": {},
+    "ensemble_logits": {},
+    "local_mean": {},
+    "fedavg": {},
+    "fedfisher_kfac": {"wire": {"budget": "none"}},
+    "compressed": {"method": "fedfisher_kfac"},
+}
+
+
+def settings(folder: Path, **changes: Any) -> AttackSettings:
+    base = {
+        "seeds": [0],
+        "data": {"dataset": "mnist5k"},
+        "model": {"name": "compact"},
+        "train": {"steps": 20},
+        "threat": {"target_labels": [TARGET], "clients": 3, "extra_images": 10, "auxiliary_images": 100, "alpha": 5},
+        "methods": METHODS,
+        "gan": {"latent": 4, "width": 2, "generator_steps": 3, "batch_size": 8},
+        "inversion": {"restarts": 2, "images": 3, "iterations": 4},
+        "evaluator": {"epochs": 1, "filters": 2},
+        "run": {"store": str(folder / "artifacts"), "reports": str(folder / "results"), "device": "cpu"},
+    }
+    return validate(AttackSettings, base | changes)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A privacy attack whose work is done."""
+
+    plan: AttackPlan
+    outcome: Outcome
+
+    @property
+    def trial(self) -> Trial:
+        (trial,) = self.plan.trials
+        return trial
+
+    @property
+    def data(self) -> Artifact:
+        return self.outcome.artifacts[self.trial.data]
+
+    @property
+    def partition(self) -> Artifact:
+        return self.outcome.artifacts[self.trial.federations.partition(self.trial.place).name]
+
+    def inputs(self, job: Job[Any]) -> Any:
+        return inputs_of(job.needs, self.outcome.artifacts)
+
+    def made(self, job: Job[Any]) -> Artifact:
+        return self.outcome.artifacts[job.name]
+
+    def key(self, job: Job[Any], **changes: Any) -> str:
+        return job.step(replace(self.inputs(job), **changes)).key
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    plan = make_plan(settings(tmp_path_factory.mktemp("attack")))
+    return Scene(plan, walk_here(graph_of(plan.jobs), open_store(plan.settings.run.store)))
+
+
+def test_the_attackers_images_are_of_other_clients_and_without_the_target(scene: Scene) -> None:
+    indices = auxiliary_indices(scene.plan.settings, scene.trial.place.cell, TARGET, scene.data, scene.partition)
+    assert len(set(indices.tolist())) == 100
+    assert not set(indices.tolist()) & set(held_by(scene.partition, 0).tolist())
+    assert TARGET not in load_data(scene.data).train.labels[indices]
+
+
+def test_auxiliary_images_of_the_target_label_are_refused(scene: Scene) -> None:
+    # Whoever attacks another label finds it at the other clients.
+    prior = replace(scene.trial.prior, target=TARGET + 1)
+    with pytest.raises(
+        InputError, match=f"auxiliary images of .* have the target label {TARGET + 1}, which would void"
+    ):
+        prior.step(scene.inputs(prior))
+
+
+def test_more_auxiliary_images_than_there_are_are_refused(scene: Scene) -> None:
+    threat = scene.plan.settings.threat.model_copy(update={"auxiliary_images": 10**6})
+    prior = replace(scene.trial.prior, settings=scene.plan.settings.model_copy(update={"threat": threat}))
+    with pytest.raises(InputError, match=r"threat.auxiliary_images=1000000, but clients \[1, 2\] .* hold \d+ images"):
+        prior.step(scene.inputs(prior))
+
+
+def test_an_attack_is_measured_stored_and_found_again(scene: Scene) -> None:
+    artifact = scene.made(scene.trial.attack("fedavg"))
+    measures = read_attack(artifact)
+    assert 0 <= measures.best.accuracy <= 1
+    assert 0 <= measures.mean_accuracy <= 1
+    assert best_images(artifact).shape == (3, 1, 28, 28)
+    again = Walk(graph_of(scene.plan.jobs), open_store(scene.plan.settings.run.store))
+    assert again.finished
+    assert again.outcome == scene.outcome
+
+
+def test_another_method_costs_its_own_uploads_and_its_attack(scene: Scene) -> None:
+    wanted = scene.plan.settings.model_copy(
+        update={"methods": validate(AttackSettings, {"methods": {**METHODS, "fedfisher_diag": {}}}).methods}
+    )
+    walk = Walk(graph_of(make_plan(wanted).jobs), open_store(wanted.run.store))
+    missing = set(walk.graph) - set(walk.outcome.artifacts)
+    label = scene.trial.place.label
+    assert {name for name in missing if "diag" not in name} == set()
+    assert f"attack on label {TARGET} by fedfisher_diag: {label}" in missing
+
+
+def test_methods_that_show_the_same_share_an_attack_and_others_do_not(scene: Scene) -> None:
+    artifacts = {label: scene.made(scene.trial.attack(label)) for label in METHODS}
+    assert artifacts["ensemble"] == artifacts["ensemble_logits"] == artifacts["local_mean"]
+    assert len({artifact.key for artifact in artifacts.values()}) == 4
+
+
+def test_the_attacker_of_a_local_model_sees_no_other_client(scene: Scene) -> None:
+    assert list(scene.trial.attack("ensemble").needs.payloads) == [0]
+    summed = scene.trial.attack("fedavg")
+    payloads: Mapping[int, Artifact] = scene.inputs(summed).payloads
+    assert list(payloads) == [0, 1, 2]
+    assert scene.key(summed) == scene.made(summed).key
+    assert scene.key(summed, payloads={**payloads, 2: payloads[1]}) != scene.key(summed)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"inversion": {"iterations": 5}},
+        {"gan": {"generator_steps": 4}},
+        {"evaluator": {"epochs": 2}},
+        {"fisher": {"estimator": "monte_carlo"}},
+        {"run": {"torch_threads": 2}},
+    ],
+)
+def test_settings_that_can_change_an_attack_attack_anew(scene: Scene, changes: dict[str, Any]) -> None:
+    attack = scene.trial.attack("fedavg")
+    content = scene.plan.settings.model_dump(mode="json")
+    for group, values in changes.items():
+        content[group] |= values
+    (other,) = make_plan(validate(AttackSettings, content)).trials
+    assert other.attack("fedavg").step(scene.inputs(attack)).key != scene.key(attack)
+
+
+def seen(scene: Scene, label: str) -> tuple[Any, Any]:
+    attack: AttackClient = scene.trial.attack(label)
+    return attack.seen(scene.inputs(attack))
+
+
+def test_the_server_sees_the_mean_of_models_and_the_clients_own_factors(scene: Scene) -> None:
+    weights, evidence = seen(scene, "fedfisher_kfac")
+    federations, place = scene.trial.federations, scene.trial.place
+    bound = federations.methods["fedfisher_kfac"]
+    stored = [
+        {name: scene.outcome.artifacts[job] for name, job in names.items()}
+        for names in (federations.names_of_statistics(place, client, bound) for client in range(3))
+    ]
+    sizes = [len(held_by(scene.partition, client)) for client in range(3)]
+    models = [read_tensors(own["weights"], TENSORS) for own in stored]
+    for name, tensor in weights.items():
+        mean = sum(size * model[name] for size, model in zip(sizes, models, strict=True)) / sum(sizes)
+        torch.testing.assert_close(tensor, mean)
+    assert isinstance(evidence, KfacEvidence)
+    own = read_tensors(stored[0]["kfac"], TENSORS)
+    for layer, factors in evidence.factors.items():
+        torch.testing.assert_close(factors.inputs, own[f"{layer}.inputs"])
+        torch.testing.assert_close(factors.outputs, own[f"{layer}.outputs"])
+
+
+def test_the_server_of_an_ensemble_sees_the_clients_own_model(scene: Scene) -> None:
+    weights, _ = seen(scene, "ensemble")
+    trained = read_tensors(scene.made(scene.trial.federations.training(scene.trial.place, 0)), TENSORS)
+    for name, tensor in weights.items():
+        torch.testing.assert_close(tensor, trained[name])
+
+
+def test_bounds_have_a_ceiling_above_the_floor_of_noise(scene: Scene) -> None:
+    bounds = scene.made(scene.trial.bounds)
+    measures = read_bounds(bounds)
+    assert measures.real.feature_distance < measures.uniform.feature_distance
+    assert prior_sample(bounds).shape == (3, 1, 28, 28)
+
+
+def test_private_images_are_the_clients_own_of_the_target(scene: Scene) -> None:
+    found = private_images(scene.data, scene.partition, TARGET, 4)
+    train = load_data(scene.data).train
+    held = torch.from_numpy(held_by(scene.partition, 0))
+    assert torch.equal(found, train.inputs[held[train.labels[held] == TARGET]][:4])
+
+
+def test_rows_are_of_every_method_then_of_floors_and_ceiling(scene: Scene) -> None:
+    rows = make_rows(scene.plan, scene.outcome)
+    assert [row.method for row in rows] == [*METHODS, "noise", "GAN without inversion", "real test images"]
+    for row in rows[: len(METHODS)]:
+        assert row.artifact == scene.made(scene.trial.attack(row.method)).key
+        assert row.case == scene.trial.cases[row.method].name
+        assert row.accuracy is not None
+        assert row.upload_bits
+    ceiling = rows[-1]
+    assert (ceiling.reference, ceiling.accuracy, ceiling.upload_bits) == (True, None, None)
+    assert ceiling.attack_accuracy == read_bounds(scene.made(scene.trial.bounds)).real.accuracy
+
+
+def test_the_gallery_has_a_row_a_method_between_real_images_and_the_priors(scene: Scene) -> None:
+    (gallery,) = make_galleries(scene.plan, scene.outcome)
+    assert gallery.rows == ("the client's own images", *METHODS, "GAN without inversion")
+    assert gallery.images.shape == (len(METHODS) + 2, 3, 1, 28, 28)
+    assert 0 <= gallery.images.min() < gallery.images.max() <= 1
+
+
+def test_every_row_is_recorded_with_its_picture_and_a_method_once_in_sum(scene: Scene) -> None:
+    rows = make_rows(scene.plan, scene.outcome)
+    runs = make_runs(scene.plan, scene.outcome, rows)
+    by_name = {record.name: record for record in runs.single}
+    assert len(by_name) == len(runs.single) == len(rows)
+    record = by_name[f"fedavg label={TARGET} s=0"]
+    row = next(row for row in rows if row.method == "fedavg")
+    assert record.metrics["attack_accuracy"] == row.attack_accuracy
+    assert record.tags["artifact"] == row.artifact
+    assert record.draw()["reconstructions.png"].startswith(b"\x89PNG")
+    assert {record.name for record in runs.summary} == {row.method for row in rows}
+    assert all(data.startswith(b"\x89PNG") for data in runs.summary[0].draw().values())

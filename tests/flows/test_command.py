@@ -1,0 +1,142 @@
+"""The command, where it needs no server."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedfisher_core.configuration import validate
+from fedfisher_core.experiments.benchmark.rows import write_results
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.two_layer.rows import rows_of
+from fedfisher_core.reporting.rows import write_rows
+from fedfisher_core.store import Content, Step, Store
+from fedfisher_core.theory.grid import TwoLayerGrid
+from fedfisher_core.theory.measuring import Errors, SeedErrors
+from flows import cli
+from flows.cli import main
+from flows.pruning import prune
+from tests.experiments.benchmark.samples import make_row
+from tests.flows.test_unchanged import publish
+from tests.flows.test_work import do, prepared
+from tests.tiny import tiny_settings
+
+
+@pytest.fixture
+def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a settings file, and with a report whose one artifact is in the store beside another."""
+    # The command sets these for its own process, which here is that of all tests.
+    monkeypatch.setattr(cli, "_ENVIRONMENT", {})
+    (workplace / "theory.yaml").write_text("experiment: two_layer\nname: theory\n")
+    store = Store(workplace / "artifacts")
+    kept, _ = (
+        store.write(Step(kind="two_layer", code="a", settings={"seed": seed}), Content(documents={"a.json": {}}))
+        for seed in range(2)
+    )
+    settings = TwoLayerGrid(widths=(8,), steps=(1,))
+    point = Errors(fedfisher=0.5, fedavg=1.0, local=0.25)
+    write_rows(
+        rows_of("theory", settings, 0, SeedErrors(widths=(point,), steps=(point,)), kept.key),
+        workplace / "results/theory",
+    )
+    return workplace
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run", "theory.yaml", "--set", "two_layer.widht=3"], ["two_layer.widht", "'widths'"]),
+        (["run", "theory.yaml", "--set", "run.store=/proc/nowhere"], ["run.store='/proc/nowhere'"]),
+        (["run", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"], ["tracking.mlflow", "can't be"]),
+        (["stage", "clients", "theory.yaml"], ["stage 'clients' of theory", "allowed: seeds, report"]),
+        (["report", "nothing"], ["no report 'nothing' in results", "allowed: theory"]),
+        (["run", "theory.yaml", "--set", "name=demo"], ["name='demo'", "params.yaml", "allowed: others"]),
+        (["run", "odd.yaml"], ["unknown experiment 'tow_layer'", "did you mean 'two_layer'?"]),
+    ],
+)
+def test_what_can_not_be_run_is_refused_by_name(
+    project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
+) -> None:
+    (project / "odd.yaml").write_text("experiment: tow_layer\n")
+    (project / "params.yaml").write_text("name: demo\n")
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert err.startswith("fedfisher: ")
+    for word in words:
+        assert word in err
+
+
+def test_a_finished_report_is_printed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["report", "theory"])
+    out = capsys.readouterr().out
+    assert "mean training error by width (1 seed); as predicted: too few points" in out
+    assert "results/theory/index.html" in out
+
+
+def test_the_runs_of_such_a_file_can_be_browsed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["ui", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"])
+    assert "http://127.0.0.1:9: open it in a browser" in capsys.readouterr().out
+
+
+def test_pruning_keeps_what_such_a_report_rests_on(project: Path) -> None:
+    before = set((project / "artifacts/two_layer").iterdir())
+    lines = prune(validate(BenchmarkSettings, {}), dry_run=False)
+    assert lines[-1].startswith("removed 1 artifacts")
+    after = set((project / "artifacts/two_layer").iterdir())
+    assert len(before) == 2
+    assert len(after) == 1
+    assert after < before
+
+
+def test_pruning_can_only_say_what_it_would_remove(project: Path) -> None:
+    before = set((project / "artifacts/two_layer").iterdir())
+    assert prune(validate(BenchmarkSettings, {}), dry_run=True)[-1].startswith("would remove 1 artifacts")
+    assert set((project / "artifacts/two_layer").iterdir()) == before
+
+
+def test_a_benchmark_is_printed_as_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_results([make_row(), make_row("kfac", accuracy=0.75)], project / "elsewhere/sample")
+    main(["report", "sample", "--reports", "elsewhere"])
+    out = capsys.readouterr().out
+    assert out.startswith("mnist, mlp, 5 clients, 1 round\n")
+    assert "75.00*" in out
+
+
+def test_the_doctor_looks_at_any_experiment(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "theory.yaml", "--set", "two_layer.seeds=[0, 1]", "--set", "name=two"])
+    out = capsys.readouterr().out
+    assert "experiment  two: 2 jobs, 0 of them done" in out
+    assert out.rstrip().endswith("ready")
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"])
+    assert caught.value.code == 1
+    assert "PROBLEM     tracking.mlflow=" in capsys.readouterr().out
+
+
+def test_a_run_with_nothing_to_do_starts_neither_prefect_nor_mlflow(workplace: Path) -> None:
+    publish(do(prepared(workplace)))
+    settings = tiny_settings(workplace, methods={"fedavg": {}, "fedfisher_kfac": {}})
+    (workplace / "tiny.yaml").write_text(settings.to_yaml())
+    code = """
+import json, sys
+import tests.tiny
+from flows.cli import main
+
+main(["run", "tiny.yaml"])
+main(["run", "tiny.yaml"])
+print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
+"""
+    root = str(Path(cli.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r})\n{code}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    *printed, loaded = done.stdout.splitlines()
+    assert sum(line.startswith("fedfisher_kfac ") for line in printed) == 2
+    assert not {"prefect", "mlflow", "dvc", "matplotlib"} & set(json.loads(loaded))

@@ -1,0 +1,161 @@
+"""Whether stores, folders, databases and servers are there, asked before any work starts."""
+
+import os
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedfisher_core.errors import InputError
+from flows.probes import require_places
+from tests.tiny import tiny_settings
+
+
+def require(folder: Path, **changes: Any) -> None:
+    require_places(tiny_settings(folder, **changes))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("changes", "setting"),
+    [
+        ({"run": {"store": "file/artifacts"}}, "run.store='file/artifacts'"),
+        ({"run": {"reports": "file/reports"}}, "run.reports='file/reports'"),
+        ({"tracking": {"mlflow": "sqlite:///file/mlflow.db"}}, "tracking.mlflow='sqlite:///file/mlflow.db'"),
+        ({"tracking": {"mlflow": "sqlite:///absent/mlflow.db"}}, "tracking.mlflow='sqlite:///absent/mlflow.db'"),
+        ({"tracking": {"mlflow": "sqlite:///."}}, "tracking.mlflow='sqlite:///.'"),
+        ({"tracking": {"mlflow": "sqlite:///text"}}, "tracking.mlflow='sqlite:///text'"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_refused(workplace: Path, changes: dict[str, Any], setting: str) -> None:
+    (workplace / "file").write_text("")
+    (workplace / "text").write_text("this is no database, " * 100)
+    with pytest.raises(InputError) as caught:
+        require(workplace, **changes)
+    assert setting in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["plain.db", "with space.db", "100%25.db", "a#b.db"])
+def test_a_database_of_any_name_is_found_where_it_is(workplace: Path, name: str) -> None:
+    require(workplace, tracking={"mlflow": f"sqlite:///{name}"})
+    assert (workplace / name).is_file()
+
+
+def test_options_of_a_database_are_no_part_of_its_name(workplace: Path) -> None:
+    require(workplace, tracking={"mlflow": "sqlite:///runs.db?timeout=20"})
+    assert (workplace / "runs.db").is_file()
+
+
+def test_a_database_that_others_read_is_accepted(workplace: Path) -> None:
+    require(workplace)
+    with closing(sqlite3.connect(workplace / "mlflow.db")) as database:
+        database.execute("CREATE TABLE runs (name TEXT)")
+        database.execute("BEGIN")
+        database.execute("SELECT * FROM runs").fetchall()
+        require(workplace)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
+def test_a_database_that_can_only_be_read_is_refused(workplace: Path) -> None:
+    require(workplace)
+    (workplace / "mlflow.db").chmod(0o444)
+    with pytest.raises(InputError, match=r"tracking\.mlflow=.*readonly"):
+        require(workplace)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_an_mlflow_server_that_does_not_answer_is_refused(workplace: Path, scheme: str) -> None:
+    uri = f"{scheme}://127.0.0.1:{free_port()}"
+    with pytest.raises(InputError, match=f"tracking.mlflow='{uri}' can't be reached: .*refused"):
+        require(workplace, tracking={"mlflow": uri})
+
+
+def test_a_prefect_server_that_does_not_answer_is_refused(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api = f"http://127.0.0.1:{free_port()}/api"
+    with pytest.raises(InputError, match=f"Prefect server '{api}' .* can't be reached: .*refused"):
+        require(workplace, tracking={"prefect_api": api})
+    monkeypatch.setenv("PREFECT_API_URL", api)
+    with pytest.raises(InputError, match=f"Prefect server '{api}' .*PREFECT_API_URL.* can't be reached"):
+        require(workplace)
+
+
+@pytest.mark.parametrize("uri", ["http://", "http://127.0.0.1:port", "http://[", "https://no host/"])
+def test_an_address_that_is_none_is_refused(workplace: Path, uri: str) -> None:
+    with pytest.raises(InputError, match=r"tracking\.mlflow=.* can't be reached"):
+        require(workplace, tracking={"mlflow": uri})
+
+
+@contextmanager
+def served(answer: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A server on a port of its own that treats every connection in its own way."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stopped = threading.Event()
+
+        def serve() -> None:
+            while not stopped.is_set():
+                connection, _ = listener.accept()
+                with connection:
+                    connection.settimeout(5)
+                    if not stopped.is_set():
+                        answer(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        port = listener.getsockname()[1]
+        try:
+            yield port
+        finally:
+            stopped.set()
+            socket.create_connection(("127.0.0.1", port)).close()
+            thread.join()
+
+
+def _hang_up(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+def _talk_nonsense(connection: socket.socket) -> None:
+    connection.recv(4096)
+    connection.sendall(b"220 mail.example.org ESMTP\r\n")
+
+
+@pytest.mark.parametrize("answer", [_hang_up, _talk_nonsense])
+def test_a_server_of_another_kind_is_refused(workplace: Path, answer: Callable[[socket.socket], None]) -> None:
+    with served(answer) as port, pytest.raises(InputError, match=r"tracking\.mlflow=.* can't be reached"):
+        require(workplace, tracking={"mlflow": f"http://127.0.0.1:{port}"})
+
+
+class _Healthy(BaseHTTPRequestHandler):
+    """Answers as MLflow and Prefect do when asked for their health."""
+
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path in ("/health", "/api/health") else 404)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_servers_that_answer_are_accepted(workplace: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), _Healthy) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}"
+            require(workplace, tracking={"mlflow": f"{address}/", "prefect_api": f"{address}/api"})
+            with pytest.raises(InputError, match=r"Prefect server .* can't be reached: Not Found"):
+                require(workplace, tracking={"mlflow": address, "prefect_api": f"{address}/other"})
+        finally:
+            server.shutdown()
+            thread.join()

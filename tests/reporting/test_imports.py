@@ -1,0 +1,16 @@
+import subprocess
+import sys
+
+
+def test_reports_are_read_and_printed_without_torch() -> None:
+    code = """
+import importlib, pkgutil, sys
+import fedfisher_core.reporting
+from fedfisher_core.experiments.attack import terminal
+from fedfisher_core.experiments.benchmark import costs, figures, grids, published, terminal
+
+for one in pkgutil.iter_modules(fedfisher_core.reporting.__path__, "fedfisher_core.reporting."):
+    importlib.import_module(one.name)
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

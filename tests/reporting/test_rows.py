@@ -1,0 +1,88 @@
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.reporting.rows import (
+    experiment_of_rows,
+    read_artifact_keys,
+    read_checked,
+    write_file,
+    write_rows,
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A row of an experiment that there is not."""
+
+    experiment: str
+    value: float | None
+    more: dict[str, Any]
+    artifact: str
+
+
+LINES = [Line("odd", 0.1 + 0.2, {"a": [1, "ü"]}, "key-1"), Line("odd", None, {}, "key-2")]
+ROWS = TypeAdapter(list[Line])
+
+
+def test_rows_of_any_type_survive_the_json_file_in_their_order(tmp_path: Path) -> None:
+    path, _ = write_rows(LINES[::-1], tmp_path / "new" / "folder")
+    assert read_checked(path, ROWS, "lines") == LINES[::-1]
+    assert len(path.read_text().splitlines()) == 2 + len(LINES)
+
+
+def test_the_csv_has_a_column_a_field(tmp_path: Path) -> None:
+    _, path = write_rows(LINES, tmp_path)
+    with path.open(encoding="utf-8", newline="") as file:
+        first, second = csv.DictReader(file)
+    assert list(first) == ["experiment", "value", "more", "artifact"]
+    assert float(first["value"]) == 0.1 + 0.2
+    assert json.loads(first["more"]) == {"a": [1, "ü"]}
+    assert second["value"] == ""
+
+
+def test_a_number_that_json_has_not_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_rows([Line("odd", float("nan"), {}, "key")], tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_rows_of_another_type_are_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text('[{"experiment": "odd"}]')
+    with pytest.raises(InputError, match="is no list of lines: 0 value"):
+        read_checked(tmp_path / "results.json", ROWS, "lines")
+    with pytest.raises(InputError, match="no results at"):
+        read_checked(tmp_path / "absent.json", ROWS, "lines")
+
+
+def test_any_rows_tell_their_experiment_and_their_artifacts(tmp_path: Path) -> None:
+    path, _ = write_rows(LINES, tmp_path)
+    assert experiment_of_rows(path) == "odd"
+    assert read_artifact_keys(path) == ["key-1", "key-2"]
+
+
+@pytest.mark.parametrize("text", ['[{"benchmark": "demo"}]', "[]", "{", '"two_layer"'])
+def test_rows_without_an_experiment_tell_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "results.json").write_text(text)
+    assert experiment_of_rows(tmp_path / "results.json") is None
+    assert experiment_of_rows(tmp_path / "absent.json") is None
+
+
+@pytest.mark.parametrize("text", ['[{"benchmark": "demo"}]', "{", '"two_layer"'])
+def test_rows_that_name_no_artifact_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "results.json").write_text(text)
+    with pytest.raises(InputError, match="no list of result rows"):
+        read_artifact_keys(tmp_path / "results.json")
+
+
+def test_a_file_is_replaced_and_nothing_else_remains(tmp_path: Path) -> None:
+    for content in (b"old", b"new"):
+        path = write_file(tmp_path / "inner" / "file", content)
+    assert path.read_bytes() == b"new"
+    assert list(path.parent.iterdir()) == [path]
