@@ -26,7 +26,7 @@ INFRASTRUCTURE = (
     "fedfisher_core.errors",
     "fedfisher_core.experiments.attack.settings",
     "fedfisher_core.experiments.benchmark.settings",
-    "fedfisher_core.experiments.experiment",
+    "fedfisher_core.experiments.contract",
     "fedfisher_core.experiments.loading",
     "fedfisher_core.experiments.two_layer.settings",
     "fedfisher_core.jobs",

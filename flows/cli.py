@@ -166,7 +166,7 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _print_report(folder: Path) -> None:
-    from fedfisher_core.experiments.experiment import experiments
+    from fedfisher_core.experiments.contract import experiments
     from fedfisher_core.experiments.loading import DEFAULT
     from fedfisher_core.reporting.rows import experiment_of_rows
     from fedfisher_core.reporting.tables import as_text

@@ -13,7 +13,7 @@ from prefect import Flow, flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.runtime import flow_run
 
-from fedfisher_core.experiments.experiment import experiments
+from fedfisher_core.experiments.contract import experiments
 from fedfisher_core.reporting.tables import as_records
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.walk import require_all

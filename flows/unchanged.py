@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fedfisher_core.reporting
-from fedfisher_core.experiments.experiment import Experiment
+from fedfisher_core.experiments.contract import Experiment
 from fedfisher_core.experiments.loading import is_default
 from fedfisher_core.registry import plugin_versions
 from fedfisher_core.reporting.folder import is_current

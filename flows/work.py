@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fedfisher_core.experiments.experiment import Experiment, Plan, experiment_of
+from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of
 from fedfisher_core.experiments.loading import own_name
 from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.reporting.runs import Runs

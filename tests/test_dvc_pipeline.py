@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fedfisher_core import reporting, sources
-from fedfisher_core.experiments.experiment import experiment_of
+from fedfisher_core.experiments.contract import experiment_of
 from fedfisher_core.experiments.loading import load
 from fedfisher_core.jobs import graph_of, inputs_of, needed_for
 from fedfisher_core.settings import ExperimentSettings, FederationSettings

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from fedfisher_core.configuration import override, read_file, validate
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.experiment import experiments
+from fedfisher_core.experiments.contract import experiments
 from fedfisher_core.settings import ExperimentSettings
 
 E = TypeVar("E", bound=ExperimentSettings)

@@ -11,7 +11,7 @@ from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.experiments.experiment import experiment_of, experiments
+from fedfisher_core.experiments.contract import experiment_of, experiments
 from fedfisher_core.experiments.loading import is_default, load, name_apart, own_name
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.settings import ExperimentSettings, MethodEntry

@@ -12,7 +12,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.attacker import TARGET_CLIENT, JudgeInputs, PriorInputs, TrainJudge, TrainPrior
 from fedfisher_core.experiments.attack.jobs import AttackClient, AttackInputs, BoundInputs, MeasureBounds
 from fedfisher_core.experiments.attack.settings import AttackSettings, Victim
-from fedfisher_core.experiments.experiment import Plan
+from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations, schema_of
 from fedfisher_core.federation.place import Place

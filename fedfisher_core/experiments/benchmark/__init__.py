@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.experiments.experiment import Experiment, experiment
+from fedfisher_core.experiments.contract import Experiment, experiment
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.runs import Runs
 from fedfisher_core.reporting.tables import Table

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.experiments.experiment import Plan
+from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations
 

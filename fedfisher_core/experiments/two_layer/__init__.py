@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.experiments.experiment import Experiment, experiment
+from fedfisher_core.experiments.contract import Experiment, experiment
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.runs import Runs

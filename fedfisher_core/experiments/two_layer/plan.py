@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from fedfisher_core.experiments.experiment import Plan
+from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.experiments.two_layer.jobs import MeasureSeed, read_seed
 from fedfisher_core.experiments.two_layer.rows import TwoLayerRow, rows_of
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.experiment import Experiment, Plan, experiment
+from fedfisher_core.experiments.contract import Experiment, Plan, experiment
 from fedfisher_core.jobs import NOTHING, Job, NoInputs
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.rows import read_checked
