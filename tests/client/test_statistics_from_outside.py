@@ -23,9 +23,9 @@ from fedfisher_core.client.transport import decode, encode
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
+from fedfisher_core.federation.clients import load_trained
 from fedfisher_core.federation.secure import collect_securely, sums_of
 from fedfisher_core.federation.start import load_start, start_of
-from fedfisher_core.federation.training import load_trained
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.layouts import Images
 from fedfisher_core.methods.method import Method, method

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.federation.clients import load_trained
 from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.start import DrawStart, load_start, start_of
-from fedfisher_core.federation.training import load_trained
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.store import Artifact
 from tests import tiny
