@@ -60,7 +60,8 @@ class ModelSpec:
         Raises:
             InputError: the family is unknown, or can't be built with these settings.
         """
-        return self.skeleton().to_empty(device="cpu")
+        # What `to_empty` does; that asks for memory like a meta tensor's, for which torch imports sympy: half a second.
+        return self.skeleton()._apply(lambda held: torch.empty(held.shape, dtype=held.dtype))
 
     def skeleton(self) -> nn.Module:
         """Build the network without memory for its weights, to look at its layers and shapes.

@@ -13,8 +13,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy.optimize import brentq
-
 from fedfisher_core.errors import InputError
 from fedfisher_core.privacy.library import quieten
 from fedfisher_core.settings import PrivacySettings
@@ -148,6 +146,9 @@ def _least_multiplier(cost: Callable[[float], float], target: float) -> float:
     # On logarithmic scales the cost is nearly straight, which takes few of its expensive evaluations.
     def excess(logarithm: float) -> float:
         return math.log(max(cost(math.exp(logarithm)), _LEAST_COST) / target)
+
+    # Only who trains privately should wait for it.
+    from scipy.optimize import brentq
 
     root = brentq(excess, math.log(low), math.log(high), xtol=_TOLERANCE / 4)
     # On the safe side of the root by more than its error.
