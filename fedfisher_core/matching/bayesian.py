@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 POPULARITY_CAP = 10
@@ -147,6 +146,9 @@ class _State:
 
     def insert(self, visited: int) -> None:
         """Match a client's units to the global ones, or to new ones."""
+        # Only who matches units should wait for it.
+        from scipy.optimize import linear_sum_assignment
+
         client = self.clients[visited]
         gains = scores(
             client,
