@@ -6,7 +6,8 @@ from typing import Any
 
 from fedfisher_core.reporting.rows import write_file, write_rows
 
-_EXPECTED = ("index.html", "results.json", "results.csv")
+_ROWS = ("results.json", "results.csv")
+# The digest, then the names of all files, a line each.
 _STAMP = ".content"
 
 
@@ -25,7 +26,7 @@ def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], 
     write_rows(rows, folder)
     for name, data in files.items():
         write_file(folder / name, data)
-    write_file(folder / _STAMP, content.encode())
+    write_file(folder / _STAMP, "\n".join([content, *_ROWS, *files]).encode())
     return folder
 
 
@@ -40,4 +41,7 @@ def is_current(folder: Path, content: str) -> bool:
         Whether all is there.
     """
     stamp = folder / _STAMP
-    return stamp.is_file() and stamp.read_text() == content and all((folder / one).is_file() for one in _EXPECTED)
+    if not stamp.is_file():
+        return False
+    shown, *names = stamp.read_text().split("\n")
+    return shown == content and all((folder / name).is_file() for name in names)

@@ -11,7 +11,8 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,7 @@ class Workplace:
 
     folder: Path
     environment: dict[str, str]
+    made: str = field(default_factory=lambda: datetime.now(UTC).isoformat())
 
     def start(self, *command: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(

@@ -1,8 +1,10 @@
 """`fedfisher run` as a user runs it: results, resume and recovery."""
 
+import json
 import os
 import signal
 import time
+import urllib.request
 
 import pytest
 from mlflow import MlflowClient
@@ -17,6 +19,19 @@ def runs(workplace: Workplace, experiment: str) -> list:
     found = client.get_experiment_by_name(experiment)
     assert found is not None
     return list(client.search_runs([found.experiment_id]))
+
+
+def flow_runs(workplace: Workplace) -> set[str]:
+    """The runs of the small benchmark that the server knows of, since this workplace was made."""
+    request = urllib.request.Request(
+        f"{workplace.environment['PREFECT_API_URL']}/flow_runs/filter",
+        data=json.dumps(
+            {"flow_runs": {"name": {"any_": ["small"]}, "start_time": {"after_": workplace.made}}}
+        ).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request) as response:
+        return {run["id"] for run in json.load(response)}
 
 
 def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
@@ -41,8 +56,11 @@ def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_not
         assert {path.name for path in figures.iterdir()} == {"partition.png", "confusion.png"}
     assert len(runs(workplace, "small-summary")) == 3
 
-    before = {kind: workplace.artifacts(kind) for kind in ("clients", "statistics", "aggregates")}
-    workplace.run("fedfisher", "run")
+    before = {kind: workplace.artifacts(kind) for kind in ("clients", "statistics", "payloads", "aggregates")}
+    started = flow_runs(workplace)
+    assert len(started) == 1
+    assert workplace.run("fedfisher", "run").stdout == out
+    assert flow_runs(workplace) == started
     assert {kind: workplace.artifacts(kind) for kind in before} == before
     assert workplace.rows("small") == rows
     assert {run.info.run_id for run in runs(workplace, "small")} == {run.info.run_id for run in recorded}

@@ -1,17 +1,19 @@
 """The two-layer experiment as a user runs it, and its runs in MLflow."""
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from tasks.theory import record_two_layer
 
 from fedfisher_core.configuration import validate
 from fedfisher_core.experiments.two_layer.rows import read_rows
-from fedfisher_core.experiments.two_layer.settings import TwoLayerBenchmark
+from fedfisher_core.experiments.two_layer.runs import make_runs
+from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
+from tasks.recording import record
 from tests.end_to_end.conftest import Workplace
 
 pytestmark = pytest.mark.end_to_end
@@ -89,16 +91,20 @@ def test_a_run_measures_reports_and_records_and_a_rerun_adds_nothing(workplace: 
         dataclasses.replace(row, training_error=3.0) if row.method == "fedfisher" else row
         for row in read_rows(folder / "results/theory/results.json")
     ]
-    assert record_two_layer.fn(settings, changed, {}) == 3 + 3
+
+    def record_anew() -> int:
+        return record.fn(settings.tracking, "theory", partial(make_runs, settings.two_layer, changed), {})
+
+    assert record_anew() == 3 + 3
     renewed = runs(folder, "theory")
     assert set(renewed) == set(again)
     points = series(folder, renewed["fedfisher s=0"], "training_error_by_width")
     assert points == [(4, 3.0), (16, 3.0), (64, 3.0)]
     assert renewed["fedavg s=0"].info.run_id == again["fedavg s=0"].info.run_id
-    assert record_two_layer.fn(settings, changed, {}) == 0
+    assert record_anew() == 0
 
 
-def settings_in(folder: Path) -> TwoLayerBenchmark:
+def settings_in(folder: Path) -> TwoLayerSettings:
     """The settings of the file, with places that don't depend on the working directory."""
     tracking = {"mlflow": f"sqlite:///{folder}/mlflow.db", "mlflow_artifacts": str(folder / "mlartifacts")}
-    return validate(TwoLayerBenchmark, SMALL | {"tracking": tracking})
+    return validate(TwoLayerSettings, SMALL | {"tracking": tracking})

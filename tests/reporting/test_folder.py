@@ -36,7 +36,7 @@ def test_a_report_is_current_as_long_as_it_shows_the_same(tmp_path: Path) -> Non
     assert is_current(folder, "another digest")
 
 
-@pytest.mark.parametrize("name", ["results.json", "results.csv", "index.html"])
+@pytest.mark.parametrize("name", ["results.json", "results.csv", *FILES])
 def test_a_report_that_lacks_a_file_is_not_current(tmp_path: Path, name: str) -> None:
     folder = write_folder(tmp_path, [Line("a")], FILES, "digest")
     (folder / name).unlink()

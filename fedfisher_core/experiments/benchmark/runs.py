@@ -157,15 +157,7 @@ def _charts(rows: Sequence[Row]) -> dict[str, bytes]:
 
 def _means(method: MethodSummary) -> dict[str, float]:
     metrics = {}
-    for name in (
-        "accuracy",
-        "loss",
-        "worst_client_accuracy",
-        "worst_class_accuracy",
-        "server_seconds",
-        "upload_bits",
-        "download_bits",
-    ):
+    for name in _SUMMARISED:
         measure = getattr(method, name)
         metrics[name] = measure.mean
         if measure.deviation is not None:
