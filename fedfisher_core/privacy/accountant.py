@@ -150,9 +150,6 @@ def _least_multiplier(cost: Callable[[float], float], target: float) -> float:
     def excess(logarithm: float) -> float:
         return math.log(max(cost(math.exp(logarithm)), _LEAST_COST) / target)
 
-    # Only who trains privately should wait for it.
-    from scipy.optimize import brentq
-
     root = brentq(excess, math.log(low), math.log(high), xtol=_TOLERANCE / 4)
     # On the safe side of the root by more than its error.
     return min(math.exp(root + _TOLERANCE / 2), high)
