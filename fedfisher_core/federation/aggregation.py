@@ -13,7 +13,7 @@ from fedfisher_core.federation.downloads import download_bits, start_sent
 from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.sending import codecs_of
-from fedfisher_core.federation.uploads import PAYLOAD, num_examples
+from fedfisher_core.federation.uploads import PAYLOAD, Sent, num_examples
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import models
@@ -36,13 +36,13 @@ class AggregationInputs(Generic[R]):
         data: the decoded data set, for the validation set and for measuring.
         partition: who holds what.
         start: the initial weights of the server.
-        payloads: uploads by client, as they crossed the network.
+        clients: by number, the payload that crossed the network under the name PAYLOAD.
     """
 
     data: R
     partition: R
     start: R
-    payloads: Mapping[int, R]
+    clients: Mapping[int, Sent[R]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
 
     def without(self, lost: Mapping[str, Exception]) -> None:
         """See `Job.without`."""
-        require_enough(self.place, {name: lost[name] for name in self.needs.payloads.values() if name in lost})
+        require_enough(self.place, self.needs.clients, lost)
 
     def step(self, inputs: AggregationInputs[Artifact]) -> Step:
         """See `Job.step`."""
@@ -97,14 +97,15 @@ class AggregateUploads(Job[AggregationInputs[Artifact]]):
                 "data": inputs.data.digest,
                 "partition": inputs.partition.digest,
                 "start": inputs.start.digest,
-                **{f"client_{client}": payload.digest for client, payload in inputs.payloads.items()},
+                **{f"client_{client}": sent.uploads[PAYLOAD].digest for client, sent in inputs.clients.items()},
             },
         )
 
     def compute(self, inputs: AggregationInputs[Artifact]) -> Content:
         """See `Job.compute`."""
         server = server_of(self.place, inputs.data, inputs.partition, inputs.start)
-        payloads = {client: inputs.payloads[client].path / PAYLOAD for client in sorted(inputs.payloads)}
+        clients = sorted(inputs.clients.items())
+        payloads = {client: sent.uploads[PAYLOAD].path / PAYLOAD for client, sent in clients}
         uploads = StoredUploads(
             list(payloads.values()),
             [num_examples(inputs.partition, client) for client in payloads],

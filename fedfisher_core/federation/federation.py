@@ -20,6 +20,7 @@ from fedfisher_core.federation.splitting import PartitionInputs, SplitData
 from fedfisher_core.federation.start import DrawStart, start_of
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import ClientInputs, TrainClient
+from fedfisher_core.federation.uploads import PAYLOAD, Sent
 from fedfisher_core.jobs import Job
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import ModelSpec
@@ -129,15 +130,23 @@ class Federations:
     def aggregation(self, place: Place, label: str) -> AggregateUploads | AggregateSecurely:
         """The job that aggregates by a method."""
         bound = self.methods[label]
-        members = self.members(place, bound)
         data, partition, start = self.data(place).name, self.partition(place).name, DrawStart(place).name
         if bound.summation is not None:
-            clients = {client: self.names_of_statistics(place, client, bound) for client in members}
-            return AggregateSecurely(place, label, bound, SecureInputs(data, partition, start, clients))
-        payloads = {client: self.sending(place, client, bound).name for client in members}
-        return AggregateUploads(
-            place, label, bound, schema_of(bound, place), AggregationInputs(data, partition, start, payloads)
-        )
+            uploads = {one: self.names_of_statistics(place, one, bound) for one in self.members(place, bound)}
+            return AggregateSecurely(
+                place, label, bound, SecureInputs(data, partition, start, self._sent(place, uploads))
+            )
+        uploads = {one: {PAYLOAD: self.sending(place, one, bound).name} for one in self.members(place, bound)}
+        needs = AggregationInputs(data, partition, start, self._sent(place, uploads))
+        return AggregateUploads(place, label, bound, schema_of(bound, place), needs)
+
+    def names_of_client(self, place: Place, client: int) -> tuple[str, ...]:
+        """Names of the jobs that train a client and compute all of its statistics."""
+        computed = (job.name for job in self.statistics_jobs(place, client).values())
+        return (self.training(place, client).name, *computed)
+
+    def _sent(self, place: Place, uploads: Mapping[int, Mapping[str, str]]) -> dict[int, Sent[str]]:
+        return {client: Sent(names, self.names_of_client(place, client)) for client, names in uploads.items()}
 
     def stages(self) -> dict[str, list[str]]:
         """Name the jobs of the clients' side, and those of the servers'."""

@@ -15,6 +15,8 @@ from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import label_counts, validation_set
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import load_start
+from fedfisher_core.federation.uploads import Sent
+from fedfisher_core.jobs import names_in
 from fedfisher_core.methods.server import Aggregate, Combine, Server
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.store import Artifact, Content, read_document
@@ -175,22 +177,23 @@ def content_of(
     return Content(tensors=networks, documents={_RESULT: document}, timings=timings)
 
 
-def require_enough(place: Place, lost: Mapping[str, Exception]) -> None:
+def require_enough(place: Place, clients: Mapping[int, Sent[str]], lost: Mapping[str, Exception]) -> None:
     """Decide whether an aggregation can do without clients that diverged.
 
     Args:
         place: the federation; its settings say how many clients must be left.
-        lost: why each upload is missing.
+        clients: names of the jobs of each.
+        lost: why jobs are missing.
 
     Raises:
         DivergedClientError: names the last client, and how many are left.
     """
-    allowed = place.settings.run.min_clients
-    left = place.cell.clients - len(lost)
+    errors = [lost[name] for sent in clients.values() for name in names_in(sent) if name in lost]
+    missing = sum(any(name in lost for name in names_in(sent)) for sent in clients.values())
+    allowed, left = place.settings.run.min_clients, place.cell.clients - missing
     if allowed is None or left < allowed:
         least = "all clients" if allowed is None else f"{allowed} clients"
-        error = list(lost.values())[-1]
-        raise DivergedClientError(f"{error}; run.min_clients asks for {least}, {left} are left") from error
+        raise DivergedClientError(f"{errors[-1]}; run.min_clients asks for {least}, {left} are left") from errors[-1]
 
 
 def _measure(place: Place, made: Aggregate, data: Artifact, partition: Artifact) -> Measures:

@@ -10,7 +10,7 @@ from fedfisher_core.federation.downloads import download_bits, start_sent
 from fedfisher_core.federation.measuring import Traffic, content_of, require_enough, server_of, timed
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.secure import collect_securely, sums_of, vector_bits
-from fedfisher_core.federation.uploads import num_examples, read_statistics
+from fedfisher_core.federation.uploads import Sent, num_examples, read_statistics
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.models.spec import models
 from fedfisher_core.sources import source_digest
@@ -30,13 +30,13 @@ class SecureInputs(Generic[R]):
         data: the decoded data set, for the validation set and for measuring.
         partition: who holds what.
         start: the initial weights of the server.
-        clients: statistics by client and name.
+        clients: by number, their statistics.
     """
 
     data: R
     partition: R
     start: R
-    clients: Mapping[int, Mapping[str, R]]
+    clients: Mapping[int, Sent[R]]
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,8 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
         return self.place.numerics
 
     def without(self, lost: Mapping[str, Exception]) -> None:
-        """See `Job.without`: a client is missing whichever of its statistics is."""
-        clients = [[lost[name] for name in names.values() if name in lost] for names in self.needs.clients.values()]
-        require_enough(self.place, {str(client): errors[0] for client, errors in enumerate(clients) if errors})
+        """See `Job.without`."""
+        require_enough(self.place, self.needs.clients, lost)
 
     def step(self, inputs: SecureInputs[Artifact]) -> Step:
         """See `Job.step`."""
@@ -76,8 +75,8 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
         assert summation is not None
         seen = {"data": inputs.data.digest, "partition": inputs.partition.digest}
         seen |= {"start": inputs.start.digest}
-        for client, statistics in inputs.clients.items():
-            seen |= {f"client_{client}.{name}": artifact.digest for name, artifact in statistics.items()}
+        for client, sent in inputs.clients.items():
+            seen |= {f"client_{client}.{name}": artifact.digest for name, artifact in sent.uploads.items()}
         return Step(
             kind="aggregates",
             code=source_digest(
@@ -103,7 +102,7 @@ class AggregateSecurely(Job[SecureInputs[Artifact]]):
         server = server_of(self.place, inputs.data, inputs.partition, inputs.start)
         members = sorted(inputs.clients)
         readers = {
-            client: partial(read_statistics, self.bound.uploads, self.place.spec, inputs.clients[client])
+            client: partial(read_statistics, self.bound.uploads, self.place.spec, inputs.clients[client].uploads)
             for client in members
         }
         counts = {client: num_examples(inputs.partition, client) for client in members}

@@ -1,7 +1,8 @@
 """What clients have ready to send, as jobs read it."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.federation.clients import TENSORS
@@ -13,7 +14,22 @@ from fedfisher_core.store import Artifact, read_tensors
 if TYPE_CHECKING:
     from fedfisher_core.client.bound import BoundStatistic
 
+R = TypeVar("R")
+
 PAYLOAD = "payload.bin"
+
+
+@dataclass(frozen=True)
+class Sent(Generic[R]):
+    """What a server has of one client; a client that lost any of it is missing in all methods alike.
+
+    Args:
+        uploads: what the method needs, by name.
+        beside: whatever else the client computes for methods of the same federation.
+    """
+
+    uploads: Mapping[str, R]
+    beside: tuple[R, ...]
 
 
 def read_statistics(

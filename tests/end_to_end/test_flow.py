@@ -103,9 +103,9 @@ def test_a_lost_client_ends_the_run_unless_the_settings_go_on_without_it(place: 
     rows = {row.method: row for row in read_results(Path(folder) / "results.json")}
     failed = rows["fragile_mean"].failed_clients
     assert 0 < len(failed) < 6
-    # What is not finite is no upload of FedAvg's, which goes on with all.
-    assert rows["fedavg"].failed_clients == []
-    assert rows["fedavg"].upload_bits_formula == 32 * 44190 * 6
+    # What is not finite is no upload of FedAvg's, but methods of one setting are compared on the same clients.
+    assert rows["fedavg"].failed_clients == failed
+    assert rows["fedavg"].upload_bits_formula == 32 * 44190 * (6 - len(failed))
     assert set(kept) <= set((place / "artifacts/clients").iterdir())
 
 

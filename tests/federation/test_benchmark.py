@@ -22,6 +22,7 @@ from fedfisher_core.federation.decoding import DecodeData
 from fedfisher_core.federation.measuring import read_result
 from fedfisher_core.federation.partition import class_names, held_by, label_counts, validation_set
 from fedfisher_core.federation.place import POOLED
+from fedfisher_core.federation.statistics import ComputeStatistic
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.methods.method import method
@@ -241,6 +242,23 @@ def test_the_others_go_on_without_a_diverged_client(one_diverges: None, workplac
     assert rows["fedavg"].upload_bits_formula == 2 * 32 * size
     assert rows["fedavg"].download_bits == 3 * (64 + 256 + 32 * size)
     assert rows["securely"].loss == pytest.approx(rows["fedavg"].loss, rel=1e-4)
+
+
+def test_a_client_that_lost_a_statistic_is_missing_in_all_methods(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = ComputeStatistic._compute
+
+    def one_is_not_finite(self: ComputeStatistic, local: Any, group: Any) -> Any:
+        if self.client == 2:
+            raise DivergedClientError("client 2: statistic 'gram' is not finite")
+        return compute(self, local, group)
+
+    monkeypatch.setattr(ComputeStatistic, "_compute", one_is_not_finite)
+    rows = walk_tiny(workplace, {"fedavg": {}, "regmean": {}}, run={"min_clients": 2}).rows
+    assert {label: row.failed_clients for label, row in rows.items()} == {"fedavg": [2], "regmean": [2]}
+    size = sum(parameter.numel() for parameter in tiny.TINY.skeleton().parameters())
+    assert rows["fedavg"].upload_bits_formula == 2 * 32 * size
 
 
 def test_a_global_model_of_fewer_clients_is_another_one(

@@ -16,7 +16,6 @@ from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.measuring import read_result
 from fedfisher_core.federation.partition import label_counts
-from fedfisher_core.federation.secure_aggregation import AggregateSecurely
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.jobs import graph_of
 from fedfisher_core.settings import WireSettings
@@ -63,12 +62,8 @@ class Trained:
         plan = make_plan(self._settings({LABEL: {"method": name, "wire": wire, **settings}}))
         (place,) = plan.federations.places
         job = plan.federations.aggregation(place, LABEL)
-        if isinstance(job, AggregateSecurely):
-            left = {client: job.needs.clients[client] for client in clients}
-            chosen: Any = replace(job, needs=replace(job.needs, clients=left))
-        else:
-            payloads = {client: job.needs.payloads[client] for client in clients}
-            chosen = replace(job, needs=replace(job.needs, payloads=payloads))
+        left = {client: job.needs.clients[client] for client in clients}
+        chosen: Any = replace(job, needs=replace(job.needs, clients=left))
         graph = graph_of([*(one for one in plan.jobs if one.name != job.name), chosen])
         return Walked(plan, walk_here(graph, open_store(self._store)))
 

@@ -15,7 +15,7 @@ from fedfisher_core.federation.federation import schema_of
 from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.sending import SendUpload
 from fedfisher_core.federation.uploads import PAYLOAD, TENSORS, num_examples
-from fedfisher_core.jobs import graph_of, names_in
+from fedfisher_core.jobs import graph_of, inputs_of, names_in
 from fedfisher_core.store import read_tensors, read_timings
 from tests.walked import Walked, walk_tiny
 
@@ -95,12 +95,16 @@ def test_what_is_sent_lies_between_what_is_computed_and_what_is_aggregated(workp
         jobs = {client: federations.sending(place, client, bound) for client in federations.members(place, bound)}
         aggregation = federations.aggregation(place, label)
         assert isinstance(aggregation, AggregateUploads)
-        assert dict(aggregation.needs.payloads) == {client: job.name for client, job in jobs.items()}
+        sent = {client: dict(one.uploads) for client, one in aggregation.needs.clients.items()}
+        assert sent == {client: {PAYLOAD: job.name} for client, job in jobs.items()}
         for client, job in jobs.items():
             computed = set(federations.names_of_statistics(place, client, bound).values())
             assert computed < set(names_in(job.needs))
-            # The aggregation sees of a client what was sent and nothing else.
-            assert not computed & set(names_in(aggregation.needs))
+            # What else a client computes is waited for, and is no part of what names the result.
+            assert computed <= set(aggregation.needs.clients[client].beside)
+        step = aggregation.step(inputs_of(aggregation.needs, done.outcome.artifacts))
+        payloads = {done.outcome.artifacts[job.name].digest for job in jobs.values()}
+        assert {value for key, value in step.inputs.items() if key.startswith("client_")} == payloads
     # What is masked is no payload.
     assert len(sending(done)) == 4
     stage = set(done.plan.stages["clients"])

@@ -31,7 +31,7 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
     bound, cell = federations.methods[label], place.cell
     members = federations.members(place, bound)
     uploads = {client: federations.names_of_statistics(place, client, bound) for client in members}
-    failed = [client for client, names in uploads.items() if any(name in outcome.lost for name in names.values())]
+    failed = [one for one in members if any(name in outcome.lost for name in federations.names_of_client(place, one))]
     left = [client for client in members if client not in failed]
 
     def seconds(names: list[str]) -> float:
