@@ -1,7 +1,7 @@
 """The federations that settings span, and the jobs that train, aggregate and measure them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -24,7 +24,7 @@ from fedfisher_core.federation.uploads import PAYLOAD, Sent
 from fedfisher_core.jobs import Job
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import FederationSettings, Scope, WireSettings
+from fedfisher_core.settings import Cell, FederationSettings, Scope, WireSettings
 from fedfisher_core.wire.payload import Schema
 
 AnyJob = Job[Any]
@@ -45,6 +45,10 @@ class Federations:
     places: tuple[Place, ...]
     methods: Mapping[str, BoundMethod]
     scopes: Mapping[str, Scope]
+    # Jobs of the same client are asked for by every method.
+    _computed: dict[tuple[Cell, int], dict[type[Statistic], ComputeStatistic]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def methods_of(self, place: Place) -> dict[str, BoundMethod]:
         """List the methods that run in a federation."""
@@ -103,6 +107,11 @@ class Federations:
 
     def statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
         """The jobs that compute what a client uploads beside its weights."""
+        if (place.cell, client) not in self._computed:
+            self._computed[place.cell, client] = self._statistics_jobs(place, client)
+        return self._computed[place.cell, client]
+
+    def _statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
         wanted = self.statistics(place, client)
         needs = StatisticInputs(
             data=self.data(place).name,
@@ -150,21 +159,10 @@ class Federations:
 
     def stages(self) -> dict[str, list[str]]:
         """Name the jobs of the clients' side, and those of the servers'."""
-        clients, aggregates = [], []
-        for place in self.places:
-            trained = [self.training(place, client).name for client in self.clients(place)]
-            computed = [
-                job.name for client in self.clients(place) for job in self.statistics_jobs(place, client).values()
-            ]
-            sent = [
-                self.sending(place, client, bound).name
-                for bound in self.methods_of(place).values()
-                if bound.summation is None
-                for client in self.members(place, bound)
-            ]
-            clients += [*trained, *computed, *sent]
-            aggregates += [self.aggregation(place, label).name for label in self.methods_of(place)]
-        return {"clients": list(dict.fromkeys(clients)), "aggregates": aggregates}
+        names: dict[str, list[str]] = {"clients": [], "aggregates": []}
+        for job in self.jobs():
+            names["aggregates" if isinstance(job, AggregateUploads | AggregateSecurely) else "clients"].append(job.name)
+        return names
 
 
 def schema_of(bound: BoundMethod, place: Place) -> Schema:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fedfisher_core.experiments.attack.rows import AttackRow, Summary, summarise
-from fedfisher_core.experiments.benchmark.summary import PairedDifference, paired_difference
+from fedfisher_core.reporting.measure import PairedDifference, paired_difference
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,10 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
-
-from scipy.special import stdtrit
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
-from fedfisher_core.reporting.measure import BASELINE, Measure
-
-K = TypeVar("K")
+from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, paired_difference
 
 
 @dataclass(frozen=True)
@@ -48,21 +43,6 @@ class Setting:
     def label(self) -> str:
         """The whole setting in words."""
         return f"{self.family}, {self.split}"
-
-
-@dataclass(frozen=True)
-class PairedDifference:
-    """Mean difference of a method's accuracy to the baseline's, with the 95 % t confidence interval.
-
-    Args:
-        mean: mean over the common seeds, a fraction.
-        interval: lower and upper bound; None for a single common seed.
-        n: number of common seeds.
-    """
-
-    mean: float
-    interval: tuple[float, float] | None
-    n: int
 
 
 @dataclass(frozen=True)
@@ -153,27 +133,6 @@ def by_setting(rows: Iterable[Row]) -> dict[Setting, dict[str, list[Row]]]:
             )
         group.append(row)
     return {setting: dict(methods) for setting, methods in groups.items()}
-
-
-def paired_difference(ours: Mapping[K, float], baseline: Mapping[K, float]) -> PairedDifference | None:
-    """Compare accuracies seed by seed, or whatever else they are repeated over.
-
-    Args:
-        ours: accuracy by seed.
-        baseline: the baseline's accuracy by seed.
-
-    Returns:
-        The mean difference over the common seeds, with its 95 % interval mean ± t(0.975, n - 1) s / sqrt(n);
-        None without a common seed.
-    """
-    differences = [ours[seed] - baseline[seed] for seed in ours if seed in baseline]
-    if not differences:
-        return None
-    measure = Measure.of(differences)
-    if measure.deviation is None:
-        return PairedDifference(measure.mean, None, measure.n)
-    half = float(stdtrit(measure.n - 1, 0.975)) * measure.deviation / math.sqrt(measure.n)
-    return PairedDifference(measure.mean, (measure.mean - half, measure.mean + half), measure.n)
 
 
 def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:

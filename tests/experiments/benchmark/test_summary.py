@@ -4,15 +4,9 @@ from scipy import stats
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.experiments.benchmark.summary import (
-    MethodSummary,
-    Setting,
-    families,
-    overview,
-    paired_difference,
-    summarise,
-)
+from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, families, overview, summarise
 from fedfisher_core.experiments.benchmark.terminal import summary_tables
+from fedfisher_core.reporting.measure import paired_difference
 from fedfisher_core.reporting.tables import as_text
 from tests.experiments.benchmark.samples import make_row, make_rows
 
