@@ -67,7 +67,7 @@ def place(tmp_path: Path, digits: Path, prefect_api: str, monkeypatch: pytest.Mo
         yield tmp_path
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="session", autouse=True)
 def fragile_method() -> None:
     @method("fragile_mean", uploads=(Weights, Fragile), reference="https://example.org")
     def fragile_mean(server: object, uploads: list) -> Aggregate:
