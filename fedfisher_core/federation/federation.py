@@ -9,12 +9,13 @@ from fedfisher_core.client.bound import BoundStatistic
 from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.federation.aggregation import AggregateUploads, AggregationInputs
+from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs
+from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.decoding import DecodeData
 from fedfisher_core.federation.place import POOLED, Place
 from fedfisher_core.federation.private_statistics import ReleaseStatistic
 from fedfisher_core.federation.private_training import TrainPrivately
-from fedfisher_core.federation.secure_aggregation import AggregateSecurely, SecureInputs
+from fedfisher_core.federation.secure_aggregation import AggregateSecurely
 from fedfisher_core.federation.sending import SendInputs, SendUpload
 from fedfisher_core.federation.splitting import PartitionInputs, SplitData
 from fedfisher_core.federation.start import DrawStart, start_of
@@ -136,32 +137,37 @@ class Federations:
         needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound))
         return SendUpload(place, client, bound.uploads, schema_of(bound, place), needs)
 
-    def aggregation(self, place: Place, label: str) -> AggregateUploads | AggregateSecurely:
+    def aggregation(self, place: Place, label: str) -> Aggregation:
         """The job that aggregates by a method."""
         bound = self.methods[label]
-        data, partition, start = self.data(place).name, self.partition(place).name, DrawStart(place).name
-        if bound.summation is not None:
-            uploads = {one: self.names_of_statistics(place, one, bound) for one in self.members(place, bound)}
-            return AggregateSecurely(
-                place, label, bound, SecureInputs(data, partition, start, self._sent(place, uploads))
+        uploads = {
+            client: (
+                {PAYLOAD: self.sending(place, client, bound).name}
+                if bound.summation is None
+                else self.names_of_statistics(place, client, bound)
             )
-        uploads = {one: {PAYLOAD: self.sending(place, one, bound).name} for one in self.members(place, bound)}
-        needs = AggregationInputs(data, partition, start, self._sent(place, uploads))
-        return AggregateUploads(place, label, bound, schema_of(bound, place), needs)
+            for client in self.members(place, bound)
+        }
+        needs = AggregationInputs(
+            data=self.data(place).name,
+            partition=self.partition(place).name,
+            start=DrawStart(place).name,
+            clients={one: Sent(names, self.names_of_client(place, one)) for one, names in uploads.items()},
+        )
+        if bound.summation is not None:
+            return AggregateSecurely(place, label, bound, needs)
+        return AggregateUploads(place, label, bound, needs, schema_of(bound, place))
 
     def names_of_client(self, place: Place, client: int) -> tuple[str, ...]:
         """Names of the jobs that train a client and compute all of its statistics."""
         computed = (job.name for job in self.statistics_jobs(place, client).values())
         return (self.training(place, client).name, *computed)
 
-    def _sent(self, place: Place, uploads: Mapping[int, Mapping[str, str]]) -> dict[int, Sent[str]]:
-        return {client: Sent(names, self.names_of_client(place, client)) for client, names in uploads.items()}
-
     def stages(self) -> dict[str, list[str]]:
         """Name the jobs of the clients' side, and those of the servers'."""
         names: dict[str, list[str]] = {"clients": [], "aggregates": []}
         for job in self.jobs():
-            names["aggregates" if isinstance(job, AggregateUploads | AggregateSecurely) else "clients"].append(job.name)
+            names["aggregates" if isinstance(job, Aggregation) else "clients"].append(job.name)
         return names
 
 

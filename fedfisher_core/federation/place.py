@@ -2,13 +2,16 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import torch
 
 from fedfisher_core.data.specs import datasets
-from fedfisher_core.jobs import Numerics
+from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import Cell, FederationSettings
+
+I = TypeVar("I")  # noqa: E741
 
 POOLED = -1
 """Stands for the one client that holds the data of all."""
@@ -50,6 +53,29 @@ class Place:
             classes=data.classes,
             bias=self.settings.model.bias,
         )
+
+
+@dataclass(frozen=True)
+class ClientJob(Job[I], Generic[I]):
+    """A job of one client's side.
+
+    Args:
+        place: the federation.
+        client: its number, or POOLED.
+    """
+
+    place: Place
+    client: int
+
+    @property
+    def numerics(self) -> Numerics:
+        """See `Job.numerics`."""
+        return self.place.numerics
+
+    @property
+    def may_be_lost(self) -> bool:
+        """See `Job.may_be_lost`: the pooled client has no others to go on with."""
+        return self.client != POOLED
 
 
 def client_name(client: int) -> str:

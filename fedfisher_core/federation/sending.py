@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from fedfisher_core.client.transport import encode
-from fedfisher_core.federation.place import POOLED, Place, client_name
+from fedfisher_core.federation.place import ClientJob, client_name
 from fedfisher_core.federation.uploads import PAYLOAD, num_examples, read_statistics
-from fedfisher_core.jobs import Job, Numerics
+from fedfisher_core.jobs import Numerics
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
 from fedfisher_core.wire.payload import Schema
@@ -33,19 +33,15 @@ class SendInputs(Generic[R]):
 
 
 @dataclass(frozen=True)
-class SendUpload(Job[SendInputs[Artifact]]):
+class SendUpload(ClientJob[SendInputs[Artifact]]):
     """Encode a client's upload; methods that send the same in the same format share it.
 
     Args:
-        place: the federation.
-        client: its number, or POOLED.
         uploads: the statistics, in their order.
         schema: how the upload is encoded.
         needs: names of the jobs before.
     """
 
-    place: Place
-    client: int
     uploads: tuple["BoundStatistic", ...]
     schema: Schema
     needs: SendInputs[str]
@@ -65,11 +61,6 @@ class SendUpload(Job[SendInputs[Artifact]]):
     def numerics(self) -> Numerics:
         """See `Job.numerics`: clients encode on the processor."""
         return Numerics(threads=self.place.numerics.threads)
-
-    @property
-    def may_be_lost(self) -> bool:
-        """See `Job.may_be_lost`."""
-        return self.client != POOLED
 
     def step(self, inputs: SendInputs[Artifact]) -> Step:
         """See `Job.step`."""

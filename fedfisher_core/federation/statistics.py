@@ -10,10 +10,9 @@ from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.federation.clients import TENSORS, examples_of, load_trained
-from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
+from fedfisher_core.federation.place import ClientJob, branch_of, client_name
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.fisher.blocks import Approximation
-from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.models.spec import models
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import FisherSettings
@@ -44,18 +43,14 @@ class StatisticInputs(Generic[R]):
 
 
 @dataclass(frozen=True)
-class ComputeStatistic(Job[StatisticInputs[Artifact]]):
+class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
     """Compute one statistic of one client.
 
     Args:
-        place: the federation.
-        client: its number, or POOLED.
         bound: what is computed, with its settings.
         needs: names of the jobs before.
     """
 
-    place: Place
-    client: int
     bound: "BoundStatistic"
     needs: StatisticInputs[str]
 
@@ -73,16 +68,6 @@ class ComputeStatistic(Job[StatisticInputs[Artifact]]):
     def batch(self) -> str:
         """See `Job.batch`: a client's statistics share passes over its data."""
         return f"statistics of {client_name(self.client)}: {self.place.label}"
-
-    @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`."""
-        return self.place.numerics
-
-    @property
-    def may_be_lost(self) -> bool:
-        """See `Job.may_be_lost`."""
-        return self.client != POOLED
 
     def step(self, inputs: StatisticInputs[Artifact]) -> Step:
         """See `Job.step`."""

@@ -14,9 +14,8 @@ from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.federation.clients import TENSORS, examples_of
 from fedfisher_core.federation.partition import held_by
-from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
+from fedfisher_core.federation.place import ClientJob, branch_of, client_name
 from fedfisher_core.federation.start import load_start
-from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.models.spec import models
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.sources import source_digest
@@ -41,33 +40,19 @@ class ClientInputs(Generic[R]):
 
 
 @dataclass(frozen=True)
-class TrainClient(Job[ClientInputs[Artifact]]):
+class TrainClient(ClientJob[ClientInputs[Artifact]]):
     """Train one client.
 
     Args:
-        place: the federation.
-        client: its number, or POOLED.
         needs: names of the jobs before.
     """
 
-    place: Place
-    client: int
     needs: ClientInputs[str]
 
     @property
     def name(self) -> str:
         """See `Job.name`."""
         return f"train {client_name(self.client)}: {self.place.label}"
-
-    @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`."""
-        return self.place.numerics
-
-    @property
-    def may_be_lost(self) -> bool:
-        """See `Job.may_be_lost`: the pooled client has no others to go on with."""
-        return self.client != POOLED
 
     def size(self, inputs: ClientInputs[Artifact]) -> float:
         """See `Job.size`."""

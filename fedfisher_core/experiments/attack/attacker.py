@@ -26,6 +26,7 @@ from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 
 R = TypeVar("R")
+I = TypeVar("I")  # noqa: E741
 
 TARGET_CLIENT = 0
 MEASURES = "measures.json"
@@ -125,30 +126,41 @@ class PriorInputs(Generic[R]):
 
 
 @dataclass(frozen=True)
-class TrainPrior(Job[PriorInputs[Artifact]]):
-    """Train the attacker's GAN on images of other clients, without the target label.
+class TargetJob(Job[I], Generic[I]):
+    """A job of the attacker of one label.
 
     Args:
         settings: the experiment.
-        place: a federation; all that share data set, target label and seed have the same prior.
+        place: the federation.
         target: the attacked label.
-        needs: names of the jobs before.
     """
 
     settings: AttackSettings
     place: Place
     target: int
+
+    @property
+    def numerics(self) -> Numerics:
+        """See `Job.numerics`."""
+        return self.place.numerics
+
+
+@dataclass(frozen=True)
+class TrainPrior(TargetJob[PriorInputs[Artifact]]):
+    """Train the attacker's GAN on images of other clients, without the target label.
+
+    All federations that share data set, target label and seed have the same prior.
+
+    Args:
+        needs: names of the jobs before.
+    """
+
     needs: PriorInputs[str]
 
     @property
     def name(self) -> str:
         """See `Job.name`."""
         return f"GAN without label {self.target}: {self.place.cell.dataset} seed={self.place.cell.seed}"
-
-    @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`."""
-        return self.place.numerics
 
     def size(self, inputs: PriorInputs[Artifact]) -> float:
         """See `Job.size`."""

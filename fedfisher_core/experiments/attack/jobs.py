@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
@@ -29,6 +29,8 @@ from fedfisher_core.experiments.attack.attacker import (
     MEASURES,
     TARGET_CLIENT,
     Branch,
+    PriorInputs,
+    TargetJob,
     auxiliary_indices,
     generator_of,
     load_judge,
@@ -36,13 +38,11 @@ from fedfisher_core.experiments.attack.attacker import (
     pixels_of,
     private_pixels,
 )
-from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import held_by
-from fedfisher_core.federation.place import POOLED, Place
+from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.sending import codecs_of
 from fedfisher_core.federation.uploads import PAYLOAD
-from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
@@ -57,32 +57,34 @@ _IMAGES = "images.safetensors"
 
 
 @dataclass(frozen=True)
-class AttackInputs(Generic[R]):
+class BoundInputs(PriorInputs[R]):
+    """What floors and ceiling are made of.
+
+    Args:
+        prior: the attacker's GAN.
+        judge: the evaluator.
+    """
+
+    prior: R
+    judge: R
+
+
+@dataclass(frozen=True)
+class AttackInputs(BoundInputs[R]):
     """What the attacker has.
 
     Args:
-        data: the decoded data set.
-        partition: who holds what.
-        prior: its GAN.
-        judge: the evaluator.
         payloads: uploads by client; the attacked one's, or all where the server sees a sum.
     """
 
-    data: R
-    partition: R
-    prior: R
-    judge: R
     payloads: Mapping[int, R]
 
 
 @dataclass(frozen=True)
-class AttackClient(Job[AttackInputs[Artifact]]):
+class AttackClient(TargetJob[AttackInputs[Artifact]]):
     """Reconstruct the target label's images from what the server sees, and measure how well that went.
 
     Args:
-        settings: the experiment.
-        place: the federation.
-        target: the attacked label.
         label: what the settings call the method.
         bound: the method and its settings.
         schema: how its uploads are encoded.
@@ -90,9 +92,6 @@ class AttackClient(Job[AttackInputs[Artifact]]):
         needs: names of the jobs before.
     """
 
-    settings: AttackSettings
-    place: Place
-    target: int
     label: str
     bound: "BoundMethod"
     schema: Schema
@@ -103,11 +102,6 @@ class AttackClient(Job[AttackInputs[Artifact]]):
     def name(self) -> str:
         """See `Job.name`."""
         return f"attack on label {self.target} by {self.label}: {self.place.label}"
-
-    @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`."""
-        return self.place.numerics
 
     def size(self, inputs: AttackInputs[Artifact]) -> float:
         """See `Job.size`."""
@@ -221,47 +215,21 @@ class AttackClient(Job[AttackInputs[Artifact]]):
 
 
 @dataclass(frozen=True)
-class BoundInputs(Generic[R]):
-    """What floors and ceiling are made of.
-
-    Args:
-        data: the decoded data set.
-        partition: who holds what.
-        prior: the attacker's GAN.
-        judge: the evaluator.
-    """
-
-    data: R
-    partition: R
-    prior: R
-    judge: R
-
-
-@dataclass(frozen=True)
-class MeasureBounds(Job[BoundInputs[Artifact]]):
+class MeasureBounds(TargetJob[BoundInputs[Artifact]]):
     """Measure images of noise, of the prior by itself, and real test images of the target label.
 
+    All federations that share data set, target label and seed have the same bounds.
+
     Args:
-        settings: the experiment.
-        place: a federation; all that share data set, target label and seed have the same bounds.
-        target: the attacked label.
         needs: names of the jobs before.
     """
 
-    settings: AttackSettings
-    place: Place
-    target: int
     needs: BoundInputs[str]
 
     @property
     def name(self) -> str:
         """See `Job.name`."""
         return f"floors and ceiling of label {self.target}: {self.place.cell.dataset} seed={self.place.cell.seed}"
-
-    @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`."""
-        return self.place.numerics
 
     @property
     def count(self) -> int:
