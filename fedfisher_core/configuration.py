@@ -37,13 +37,12 @@ def read_file(config: Path) -> dict[str, Any]:
     return content
 
 
-def validate(model: type[M], content: Mapping[str, Any], *, under: str = "") -> M:
+def validate(model: type[M], content: Mapping[str, Any]) -> M:
     """Validate settings.
 
     Args:
         model: what they are to be.
         content: nested settings as YAML or JSON gives them.
-        under: the key that they stand under, if any, for the messages.
 
     Returns:
         The settings.
@@ -54,7 +53,7 @@ def validate(model: type[M], content: Mapping[str, Any], *, under: str = "") -> 
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise InputError("\n".join(_explain(model, dict(problem), under) for problem in error.errors())) from None
+        raise InputError("\n".join(_explain(model, dict(problem)) for problem in error.errors())) from None
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -101,9 +100,9 @@ def override(content: dict[str, Any], text: str) -> None:
     node[last] = value
 
 
-def _explain(model: type[BaseModel], problem: dict[str, Any], under: str) -> str:
+def _explain(model: type[BaseModel], problem: dict[str, Any]) -> str:
     """Turn one of pydantic's errors into a sentence that names key, value and what is allowed."""
-    key = ".".join(str(part) for part in [*([under] if under else []), *problem["loc"]])
+    key = ".".join(map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         *parents, last = problem["loc"]
         return f"unknown setting {key!r}; {nearest(str(last), list(_model_at(model, parents).model_fields))}"

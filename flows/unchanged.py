@@ -95,10 +95,11 @@ def is_recorded(settings: TrackingSettings, experiment: str, runs: Runs) -> bool
 
 
 def _drawn_by(experiment: Experiment[Any, Any]) -> str:
-    """Digest of the code and the templates that make the page."""
+    """Digest of the code, the files and the templates that make the page."""
     own = Path(inspect.getfile(type(experiment)))
     found = list(own.parent.glob("*.py")) if own.name == "__init__.py" else [own]
     found += Path(inspect.getfile(fedfisher_core.reporting)).parent.glob("*.py")
+    found += [path for path in experiment.drawn_from if path.is_file()]
     templates = [one for one in files("reports.templates").iterdir() if one.is_file()]
     held = [path.read_bytes() for path in sorted(found)] + [one.read_bytes() for one in sorted(templates, key=str)]
     return hashlib.sha256(b"".join(held)).hexdigest()

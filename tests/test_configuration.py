@@ -35,11 +35,6 @@ def test_what_is_allowed_is_listed() -> None:
     assert nearest("xyz", ["regmean", "fedavg"]) == "allowed: fedavg, regmean"
 
 
-def test_the_key_that_settings_stand_under_is_named() -> None:
-    with pytest.raises(InputError, match=r"unknown setting 'methods\.mine\.sead'; did you mean 'seeds'"):
-        validate(BenchmarkSettings, {"sead": 1}, under="methods.mine")
-
-
 def test_an_override_changes_one_setting_and_makes_the_groups_on_its_way() -> None:
     content: dict[str, Any] = {"train": {"epochs": 3}, "report": None}
     for text in ("train.momentum=0.5", "report.title=A = b", "partition.alpha=[1, 2]", "train.epochs=none"):

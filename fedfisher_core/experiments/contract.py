@@ -44,6 +44,9 @@ class Experiment(ABC, Generic[S, P]):
     settings: type[S]
     """Its settings, which hold the name as default of the field `experiment`."""
 
+    drawn_from: ClassVar[tuple[Path, ...]] = ()
+    """Files in the working directory that its page shows beside the results."""
+
     @abstractmethod
     def plan(self, settings: S) -> P:
         """Check everything that can be checked without work, and list the jobs.

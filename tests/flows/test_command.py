@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.configuration import validate
-from fedfisher_core.experiments.benchmark.rows import write_results
+from fedfisher_core.experiments.benchmark.rows import sorted_rows
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.two_layer.rows import rows_of
 from fedfisher_core.reporting.rows import write_rows
@@ -99,7 +99,7 @@ def test_pruning_can_only_say_what_it_would_remove(project: Path) -> None:
 
 
 def test_a_benchmark_is_printed_as_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_results([make_row(), make_row("kfac", accuracy=0.75)], project / "elsewhere/sample")
+    write_rows(sorted_rows([make_row(), make_row("kfac", accuracy=0.75)]), project / "elsewhere/sample")
     main(["report", "sample", "--reports", "elsewhere"])
     out = capsys.readouterr().out
     assert out.startswith("mnist, mlp, 5 clients, 1 round\n")

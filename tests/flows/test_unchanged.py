@@ -147,6 +147,13 @@ def test_what_draws_a_page_is_part_of_what_it_shows(finished: Path, monkeypatch:
     assert content_of(work.experiment, work.settings, work.rows) != before
 
 
+def test_published_numbers_are_part_of_what_a_page_shows(finished: Path) -> None:
+    assert is_unchanged(prepared())
+    (finished / "reports").mkdir()
+    (finished / "reports/published_results.csv").write_text("source\n")
+    assert not is_unchanged(prepared())
+
+
 def test_the_default_must_be_shared_where_dvc_keeps_it(finished: Path) -> None:
     (finished / "params.yaml").write_text(tiny_settings(HERE).to_yaml())
     assert is_unchanged(prepared())

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
 from fedfisher_core.experiments.contract import Experiment, experiment
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.runs import Runs
@@ -22,6 +22,7 @@ class Benchmark(Experiment[BenchmarkSettings, "BenchmarkPlan"]):
 
     name = "benchmark"
     settings = BenchmarkSettings
+    drawn_from = (PUBLISHED,)
 
     def plan(self, settings: BenchmarkSettings) -> "BenchmarkPlan":
         """See `Experiment.plan`."""

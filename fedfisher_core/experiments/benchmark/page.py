@@ -19,9 +19,9 @@ from fedfisher_core.experiments.benchmark.figures import (
 )
 from fedfisher_core.experiments.benchmark.grids import partition_figure
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, parse_published
-from fedfisher_core.experiments.benchmark.published import PUBLISHED, PublishedResult, compare, read_published
+from fedfisher_core.experiments.benchmark.published import PublishedResult, compare, read_published
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
-from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
 from fedfisher_core.experiments.benchmark.summary import Setting, families, overview
 from fedfisher_core.federation.partition import class_names, label_counts
 from fedfisher_core.reporting import formats

@@ -11,7 +11,6 @@ from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, summarise
 from fedfisher_core.reporting.measure import Measure
 
-PUBLISHED = Path("reports/published_results.csv")
 COLUMNS = (
     "source",
     "table",

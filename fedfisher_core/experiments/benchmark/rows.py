@@ -1,7 +1,7 @@
 """The result rows of a benchmark."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, TypeAdapter
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.reporting.rows import read_checked, write_rows
+from fedfisher_core.reporting.rows import read_checked
 
 TIMING_FIELDS = (
     "client_train_seconds",
@@ -128,19 +128,6 @@ def sorted_rows(rows: Iterable[Row]) -> list[Row]:
             row.artifact,
         ),
     )
-
-
-def write_results(rows: Sequence[Row], folder: Path) -> tuple[Path, Path]:
-    """Write the rows of a benchmark in the order of `sorted_rows`; see `write_rows`.
-
-    Args:
-        rows: the rows, in any order, at least one.
-        folder: where to; made if missing.
-
-    Returns:
-        The paths of results.json and results.csv.
-    """
-    return write_rows(sorted_rows(rows), folder)
 
 
 def read_results(path: Path) -> list[Row]:

@@ -1,5 +1,6 @@
 """The settings of a benchmark."""
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -14,6 +15,9 @@ from fedfisher_core.settings import (
     TrackingSettings,
     as_mapping,
 )
+
+PUBLISHED = Path("reports/published_results.csv")
+"""Numbers of papers, which `report.published` sets beside ours."""
 
 _METHODS = ("fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac", "ensemble", "local_mean")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.rows import TIMING_FIELDS, Row, read_results, write_results
+from fedfisher_core.experiments.benchmark.rows import TIMING_FIELDS, Row, read_results, sorted_rows
+from fedfisher_core.reporting.rows import write_rows
 from tests.experiments.benchmark.samples import make_row
 
 
@@ -22,7 +23,7 @@ def sample_rows() -> list[Row]:
 
 
 def test_rows_survive_the_json_file(tmp_path: Path) -> None:
-    path, _ = write_results(sample_rows(), tmp_path)
+    path, _ = write_rows(sorted_rows(sample_rows()), tmp_path)
     read = read_results(path)
     assert len(read) == 5
     assert all(row in read for row in sample_rows())
@@ -36,8 +37,8 @@ def test_rows_survive_the_json_file(tmp_path: Path) -> None:
 
 
 def test_the_files_do_not_depend_on_the_order_of_the_rows(tmp_path: Path) -> None:
-    first = write_results(sample_rows(), tmp_path / "a")
-    second = write_results(sample_rows()[::-1], tmp_path / "b")
+    first = write_rows(sorted_rows(sample_rows()), tmp_path / "a")
+    second = write_rows(sorted_rows(sample_rows()[::-1]), tmp_path / "b")
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes()
         assert one.read_bytes().endswith(b"\n")
@@ -45,14 +46,14 @@ def test_the_files_do_not_depend_on_the_order_of_the_rows(tmp_path: Path) -> Non
 
 
 def test_only_the_results_remain_in_the_folder(tmp_path: Path) -> None:
-    write_results(sample_rows(), tmp_path)
-    write_results(sample_rows()[:2], tmp_path)
+    write_rows(sorted_rows(sample_rows()), tmp_path)
+    write_rows(sorted_rows(sample_rows()[:2]), tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["results.csv", "results.json"]
     assert len(read_results(tmp_path / "results.json")) == 2
 
 
 def test_csv_holds_every_field(tmp_path: Path) -> None:
-    _, path = write_results(sample_rows(), tmp_path)
+    _, path = write_rows(sorted_rows(sample_rows()), tmp_path)
     with path.open(encoding="utf-8", newline="") as file:
         records = list(csv.DictReader(file))
     assert list(records[0]) == [field.name for field in fields(Row)]
@@ -64,7 +65,7 @@ def test_csv_holds_every_field(tmp_path: Path) -> None:
 
 
 def test_json_keys_are_the_contract(tmp_path: Path) -> None:
-    path, _ = write_results([make_row()], tmp_path)
+    path, _ = write_rows(sorted_rows([make_row()]), tmp_path)
     (record,) = json.loads(path.read_text())
     assert ", ".join(record) == (
         "benchmark, dataset, model, partition, alpha, num_clients, num_rounds, seed, method, "
@@ -90,7 +91,7 @@ def test_a_measure_that_is_not_finite_is_refused(value: float) -> None:
     ],
 )
 def test_a_file_with_other_fields_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    path, _ = write_results([make_row()], tmp_path)
+    path, _ = write_rows(sorted_rows([make_row()]), tmp_path)
     records = json.loads(path.read_text())
     records[0] |= change
     path.write_text(json.dumps(records))
@@ -99,7 +100,7 @@ def test_a_file_with_other_fields_is_refused(tmp_path: Path, change: dict[str, o
 
 
 def test_a_file_that_lacks_a_field_is_refused(tmp_path: Path) -> None:
-    path, _ = write_results([make_row()], tmp_path)
+    path, _ = write_rows(sorted_rows([make_row()]), tmp_path)
     records = json.loads(path.read_text())
     del records[0]["artifact"]
     path.write_text(json.dumps(records))
@@ -116,7 +117,7 @@ def test_missing_and_broken_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_rows_that_were_written_before_encoding_was_counted_are_read(tmp_path: Path) -> None:
-    path, _ = write_results([make_row(client_encode_seconds=0.5, start_sent="seed")], tmp_path)
+    path, _ = write_rows(sorted_rows([make_row(client_encode_seconds=0.5, start_sent="seed")]), tmp_path)
     records = json.loads(path.read_text())
     for name in ("client_encode_seconds", "start_sent"):
         del records[0][name]
