@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import DivergedClientError, InputError
+from flows.server import PrefectServer
 
 if TYPE_CHECKING:
     from fedfisher_core.settings import ExperimentSettings
@@ -19,7 +20,6 @@ _ENVIRONMENT = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_LOGGING_LEVEL": "WARNING",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
-    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "150",
     "DO_NOT_TRACK": "1",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
@@ -118,40 +118,53 @@ def _run(options: argparse.Namespace) -> None:
     from fedfisher_core.experiments.loading import load
 
     chosen = [load(config, options.overrides) for config in options.config]
-    from flows.unchanged import is_unchanged
-    from flows.work import prepare
+    with PrefectServer(_prefect_api(chosen)) as server:
+        if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
+            # Something is left to do: the server shall be there when torch is.
+            server.start()
+        from flows.unchanged import is_unchanged
+        from flows.work import prepare
 
-    # All checks come before any work and before Prefect starts, which takes many seconds and serves all experiments.
-    for work in [prepare(settings) for settings in chosen]:
-        if not is_unchanged(work):
-            _start_prefect(work.settings)
-            from flows.experiment import flow_of
+        # All checks come before any work.
+        for work in [prepare(settings) for settings in chosen]:
+            if not is_unchanged(work):
+                _reach(server)
+                from flows.experiment import flow_of
 
-            flow_of(work.settings.experiment)(work.settings)
-        _print_report(work.folder)
-        print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
+                flow_of(work.settings.experiment)(work.settings)
+            _print_report(work.folder)
+            print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
+
+
+def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
+    """The one server of all experiments of a command."""
+    first, *others = dict.fromkeys(settings.tracking.prefect_api for settings in chosen)
+    if others:
+        raise InputError(f"tracking.prefect_api={others[0]!r} beside {first!r}; allowed in one command: one")
+    return first
 
 
 def _stage(options: argparse.Namespace) -> None:
     settings = _settings(options)
-    from flows.sharing import REPORT
-    from flows.work import prepare
+    with PrefectServer(settings.tracking.prefect_api) as server:
+        server.start()
+        from flows.sharing import REPORT
+        from flows.work import prepare
 
-    stages = [*prepare(settings).plan.stages, REPORT]
-    if options.stage not in stages:
-        raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
-    _start_prefect(settings)
-    from flows.experiment import stage_flow_of
+        stages = [*prepare(settings).plan.stages, REPORT]
+        if options.stage not in stages:
+            raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
+        _reach(server)
+        from flows.experiment import stage_flow_of
 
-    stage_flow_of(settings.experiment, options.stage)(settings)
+        stage_flow_of(settings.experiment, options.stage)(settings)
 
 
-def _start_prefect(settings: "ExperimentSettings") -> None:
-    """Say where the server is before Prefect is imported, and what of its log is shown."""
-    if settings.tracking.prefect_api is not None:
-        os.environ["PREFECT_API_URL"] = settings.tracking.prefect_api
+def _reach(server: PrefectServer) -> None:
+    """Have Prefect ready before it is imported."""
     from flows.console import configure_logging
 
+    server.wait()
     configure_logging()
 
 

@@ -139,6 +139,8 @@ def to_png(figure: Figure, *, dpi: int = 150) -> bytes:
         The file's bytes; equal figures give equal bytes.
     """
     buffer = io.BytesIO()
-    FigureCanvasAgg(figure)
-    figure.savefig(buffer, format="png", dpi=dpi, facecolor="white", metadata={"Software": None})
+    figure.set_dpi(dpi)
+    figure.set_facecolor("white")
+    # `savefig` would draw twice, the first time for the layout alone.
+    FigureCanvasAgg(figure).print_png(buffer, metadata={"Software": None})
     return buffer.getvalue()

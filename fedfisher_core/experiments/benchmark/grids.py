@@ -137,8 +137,10 @@ def _annotate(axes: Axes, shades: NDArray[np.floating], texts: Sequence[Sequence
     if rows > _MAX_ANNOTATED_ROWS or columns > _MAX_ANNOTATED_COLUMNS:
         return
     for (row, column), shade in np.ndenumerate(shades):
-        colour = "#ffffff" if shade > 0.8 else INK
-        axes.text(column, row, texts[row][column], ha="center", va="center", fontsize=7.5, color=colour)
+        if text := texts[row][column]:
+            colour = "#ffffff" if shade > 0.8 else INK
+            # What lies within its cell needs no room: the layout need not measure it.
+            axes.text(column, row, text, ha="center", va="center", fontsize=7.5, color=colour, in_layout=False)
 
 
 def _right(axes: Axes, row: float, text: str) -> Text:
