@@ -118,22 +118,22 @@ def _run(options: argparse.Namespace) -> None:
     from fedfisher_core.experiments.loading import load
 
     chosen = [load(config, options.overrides) for config in options.config]
-    with PrefectServer(_prefect_api(chosen)) as server:
-        if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
-            # Something is left to do: the server shall be there when torch is.
-            server.start()
-        from flows.unchanged import is_unchanged
-        from flows.work import prepare
+    server = PrefectServer(_prefect_api(chosen))
+    if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
+        # Something is left to do: the server shall be there when torch is.
+        server.start()
+    from flows.unchanged import is_unchanged
+    from flows.work import prepare
 
-        # All checks come before any work.
-        for work in [prepare(settings) for settings in chosen]:
-            if not is_unchanged(work):
-                _reach(server)
-                from flows.experiment import flow_of
+    # All checks come before any work.
+    for work in [prepare(settings) for settings in chosen]:
+        if not is_unchanged(work):
+            _reach(server)
+            from flows.experiment import flow_of
 
-                flow_of(work.settings.experiment)(work.settings)
-            _print_report(work.folder)
-            print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
+            flow_of(work.settings.experiment)(work.settings)
+        _print_report(work.folder)
+        print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
 
 def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
@@ -146,18 +146,18 @@ def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
 
 def _stage(options: argparse.Namespace) -> None:
     settings = _settings(options)
-    with PrefectServer(settings.tracking.prefect_api) as server:
-        server.start()
-        from flows.sharing import REPORT
-        from flows.work import prepare
+    server = PrefectServer(settings.tracking.prefect_api)
+    server.start()
+    from flows.sharing import REPORT
+    from flows.work import prepare
 
-        stages = [*prepare(settings).plan.stages, REPORT]
-        if options.stage not in stages:
-            raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
-        _reach(server)
-        from flows.experiment import stage_flow_of
+    stages = [*prepare(settings).plan.stages, REPORT]
+    if options.stage not in stages:
+        raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
+    _reach(server)
+    from flows.experiment import stage_flow_of
 
-        stage_flow_of(settings.experiment, options.stage)(settings)
+    stage_flow_of(settings.experiment, options.stage)(settings)
 
 
 def _reach(server: PrefectServer) -> None:

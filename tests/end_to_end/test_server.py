@@ -11,11 +11,11 @@ from pathlib import Path
 COMMAND = """
 import os, time
 from flows.server import API_VARIABLE, PrefectServer
-with PrefectServer(None) as server:
-    server.start()
-    server.wait()
-    print(os.environ[API_VARIABLE], flush=True)
-    time.sleep(600)
+server = PrefectServer(None)
+server.start()
+server.wait()
+print(os.environ[API_VARIABLE], flush=True)
+time.sleep(600)
 """
 
 

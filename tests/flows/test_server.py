@@ -16,10 +16,10 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_configured_server_is_used_and_none_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server.subprocess, "Popen", None)
-    with PrefectServer("http://127.0.0.1:1/api") as chosen:
-        chosen.start()
-        chosen.wait()
-        assert server.os.environ[API_VARIABLE] == "http://127.0.0.1:1/api"
+    chosen = PrefectServer("http://127.0.0.1:1/api")
+    chosen.start()
+    chosen.wait()
+    assert server.os.environ[API_VARIABLE] == "http://127.0.0.1:1/api"
 
 
 def test_a_profile_of_prefect_names_the_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,12 +27,11 @@ def test_a_profile_of_prefect_names_the_server(tmp_path: Path, monkeypatch: pyte
         'active = "own"\n[profiles.own]\nPREFECT_API_URL = "http://127.0.0.1:2/api"\n'
     )
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
-    with PrefectServer(None) as chosen:
-        chosen.wait()
-        assert server.os.environ[API_VARIABLE] == "http://127.0.0.1:2/api"
+    PrefectServer(None).wait()
+    assert server.os.environ[API_VARIABLE] == "http://127.0.0.1:2/api"
 
 
 def test_a_server_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "__name__", "no_module_of_this_name")
-    with PrefectServer(None) as chosen, pytest.raises(InputError, match=r"did not start.*PREFECT_API_URL"):
-        chosen.wait()
+    with pytest.raises(InputError, match=r"did not start.*PREFECT_API_URL"):
+        PrefectServer(None).wait()
