@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import sqlite3
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -47,7 +48,7 @@ def is_unchanged(work: Work) -> bool:
     )
 
 
-def content_of(experiment: Experiment[Any, Any], settings: ExperimentSettings, rows: Sequence[Any]) -> str:
+def content_of(experiment: Experiment[Any, Any, Any], settings: ExperimentSettings, rows: Sequence[Any]) -> str:
     """Digest of everything that a report shows but the time and the command that made it.
 
     Args:
@@ -94,10 +95,11 @@ def is_recorded(settings: TrackingSettings, experiment: str, runs: Runs) -> bool
         return False
 
 
-def _drawn_by(experiment: Experiment[Any, Any]) -> str:
+def _drawn_by(experiment: Experiment[Any, Any, Any]) -> str:
     """Digest of the code, the files and the templates that make the page."""
-    own = Path(inspect.getfile(type(experiment)))
-    found = list(own.parent.glob("*.py")) if own.name == "__init__.py" else [own]
+    own = Path(inspect.getfile(experiment.settings))
+    packaged = sys.modules[experiment.settings.__module__].__package__
+    found = list(own.parent.glob("*.py")) if packaged else [own]
     found += Path(inspect.getfile(fedfisher_core.reporting)).parent.glob("*.py")
     found += [path for path in experiment.drawn_from if path.is_file()]
     templates = [one for one in files("reports.templates").iterdir() if one.is_file()]

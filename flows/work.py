@@ -28,7 +28,7 @@ class Work:
         walk: how far its jobs are.
     """
 
-    experiment: Experiment[Any, Any]
+    experiment: Experiment[Any, Any, Any]
     settings: ExperimentSettings
     plan: Plan
     store: Store

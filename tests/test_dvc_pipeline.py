@@ -107,8 +107,8 @@ def test_the_attack_names_the_code_of_all_its_jobs(closures: dict[str, dict[str,
 
 @pytest.mark.parametrize(("stage", "config"), [("report", ROOT / "params.yaml"), ("attack", ATTACK)])
 def test_reports_name_what_draws_them(stage: str, config: Path) -> None:
-    experiment = type(experiment_of(load(config)))
-    drawn_by = [package_of(experiment), package_of(reporting), Path("reports/templates")]
+    settings = experiment_of(load(config)).settings
+    drawn_by = [package_of(settings), package_of(reporting), Path("reports/templates")]
     assert missing(stage, drawn_by) == set()
 
 

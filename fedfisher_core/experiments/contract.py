@@ -1,15 +1,17 @@
 """What an experiment is: settings, a plan of jobs, and what is made of their results."""
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import fedfisher_core.experiments
+from fedfisher_core.errors import InputError
 from fedfisher_core.jobs import Job
 from fedfisher_core.registry import Registry, import_submodules
 from fedfisher_core.reporting.page import PageData
+from fedfisher_core.reporting.rows import read_rows
 from fedfisher_core.reporting.runs import Runs
 from fedfisher_core.reporting.tables import Table
 from fedfisher_core.settings import ExperimentSettings
@@ -17,6 +19,7 @@ from fedfisher_core.walk import Outcome
 
 S = TypeVar("S", bound=ExperimentSettings)
 P = TypeVar("P", bound="Plan")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -32,112 +35,73 @@ class Plan:
     stages: Mapping[str, Sequence[str]]
 
 
-class Experiment(ABC, Generic[S, P]):
+@dataclass(frozen=True)
+class Experiment(Generic[S, P, R]):
     """One experiment, such as the benchmark.
 
-    Its class is imported to look at settings: what computes or draws is to be imported by the methods that need it.
+    It is imported to look at settings: functions of modules that compute or draw are given as `late` ones.
+
+    Args:
+        settings: class of its settings; their field `experiment` has the experiment's name as its default.
+        row: data class of one result, with the field `artifact`, the key of what its numbers were read from.
+        plan: checks all that can be checked without work, and lists the jobs; raises `InputError`, which names the
+            setting, its value and what is allowed.
+        rows: gathers what the plan's jobs measured, in the order of the result files.
+        files: makes the report of plan, outcome, rows and what every report shows: files by name, index.html among
+            them. The result files are made of the rows.
+        runs: lists what MLflow records; figures are drawn only where a run is new.
+        tables: sums the rows up for the terminal.
+        drawn_from: files in the working directory that the page shows beside the results.
+
+    Raises:
+        InputError: `row` is no such data class.
     """
 
-    name: ClassVar[str]
-    """What settings files have under `experiment`."""
-
     settings: type[S]
-    """Its settings, which hold the name as default of the field `experiment`."""
+    row: type[R]
+    plan: Callable[[S], P]
+    rows: Callable[[P, Outcome], Sequence[R]]
+    files: Callable[[P, Outcome, Sequence[R], PageData], Mapping[str, bytes]]
+    runs: Callable[[P, Outcome, Sequence[R]], Runs]
+    tables: Callable[[Sequence[R]], Sequence[Table]]
+    drawn_from: tuple[Path, ...] = ()
 
-    drawn_from: ClassVar[tuple[Path, ...]] = ()
-    """Files in the working directory that its page shows beside the results."""
+    def __post_init__(self) -> None:
+        if not is_dataclass(self.row) or "artifact" not in {field.name for field in fields(self.row)}:
+            raise InputError(f"row={self.row.__qualname__}; allowed: data classes with the field 'artifact'")
 
-    @abstractmethod
-    def plan(self, settings: S) -> P:
-        """Check everything that can be checked without work, and list the jobs.
-
-        Args:
-            settings: the experiment.
-
-        Returns:
-            The jobs, and whatever the other methods need to know of them.
-
-        Raises:
-            InputError: names the setting, its value and what is allowed.
-        """
-
-    @abstractmethod
-    def rows(self, plan: P, outcome: Outcome) -> Sequence[Any]:
-        """Gather what was measured.
-
-        Args:
-            plan: the experiment.
-            outcome: of its jobs.
-
-        Returns:
-            Data classes of one type with the field `artifact`, in the order of the result files.
-        """
-
-    @abstractmethod
-    def files(self, plan: P, outcome: Outcome, rows: Sequence[Any], page: PageData) -> Mapping[str, bytes]:
-        """Make the report.
-
-        Args:
-            plan: the experiment.
-            outcome: of its jobs.
-            rows: the results.
-            page: what every report shows beside its results.
-
-        Returns:
-            Files by name, index.html among them; the result files are made of the rows.
-        """
-
-    @abstractmethod
-    def runs(self, plan: P, outcome: Outcome, rows: Sequence[Any]) -> Runs:
-        """List what MLflow records.
-
-        Args:
-            plan: the experiment.
-            outcome: of its jobs.
-            rows: the results.
-
-        Returns:
-            The runs; their figures are drawn only where a run is new.
-        """
-
-    @abstractmethod
-    def read(self, path: Path) -> Sequence[Any]:
-        """Read the rows of a results.json.
-
-        Args:
-            path: the file.
-
-        Returns:
-            The rows.
-
-        Raises:
-            InputError: the file is missing or of another type.
-        """
-
-    @abstractmethod
-    def tables(self, rows: Sequence[Any]) -> Sequence[Table]:
-        """Sum the results up for the terminal.
-
-        Args:
-            rows: the results.
-
-        Returns:
-            One or several tables.
-        """
+    def read(self, path: Path) -> list[R]:
+        """Read the rows of a results.json; see `read_rows`."""
+        return read_rows(path, self.row)
 
 
-def experiment(chosen: type[Experiment[Any, Any]]) -> type[Experiment[Any, Any]]:
-    """Register an experiment; a decorator of its class."""
-    experiments.add(chosen.name, chosen())
-    return chosen
+def late(name: str) -> Callable[..., Any]:
+    """Stand for a function whose module is imported when the function is called.
+
+    Args:
+        name: of module and function, such as "my_package.page:report_files".
+
+    Returns:
+        A function that calls the other; it raises `InputError` where there is none.
+    """
+
+    def call(*given: Any) -> Any:
+        module, _, function = name.partition(":")
+        try:
+            found = getattr(importlib.import_module(module), function)
+        except (AttributeError, ImportError) as error:
+            raise InputError(f"the experiment's function {name!r} can't be imported: {error}") from error
+        return found(*given)
+
+    return call
 
 
-def experiment_of(settings: ExperimentSettings) -> Experiment[Any, Any]:
+def experiment_of(settings: ExperimentSettings) -> Experiment[Any, Any, Any]:
     """Look up the experiment that settings are of."""
     return experiments.get(settings.experiment)
 
 
-experiments: Registry[Experiment[Any, Any]] = Registry(
+experiments: Registry[Experiment[Any, Any, Any]] = Registry(
     noun="experiment",
     group="fedfisher.experiments",
     builtin=lambda: import_submodules(fedfisher_core.experiments),

@@ -9,11 +9,14 @@ import re
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from fedfisher_core.reporting.measure import BASELINE
 
@@ -64,6 +67,40 @@ def literal(text: str) -> str:
     return textwrap.fill(text, _LABEL_WIDTH).replace("$", r"\$")
 
 
+def new_figure(width: float, height: float, *, gap: float | None = None) -> Figure:
+    """Make a figure without a background, whose parts keep clear of each other.
+
+    Args:
+        width: in inches.
+        height: in inches.
+        gap: between lines of panels, as a share of their height; None for matplotlib's own.
+
+    Returns:
+        The empty figure.
+    """
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(hspace=gap), facecolor="none")
+
+
+def legend_below(figure: Figure, *, columns: int, handle_length: float = 2.4, **legend: Any) -> None:
+    """Put a legend below all panels.
+
+    Args:
+        figure: the figure.
+        columns: of the legend.
+        handle_length: of the lines in it, in widths of a letter.
+        legend: other options of matplotlib's legend.
+    """
+    figure.legend(
+        loc="outside lower center",
+        ncols=columns,
+        fontsize=9,
+        frameon=False,
+        labelcolor=INK,
+        handlelength=handle_length,
+        **legend,
+    )
+
+
 def plain_axes(axes: Axes, *, grid: str | None) -> None:
     """Draw axes in ink, without the upper and right spine.
 
@@ -94,7 +131,7 @@ def _rgb(colour: str) -> tuple[float, float, float]:
     return red, green, blue
 
 
-def to_svg(figure: Figure) -> str:
+def to_svg(figure: Figure) -> Markup:
     """Draw a figure as an SVG element for inlining in HTML.
 
     Equal figures give equal text. Identifiers begin with a digest of the content, so several SVGs can share
@@ -117,7 +154,7 @@ def to_svg(figure: Figure) -> str:
     names = dict.fromkeys(re.findall(r'\bid="([^"]+)"', text))
     numbers = {name: f"{index:x}" for index, name in enumerate(names)}
     prefix = "f" + hashlib.sha256(_rename(text, numbers, "").encode()).hexdigest()[:10]
-    return _rename(text, numbers, f"{prefix}-").replace(INK, "currentColor")
+    return Markup(_rename(text, numbers, f"{prefix}-").replace(INK, "currentColor"))
 
 
 def _rename(text: str, numbers: dict[str, str], prefix: str) -> str:

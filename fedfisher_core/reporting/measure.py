@@ -2,16 +2,34 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from scipy.special import stdtrit
 
 K = TypeVar("K")
+R = TypeVar("R")
+T = TypeVar("T")
 
 BASELINE = "fedavg"
 """The label of the method that differences and bit ratios refer to."""
+
+
+def gather(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Gather items that have the same key.
+
+    Args:
+        items: in any order.
+        key: of an item.
+
+    Returns:
+        Items by key, both in the order in which they come.
+    """
+    found: dict[K, list[T]] = {}
+    for item in items:
+        found.setdefault(key(item), []).append(item)
+    return found
 
 
 @dataclass(frozen=True)
@@ -33,6 +51,48 @@ class Measure:
         """The measure of one value a seed; at least one is needed."""
         deviation = statistics.stdev(values) if len(values) > 1 else None
         return cls(statistics.fmean(values), deviation, len(values))
+
+    def percent(self) -> str:
+        """Write a fraction in per cent, with its deviation if there is one."""
+        deviation = "" if self.deviation is None else f" ± {100 * self.deviation:5.2f}"
+        return f"{100 * self.mean:.2f}{deviation}"
+
+
+@dataclass(frozen=True)
+class Repeated(Generic[R]):
+    """Result rows that differ in their seeds alone, or in whatever else a thing is repeated over.
+
+    Args:
+        rows: at least one.
+    """
+
+    rows: Sequence[R]
+
+    @property
+    def row(self) -> R:
+        """The first row, for what all have in common."""
+        return self.rows[0]
+
+    def values(self, field: str) -> list[float]:
+        """The numbers of one field; those that are None are left out."""
+        return [value for row in self.rows if (value := getattr(row, field)) is not None]
+
+    def measure(self, field: str) -> Measure:
+        """Mean and deviation of one field that is not None everywhere."""
+        return Measure.of(self.values(field))
+
+    def means(self, names: Iterable[str]) -> dict[str, float]:
+        """Means and deviations of several fields, as MLflow records them.
+
+        Args:
+            names: of the fields; those that are None everywhere are left out.
+
+        Returns:
+            Each mean under its field's name, each deviation that there is under NAME_deviation.
+        """
+        found = {name: Measure.of(values) for name in names if (values := self.values(name))}
+        deviations = {f"{name}_deviation": one.deviation for name, one in found.items() if one.deviation is not None}
+        return {name: one.mean for name, one in found.items()} | deviations
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,10 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from markupsafe import Markup
+
 from fedfisher_core.reporting import formats
+from fedfisher_core.reporting.notes import notes_html
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,17 +39,41 @@ class PageData:
     notes: str
 
 
-def template_text(name: str) -> str:
-    """Read one of the files of reports/templates."""
+def render(template: str, page: PageData, **shown: Any) -> str:
+    """Render a report as one self-contained HTML page.
+
+    Args:
+        template: its file in reports/templates.
+        page: what every report shows; the template has it as `report`.
+        shown: what the template shows beside it, by name.
+
+    Returns:
+        The page; equal reports give equal text. It makes no request and runs no script.
+    """
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            report=page,
+            style=Markup(_template_text("style.css")),
+            notes=notes_html(page.notes),
+            settings=formats.settings_groups(page.settings),
+            **shown,
+        )
+    )
+
+
+def _template_text(name: str) -> str:
     return files("reports.templates").joinpath(name).read_text(encoding="utf-8")
 
 
-def template_environment() -> "Environment":
-    """Make what renders the templates, with the filters that all of them use."""
+def _environment() -> "Environment":
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+    from fedfisher_core.reporting.measure import Measure
+
     environment = Environment(
-        loader=FunctionLoader(template_text),
+        loader=FunctionLoader(_template_text),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -60,8 +87,10 @@ def template_environment() -> "Environment":
         "seconds": formats.seconds,
         "megabits": formats.megabits,
         "grouped": formats.grouped,
+        "significant": formats.significant,
         "value": formats.setting_value,
         "plural": formats.plural,
         "breakable": formats.breakable,
+        "measure": Measure.of,
     }
     return environment

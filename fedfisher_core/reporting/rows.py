@@ -56,44 +56,34 @@ def experiment_of_rows(path: Path) -> str | None:
     return named[0] if named else None
 
 
-@dataclass(frozen=True)
-class _Trace:
-    """What the rows of all experiments have in common."""
-
-    artifact: str
-
-
-_TRACES = TypeAdapter(list[_Trace])
-
-
-def _csv_field(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
-
-
-def read_checked(path: Path, rows: TypeAdapter[list[T]], what: str) -> list[T]:
-    """Read a results.json whose rows are of a known type.
+def read_rows(path: Path, row: type[T]) -> list[T]:
+    """Read a results.json.
 
     Args:
         path: the file.
-        rows: the type of its content.
-        what: the rows' name, for the message.
+        row: data class of its rows.
 
     Returns:
         The rows, in the file's order.
 
     Raises:
-        InputError: the file is missing, or its content is of another type.
+        InputError: the file is missing, or is no list of such rows.
     """
     try:
-        return rows.validate_json(path.read_bytes())
+        return TypeAdapter(list[row]).validate_json(path.read_bytes())  # type: ignore[valid-type]
     except FileNotFoundError:
         raise InputError(f"no results at {path}; expected a results.json") from None
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = " ".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} is no list of {what}: {place}: {first['msg']}") from error
+        raise InputError(f"{path} is no list of result rows: {place}: {first['msg']}") from error
+
+
+@dataclass(frozen=True)
+class _Trace:
+    """What the rows of all experiments have in common."""
+
+    artifact: str
 
 
 def read_artifact_keys(path: Path) -> list[str]:
@@ -106,14 +96,15 @@ def read_artifact_keys(path: Path) -> list[str]:
         The key in each row.
 
     Raises:
-        InputError: the file is no list of rows that name their artifact.
+        InputError: the file is missing, or is no list of rows that name their artifact.
     """
-    try:
-        return [row.artifact for row in _TRACES.validate_json(path.read_bytes())]
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = " ".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} is no list of result rows: {place}: {first['msg']}") from error
+    return [row.artifact for row in read_rows(path, _Trace)]
+
+
+def _csv_field(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
 
 
 def write_file(path: Path, data: bytes) -> Path:

@@ -24,13 +24,14 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import validate
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.experiments.benchmark.rows import read_results
+from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.methods.averaging import mean_parameters
 from fedfisher_core.methods.method import method, methods
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.reporting.rows import read_rows
 from fedfisher_core.settings import RunSettings
 from fedfisher_core.wire.structure import EXACT, Structure
 from flows.experiment import flow_of, stage_flow_of
@@ -100,7 +101,7 @@ def test_a_lost_client_ends_the_run_unless_the_settings_go_on_without_it(place: 
     kept = list((place / "artifacts/clients").iterdir())
 
     folder = benchmark(wanted.model_copy(update={"run": wanted.run.model_copy(update={"min_clients": 1})}))
-    rows = {row.method: row for row in read_results(Path(folder) / "results.json")}
+    rows = {row.method: row for row in read_rows(Path(folder) / "results.json", Row)}
     failed = rows["fragile_mean"].failed_clients
     assert 0 < len(failed) < 6
     # What is not finite is no upload of FedAvg's, but methods of one setting are compared on the same clients.
@@ -165,7 +166,7 @@ def test_processes_come_to_the_same_as_threads(place: Path) -> None:
     for runner in ("threads", "processes"):
         run = {"runner": runner, "workers": 2, "store": f"artifacts-{runner}"}
         folder = benchmark(settings(name=runner, methods={"fedavg": {}, "fedfisher_diag": {}}, run=run))
-        rows.append([(row.method, row.accuracy, row.loss) for row in read_results(Path(folder) / "results.json")])
+        rows.append([(row.method, row.accuracy, row.loss) for row in read_rows(Path(folder) / "results.json", Row)])
     assert rows[0] == rows[1]
 
 

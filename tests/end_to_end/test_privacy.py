@@ -6,7 +6,8 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from fedfisher_core.experiments.attack.rows import AttackRow, read_rows
+from fedfisher_core.experiments.attack.rows import AttackRow
+from fedfisher_core.reporting.rows import read_rows
 from tests.end_to_end.conftest import TINY_ATTACK, Workplace
 
 pytestmark = pytest.mark.end_to_end
@@ -24,7 +25,7 @@ def recorded(folder: Path, experiment: str) -> dict[str, Run]:
 
 
 def attacked(folder: Path, name: str = "attack") -> list[AttackRow]:
-    return [row for row in read_rows(folder / "results" / name / "results.json") if not row.reference]
+    return [row for row in read_rows(folder / "results" / name / "results.json", AttackRow) if not row.reference]
 
 
 def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
@@ -34,7 +35,7 @@ def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: W
     assert "results/attack/index.html" in out
 
     folder = workplace.folder
-    rows = read_rows(folder / "results/attack/results.json")
+    rows = read_rows(folder / "results/attack/results.json", AttackRow)
     assert [row.method for row in attacked(folder)] == ["ensemble", "fedavg", "fedfisher_kfac"]
     assert [row.method for row in rows if row.reference] == ["noise", "GAN without inversion", "real test images"]
     assert {row.artifact for row in attacked(folder)} == set(workplace.artifacts("attacks"))

@@ -10,9 +10,12 @@ from mlflow import MlflowClient
 from mlflow.entities import Run
 
 from fedfisher_core.configuration import validate
-from fedfisher_core.experiments.two_layer.rows import read_rows
+from fedfisher_core.experiments.two_layer.plan import make_plan
+from fedfisher_core.experiments.two_layer.rows import TwoLayerRow
 from fedfisher_core.experiments.two_layer.runs import make_runs
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
+from fedfisher_core.reporting.rows import read_rows
+from fedfisher_core.walk import Outcome
 from tasks.recording import record
 from tests.end_to_end.conftest import Workplace
 
@@ -47,7 +50,7 @@ def test_a_run_measures_reports_and_records_and_a_rerun_adds_nothing(workplace: 
     assert "results/theory/index.html" in out
 
     folder = workplace.folder
-    rows = read_rows(folder / "results/theory/results.json")
+    rows = read_rows(folder / "results/theory/results.json", TwoLayerRow)
     assert len(rows) == 2 * 6 * 3
     page = (folder / "results/theory/index.html").read_text()
     assert "fedfisher run theory.yaml" in page
@@ -82,18 +85,20 @@ def test_a_run_measures_reports_and_records_and_a_rerun_adds_nothing(workplace: 
     assert {name: again[name].info.run_id for name in recorded} == {
         name: run.info.run_id for name, run in recorded.items()
     }
-    assert [row for row in read_rows(folder / "results/theory/results.json") if row.seed < 2] == rows
+    assert [row for row in read_rows(folder / "results/theory/results.json", TwoLayerRow) if row.seed < 2] == rows
     assert len(runs(folder, "theory-summary")) == 3
 
     # New errors of the same run, as a new version would measure them, take the place of the old ones.
     settings = settings_in(folder)
     changed = [
         dataclasses.replace(row, training_error=3.0) if row.method == "fedfisher" else row
-        for row in read_rows(folder / "results/theory/results.json")
+        for row in read_rows(folder / "results/theory/results.json", TwoLayerRow)
     ]
 
     def record_anew() -> int:
-        return record.fn(settings.tracking, "theory", partial(make_runs, settings.two_layer, changed), {})
+        return record.fn(
+            settings.tracking, "theory", partial(make_runs, make_plan(settings), Outcome({}, {}), changed), {}
+        )
 
     assert record_anew() == 3 + 3
     renewed = runs(folder, "theory")

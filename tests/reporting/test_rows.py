@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.reporting.rows import (
     experiment_of_rows,
     read_artifact_keys,
-    read_checked,
+    read_rows,
     write_file,
     write_rows,
 )
@@ -28,12 +27,11 @@ class Line:
 
 
 LINES = [Line("odd", 0.1 + 0.2, {"a": [1, "ü"]}, "key-1"), Line("odd", None, {}, "key-2")]
-ROWS = TypeAdapter(list[Line])
 
 
 def test_rows_of_any_type_survive_the_json_file_in_their_order(tmp_path: Path) -> None:
     path, _ = write_rows(LINES[::-1], tmp_path / "new" / "folder")
-    assert read_checked(path, ROWS, "lines") == LINES[::-1]
+    assert read_rows(path, Line) == LINES[::-1]
     assert len(path.read_text().splitlines()) == 2 + len(LINES)
 
 
@@ -55,10 +53,10 @@ def test_a_number_that_json_has_not_is_refused_and_nothing_is_written(tmp_path: 
 
 def test_rows_of_another_type_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('[{"experiment": "odd"}]')
-    with pytest.raises(InputError, match="is no list of lines: 0 value"):
-        read_checked(tmp_path / "results.json", ROWS, "lines")
+    with pytest.raises(InputError, match="is no list of result rows: 0 value"):
+        read_rows(tmp_path / "results.json", Line)
     with pytest.raises(InputError, match="no results at"):
-        read_checked(tmp_path / "absent.json", ROWS, "lines")
+        read_rows(tmp_path / "absent.json", Line)
 
 
 def test_any_rows_tell_their_experiment_and_their_artifacts(tmp_path: Path) -> None:

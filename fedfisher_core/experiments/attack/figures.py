@@ -1,17 +1,26 @@
 """Figures of a privacy attack: accuracies by case, by privacy budget, and what was reconstructed."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import NDArray
 
-from fedfisher_core.experiments.attack.rows import AttackRow, Summary, summarise
-from fedfisher_core.reporting.drawing import INK, literal, method_styles, panel_title, plain_axes
-from fedfisher_core.reporting.measure import Measure
+from fedfisher_core.experiments.attack.rows import AttackRow
+from fedfisher_core.experiments.attack.summary import summarise
+from fedfisher_core.reporting.drawing import (
+    INK,
+    legend_below,
+    literal,
+    method_styles,
+    new_figure,
+    panel_title,
+    plain_axes,
+)
+from fedfisher_core.reporting.measure import Repeated
 
 _WITHOUT = "none"
 
@@ -41,16 +50,17 @@ def case_figure(rows: Sequence[AttackRow]) -> Figure:
         The figure.
     """
     summaries = summarise(rows)[::-1]
-    figure = Figure(figsize=(7.2, 0.9 + 0.46 * len(summaries)), layout=ConstrainedLayoutEngine(), facecolor="none")
+    figure = new_figure(7.2, 0.9 + 0.46 * len(summaries))
     axes = figure.add_subplot()
-    styles = method_styles(summary.method for summary in summaries)
+    styles = method_styles(summary.row.method for summary in summaries)
     for place, summary in enumerate(summaries):
         values = 100 * np.array(summary.values("attack_accuracy"))
-        colour = INK if summary.reference else styles[summary.method].colour
-        axes.barh(place, values.mean(), height=0.62, color=colour, alpha=0.18 if summary.reference else 0.4)
+        reference = summary.row.reference
+        colour = INK if reference else styles[summary.row.method].colour
+        axes.barh(place, values.mean(), height=0.62, color=colour, alpha=0.18 if reference else 0.4)
         # Spread by their order, so that equal values stay apart.
         axes.plot(values, place + np.linspace(-0.2, 0.2, len(values)), "o", color=colour, markersize=3.5)
-    axes.set_yticks(range(len(summaries)), [literal(f"{one.method}: {one.case}") for one in summaries])
+    axes.set_yticks(range(len(summaries)), [literal(f"{one.row.method}: {one.row.case}") for one in summaries])
     axes.set_xlim(0, 102)
     axes.set_xlabel("images in which the evaluator sees the target label, in per cent")
     plain_axes(axes, grid="x")
@@ -66,40 +76,31 @@ def budget_figure(rows: Sequence[AttackRow]) -> Figure:
     Returns:
         The figure: means and standard deviations over target labels and seeds.
     """
-    figure = Figure(figsize=(9.6, 3.9), layout=ConstrainedLayoutEngine(), facecolor="none")
+    figure = new_figure(9.6, 3.9)
     left, right = figure.subplots(1, 2)
-    summaries = [summary for summary in summarise(rows) if not summary.reference]
-    budgets = sorted({one.epsilon for one in summaries if one.epsilon is not None})
-    places: dict[float | None, int] = {epsilon: place for place, epsilon in enumerate(budgets)}
-    if any(one.epsilon is None for one in summaries):
-        places[None] = len(budgets)
+    summaries = summarise([row for row in rows if not row.reference])
+    # What has no budget stands at the right.
+    budgets = sorted(
+        {one.row.epsilon for one in summaries}, key=lambda epsilon: math.inf if epsilon is None else epsilon
+    )
+    places = {epsilon: place for place, epsilon in enumerate(budgets)}
     _curves(left, summaries, places, "accuracy")
     _curves(right, summaries, places, "attack_accuracy")
     panel_title(left, "Test accuracy of the global model, %")
     panel_title(right, "Attack accuracy, %")
-    handles, labels = left.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=3,
-        fontsize=9,
-        frameon=False,
-        labelcolor=INK,
-        handlelength=2.4,
-    )
+    legend_below(figure, columns=3, handles=left.get_legend_handles_labels()[0])
     return figure
 
 
-def _curves(axes: Axes, summaries: Sequence[Summary], places: dict[float | None, int], field: str) -> None:
-    styles = method_styles(summary.method for summary in summaries)
+def _curves(axes: Axes, summaries: Sequence[Repeated[AttackRow]], places: dict[float | None, int], field: str) -> None:
+    styles = method_styles(summary.row.method for summary in summaries)
     for method, style in styles.items():
-        own = sorted((one for one in summaries if one.method == method), key=lambda one: places[one.epsilon])
+        own = sorted((one for one in summaries if one.row.method == method), key=lambda one: places[one.row.epsilon])
         if not own:
             continue
-        measures = [Measure.of(one.values(field)) for one in own]
+        measures = [one.measure(field) for one in own]
         axes.errorbar(
-            [places[one.epsilon] for one in own],
+            [places[one.row.epsilon] for one in own],
             [100 * measure.mean for measure in measures],
             yerr=[100 * (measure.deviation or 0) for measure in measures],
             color=style.colour,
@@ -126,7 +127,7 @@ def gallery_figure(gallery: Gallery) -> Figure:
     """
     rows, columns, channels, height, width = gallery.images.shape
     names = 0.5 + 0.08 * max(map(len, gallery.rows))
-    figure = Figure(figsize=(names + 0.46 * columns, 0.5 + 0.46 * rows), layout=ConstrainedLayoutEngine())
+    figure = new_figure(names + 0.46 * columns, 0.5 + 0.46 * rows)
     axes = figure.add_subplot()
     # A white line parts the images.
     canvas = np.ones((channels, rows * (height + 2), columns * (width + 1)))

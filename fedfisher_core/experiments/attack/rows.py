@@ -1,13 +1,9 @@
 """The results of a privacy attack as tidy rows."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import ConfigDict, TypeAdapter
-
-from fedfisher_core.reporting.rows import read_checked
+from pydantic import ConfigDict
 
 
 @dataclass(frozen=True)
@@ -66,75 +62,3 @@ class AttackRow:
     reference: bool
     artifact: str
     download_bits: int | None = None
-
-
-_ROWS = TypeAdapter(list[AttackRow])
-
-
-def read_rows(path: Path) -> list[AttackRow]:
-    """Read the rows of a results.json.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The rows, in the file's order.
-
-    Raises:
-        InputError: the file is missing, or is no list of rows with exactly the fields of `AttackRow`.
-    """
-    return read_checked(path, _ROWS, "rows of a privacy attack")
-
-
-@dataclass(frozen=True)
-class Summary:
-    """One method under one privacy budget, over target labels and seeds.
-
-    Args:
-        dataset: name of the data set.
-        model: name of the clients' network; empty for a floor or ceiling.
-        epsilon: budget; None without differential privacy.
-        method: label.
-        case: what the attacker is given.
-        reference: whether this is a floor or a ceiling.
-        rows: what is summarised, one a target label and seed.
-    """
-
-    dataset: str
-    model: str
-    epsilon: float | None
-    method: str
-    case: str
-    reference: bool
-    rows: tuple[AttackRow, ...]
-
-    def values(self, name: str) -> list[float]:
-        """Numbers of one field; those that are None are left out."""
-        return [value for row in self.rows if (value := getattr(row, name)) is not None]
-
-
-def summarise(rows: Sequence[AttackRow]) -> list[Summary]:
-    """Gather rows by data set, network, privacy budget and method.
-
-    Args:
-        rows: the results, in any order.
-
-    Returns:
-        A summary each, in the order of the rows; floors and ceilings come last.
-    """
-    groups: dict[tuple[str, str, float | None, str, str, bool], list[AttackRow]] = {}
-    for row in sorted(rows, key=lambda row: row.reference):
-        key = (row.dataset, row.model, row.epsilon, row.method, row.case, row.reference)
-        groups.setdefault(key, []).append(row)
-    return [
-        Summary(
-            dataset=dataset,
-            model=model,
-            epsilon=epsilon,
-            method=method,
-            case=case,
-            reference=reference,
-            rows=tuple(group),
-        )
-        for (dataset, model, epsilon, method, case, reference), group in groups.items()
-    ]

@@ -6,37 +6,20 @@ from dataclasses import asdict
 from functools import cache, partial
 
 from fedfisher_core.experiments.attack.plan import AttackPlan
-from fedfisher_core.experiments.attack.rows import AttackRow, summarise
-from fedfisher_core.reporting.measure import Measure
+from fedfisher_core.experiments.attack.rows import AttackRow
+from fedfisher_core.experiments.attack.summary import blocks, summarise
+from fedfisher_core.reporting.measure import Repeated
 from fedfisher_core.reporting.runs import Record, Runs, digest
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 
-_METRICS = (
-    "attack_accuracy",
-    "mean_attack_accuracy",
-    "feature_distance",
-    "accuracy",
-    "upload_bits",
-    "download_bits",
-    "attack_seconds",
-    "gan_seconds",
-    "evaluator_accuracy",
-)
+_MEASURES = ("attack_accuracy", "mean_attack_accuracy", "feature_distance", "accuracy", "evaluator_accuracy")
+_METRICS = (*_MEASURES, "upload_bits", "download_bits", "attack_seconds", "gan_seconds")
 _DPI = 80
 
 
 def make_runs(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> Runs:
-    """List one run for every row, and one summary run for every method and privacy budget.
-
-    Args:
-        plan: the experiment.
-        outcome: of its jobs.
-        rows: the results.
-
-    Returns:
-        The runs.
-    """
+    """List one run for every row, and one summary run for every method and budget; see `Experiment.runs`."""
     made = [outcome.artifacts[trial.attack(label).name] for trial in plan.trials for label in trial.cases]
     attacks = {artifact.key: artifact for artifact in made}
     return Runs(single=list(_trial_records(rows, attacks)), summary=list(_summary_records(plan, outcome, rows)))
@@ -44,17 +27,11 @@ def make_runs(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> 
 
 def _trial_records(rows: Sequence[AttackRow], attacks: Mapping[str, Artifact]) -> Iterator[Record]:
     for row in rows:
-        budget = "" if row.epsilon is None else f" e={row.epsilon:g}"
         yield Record(
-            name=f"{row.method}{budget} label={row.target_label} s={row.seed}",
-            params=_params(row) | {"method": row.method, "target_label": str(row.target_label), "seed": str(row.seed)},
-            metrics={name: float(value) for name in _METRICS if (value := getattr(row, name)) is not None},
-            tags={
-                "artifact": row.artifact,
-                "case": row.case,
-                "method_settings": json.dumps(row.method_settings),
-                "reference": str(row.reference).lower(),
-            },
+            name=f"{_name(row)} label={row.target_label} s={row.seed}",
+            params=_params(row) | {"target_label": str(row.target_label), "seed": str(row.seed)},
+            metrics=Repeated([row]).means(_METRICS),
+            tags=_tags(row) | {"artifact": row.artifact, "method_settings": json.dumps(row.method_settings)},
             drawn_from=(row.artifact,),
             draw=partial(_picture, attacks.get(row.artifact)),
         )
@@ -73,20 +50,11 @@ def _summary_records(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRo
     content = digest([asdict(row) for row in rows])
     charts = cache(partial(_charts, plan, outcome, rows))
     for summary in summarise(rows):
-        metrics = {}
-        for name in _METRICS:
-            values = summary.values(name)
-            if values:
-                measure = Measure.of(values)
-                metrics[name] = measure.mean
-                if measure.deviation is not None:
-                    metrics[f"{name}_deviation"] = measure.deviation
-        budget = "" if summary.epsilon is None else f" e={summary.epsilon:g}"
         yield Record(
-            name=f"{summary.method}{budget}",
-            params=_params(summary.rows[0]) | {"method": summary.method},
-            metrics=metrics,
-            tags={"case": summary.case, "reference": str(summary.reference).lower()},
+            name=_name(summary.row),
+            params=_params(summary.row),
+            metrics=summary.means(_METRICS),
+            tags=_tags(summary.row),
             drawn_from=(content,),
             draw=charts,
         )
@@ -101,11 +69,16 @@ def _charts(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> di
         f"reconstructions-{number}.png": to_png(gallery_figure(gallery), dpi=_DPI)
         for number, gallery in enumerate(make_galleries(plan, outcome), start=1)
     }
-    if len({(row.dataset, row.model, row.epsilon) for row in rows if not row.reference}) == 1:
+    found = [block.attacks[0] for block in blocks(rows)]
+    if len(found) == 1:
         charts["attack_accuracy.png"] = to_png(case_figure(rows), dpi=_DPI)
-    elif len({(row.dataset, row.model) for row in rows if not row.reference}) == 1:
+    elif len({(row.dataset, row.model) for row in found}) == 1:
         charts["by_epsilon.png"] = to_png(budget_figure(rows), dpi=_DPI)
     return charts
+
+
+def _name(row: AttackRow) -> str:
+    return row.method + ("" if row.epsilon is None else f" e={row.epsilon:g}")
 
 
 def _params(row: AttackRow) -> dict[str, str]:
@@ -115,4 +88,9 @@ def _params(row: AttackRow) -> dict[str, str]:
         "alpha": f"{row.alpha:g}",
         "clients": str(row.num_clients),
         "epsilon": "none" if row.epsilon is None else f"{row.epsilon:g}",
+        "method": row.method,
     }
+
+
+def _tags(row: AttackRow) -> dict[str, str]:
+    return {"case": row.case, "reference": str(row.reference).lower()}

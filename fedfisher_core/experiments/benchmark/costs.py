@@ -1,11 +1,10 @@
 """What a client spends on its statistics, beside its training."""
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
-from fedfisher_core.experiments.benchmark.summary import Setting
+from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.summary import Setting, by_setting
 from fedfisher_core.reporting.measure import Measure
 
 
@@ -48,27 +47,24 @@ def client_costs(rows: Iterable[Row]) -> tuple[ClientCost, ...]:
     Returns:
         One entry for each setting whose methods asked for a statistic, in the order of `sorted_rows`.
     """
-    training: dict[Setting, dict[int, float]] = defaultdict(dict)
-    statistics: dict[Setting, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
-    for row in sorted_rows(rows):
-        if row.reference:
-            continue
-        setting = Setting.of(row)
-        training[setting][row.seed] = row.client_train_seconds
+    one_shot = by_setting(row for row in rows if not row.reference)
+    costs = [_cost(setting, [row for own in methods.values() for row in own]) for setting, methods in one_shot.items()]
+    return tuple(cost for cost in costs if cost.statistics)
+
+
+def _cost(setting: Setting, rows: Sequence[Row]) -> ClientCost:
+    training = {row.seed: row.client_train_seconds for row in rows}
+    statistics: dict[str, dict[int, float]] = {}
+    for row in rows:
         for name, seconds in row.client_statistics_seconds.items():
-            statistics[setting][name][row.seed] = seconds
-    return tuple(
-        ClientCost(
-            setting=setting,
-            training=Measure.of(list(training[setting].values())),
-            statistics=tuple(
-                StatisticCost(
-                    name=name,
-                    seconds=Measure.of(list(seconds.values())),
-                    share=Measure.of([value / training[setting][seed] for seed, value in seconds.items()]),
-                )
-                for name, seconds in sorted(by_name.items())
-            ),
-        )
-        for setting, by_name in statistics.items()
+            statistics.setdefault(name, {})[row.seed] = seconds
+    return ClientCost(
+        setting=setting,
+        training=Measure.of(list(training.values())),
+        statistics=tuple(_statistic(name, seconds, training) for name, seconds in sorted(statistics.items())),
     )
+
+
+def _statistic(name: str, seconds: Mapping[int, float], training: Mapping[int, float]) -> StatisticCost:
+    shares = [value / training[seed] for seed, value in seconds.items()]
+    return StatisticCost(name=name, seconds=Measure.of(list(seconds.values())), share=Measure.of(shares))

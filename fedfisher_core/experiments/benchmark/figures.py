@@ -1,16 +1,13 @@
 """Figures of result rows: accuracy by alpha, accuracy against upload, seconds by method."""
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
@@ -20,12 +17,14 @@ from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting,
 from fedfisher_core.reporting.drawing import (
     INK,
     MethodStyle,
+    legend_below,
     literal,
     method_styles,
+    new_figure,
     panel_title,
     plain_axes,
 )
-from fedfisher_core.reporting.measure import BASELINE, Measure
+from fedfisher_core.reporting.measure import BASELINE, Measure, gather
 
 _WIDTH = 10.0
 # Uploads within a tenth of each other are drawn side by side, so many inches apart.
@@ -46,9 +45,10 @@ def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
     """
     styles = method_styles(row.method for row in rows)
     groups = families(rows)
-    panels = _Panels.of(len(groups), styles, rows, height=3.3)
-    for axes, (family, summaries) in zip(panels.axes, groups.items(), strict=True):
-        present = sorted({method.method for summary in summaries for method in summary.methods})
+    figure, panels = _panels(len(groups), styles, rows, height=3.3)
+    for axes, (family, summaries) in zip(panels, groups.items(), strict=True):
+        methods = [method for summary in summaries for method in summary.methods]
+        present = sorted({method.method for method in methods})
         # Neighbouring methods are set apart so that their bars don't cover each other.
         offsets = np.linspace(-0.28, 0.28, len(present)) if len(present) > 1 else np.zeros(1)
         for label, offset in zip(present, offsets, strict=True):
@@ -60,22 +60,14 @@ def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
                     if method.method == label
                 ]
                 if points:
-                    _error_bars(
-                        axes,
-                        [place for place, _ in points],
-                        [method for _, method in points],
-                        styles[label],
-                        linestyle=styles[label].line if len(points) > 1 else "none",
-                    )
-        axes.set_xticks(
-            range(len(summaries)),
-            [literal(summary.setting.split).replace(", ", "\n") for summary in summaries],
-        )
+                    places, drawn = zip(*points, strict=True)
+                    line = styles[label].line if len(points) > 1 else "none"
+                    _error_bars(axes, places, drawn, styles[label], linestyle=line)
+        splits = [literal(summary.setting.split).replace(", ", "\n") for summary in summaries]
+        axes.set_xticks(range(len(summaries)), splits)
         axes.set_xlim(-0.5, len(summaries) - 0.5)
-        _scale_accuracy(axes, [method for summary in summaries for method in summary.methods])
-        panel_title(axes, family)
-        plain_axes(axes, grid="y")
-    return panels.figure
+        _finish_accuracy(axes, methods, family)
+    return figure
 
 
 def accuracy_by_bits_figure(rows: Sequence[Row]) -> Figure:
@@ -91,35 +83,37 @@ def accuracy_by_bits_figure(rows: Sequence[Row]) -> Figure:
     """
     styles = method_styles(row.method for row in rows)
     summaries = summarise(rows)
-    panels = _Panels.of(len(summaries), styles, rows, height=3.4)
-    for axes, summary in zip(panels.axes, summaries, strict=True):
-        uploading = [method for method in summary.methods if method.upload_bits.mean > 0]
-        _scale_bits(axes, [method.upload_bits.mean / 1e6 for method in uploading])
+    figure, panels = _panels(len(summaries), styles, rows, height=3.4)
+    for axes, summary in zip(panels, summaries, strict=True):
+        uploading = [method for method in summary.methods if _bits(method) > 0]
+        _scale_bits(axes, [_bits(method) / 1e6 for method in uploading])
         for method in summary.methods:
             if method not in uploading:
                 colour = styles[method.method].colour
                 axes.axhline(100 * method.accuracy.mean, color=colour, linestyle=":", linewidth=1.3)
             elif method.method == BASELINE:
-                axes.axvline(method.upload_bits.mean / 1e6, color=INK, alpha=0.5, linestyle="--", linewidth=1)
+                axes.axvline(_bits(method) / 1e6, color=INK, alpha=0.5, linestyle="--", linewidth=1)
         for group in _close_uploads(uploading):
             # FedAvg stands on its line, where it is one of the group.
             labels = [method.method for method in group]
             centre = labels.index(BASELINE) if BASELINE in labels else (len(group) - 1) / 2
             for index, method in enumerate(group):
                 shift = (index - centre) * _SPACING
-                place = axes.transData + ScaledTranslation(shift, 0, panels.figure.dpi_scale_trans)
-                _error_bars(axes, [method.upload_bits.mean / 1e6], [method], styles[method.method], transform=place)
+                place = axes.transData + ScaledTranslation(shift, 0, figure.dpi_scale_trans)
+                _error_bars(axes, [_bits(method) / 1e6], [method], styles[method.method], transform=place)
         axes.set_xlabel("upload of all clients, Mbit")
-        _scale_accuracy(axes, summary.methods)
-        panel_title(axes, summary.setting.label)
-        plain_axes(axes, grid="y")
-    return panels.figure
+        _finish_accuracy(axes, summary.methods, summary.setting.label)
+    return figure
+
+
+def _bits(method: MethodSummary) -> float:
+    return method.measure("upload_bits").mean
 
 
 def _close_uploads(methods: Sequence[MethodSummary]) -> list[list[MethodSummary]]:
     groups: list[list[MethodSummary]] = []
-    for method in sorted(methods, key=lambda method: method.upload_bits.mean):
-        if groups and method.upload_bits.mean <= _CLOSE * groups[-1][0].upload_bits.mean:
+    for method in sorted(methods, key=_bits):
+        if groups and _bits(method) <= _CLOSE * _bits(groups[-1][0]):
             groups[-1].append(method)
         else:
             groups.append([method])
@@ -144,7 +138,7 @@ def _scale_bits(axes: Axes, megabits: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _scale_accuracy(axes: Axes, methods: Sequence[MethodSummary]) -> None:
+def _finish_accuracy(axes: Axes, methods: Sequence[MethodSummary], title: str) -> None:
     ends = [
         100 * (method.accuracy.mean + sign * (method.accuracy.deviation or 0.0))
         for method in methods
@@ -153,6 +147,8 @@ def _scale_accuracy(axes: Axes, methods: Sequence[MethodSummary]) -> None:
     margin = max(0.06 * (max(ends) - min(ends)), 2.0)
     axes.set_ylim(min(ends) - margin, max(ends) + margin)
     axes.set_ylabel("accuracy, %")
+    panel_title(axes, title)
+    plain_axes(axes, grid="y")
 
 
 def time_figure(rows: Sequence[Row]) -> Figure:
@@ -168,11 +164,10 @@ def time_figure(rows: Sequence[Row]) -> Figure:
         The figure, a line of three panels for each data set, model, number of clients and of rounds.
     """
     styles = method_styles(row.method for row in rows)
-    groups: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in sorted_rows(rows):
-        groups[Setting.of(row).family][row.method].append(row)
+    families_of_rows = gather(sorted_rows(rows), lambda row: Setting.of(row).family)
+    groups = {family: gather(own, lambda row: row.method) for family, own in families_of_rows.items()}
     heights = [0.27 * len(methods) + 1.1 for methods in groups.values()]
-    figure = Figure(figsize=(_WIDTH, sum(heights)), layout=ConstrainedLayoutEngine(hspace=0.06), facecolor="none")
+    figure = new_figure(_WIDTH, sum(heights), gap=0.06)
     grid = figure.add_gridspec(len(groups), 3, height_ratios=heights)
     for line, (family, methods) in enumerate(groups.items()):
         labels = sorted(methods, key=lambda label: (label != BASELINE, label))
@@ -199,10 +194,8 @@ _SECONDS: dict[str, Callable[[Row], float]] = {
 
 
 def _over_seeds(rows: Sequence[Row], seconds: Callable[[Row], float]) -> Measure:
-    by_seed: dict[int, list[float]] = defaultdict(list)
-    for row in rows:
-        by_seed[row.seed].append(seconds(row))
-    return Measure.of([math.fsum(values) / len(values) for values in by_seed.values()])
+    by_seed = gather(rows, lambda row: row.seed).values()
+    return Measure.of([math.fsum(map(seconds, own)) / len(own) for own in by_seed])
 
 
 def _draw_bars(axes: Axes, bars: Sequence[Measure], colours: Sequence[str]) -> None:
@@ -241,52 +234,36 @@ def _error_bars(
     )
 
 
-def _figure(height: float) -> Figure:
-    layout = ConstrainedLayoutEngine(hspace=0.06)
-    return Figure(figsize=(_WIDTH, height), layout=layout, facecolor="none")
-
-
-@dataclass(frozen=True)
-class _Panels:
-    """A figure with as many panels as asked for and one legend of the methods below them."""
-
-    figure: Figure
-    axes: list[Axes]
-
-    @classmethod
-    def of(cls, count: int, styles: dict[str, MethodStyle], rows: Sequence[Row], *, height: float) -> "_Panels":
-        columns = 3 if count == 3 or count > 4 else min(count, 2)
-        lines = -(-count // columns)
-        references = {row.method: row.reference for row in rows}
-        methods = [method for method in styles if method in references]
-        labels = [literal(f"{method} (reference)" if references[method] else method) for method in methods]
-        longest = max(len(line) for label in labels for line in label.splitlines())
-        # In points: the line with its marker and the gaps, and a generous width for a letter.
-        per_line = max(1, min(len(methods), int(72 * _WIDTH / (52 + 6 * longest))))
-        legend_height = 0.24 * -(-len(labels) // per_line)
-        figure = _figure(lines * height + legend_height)
-        axes = [figure.add_subplot(lines, columns, index + 1) for index in range(count)]
-        handles = [
-            Line2D(
-                [],
-                [],
-                color=styles[method].colour,
-                marker=styles[method].marker,
-                linestyle=styles[method].line,
-                markerfacecolor="none" if references[method] else styles[method].colour,
-                linewidth=1.2,
-                markersize=6,
-                label=label,
-            )
-            for method, label in zip(methods, labels, strict=True)
-        ]
-        figure.legend(
-            handles=handles,
-            loc="outside lower center",
-            ncols=per_line,
-            fontsize=9,
-            frameon=False,
-            labelcolor=INK,
-            handlelength=2.6,
+def _panels(
+    count: int, styles: dict[str, MethodStyle], rows: Sequence[Row], *, height: float
+) -> tuple[Figure, list[Axes]]:
+    """Make a figure with as many panels as asked for and one legend of the methods below them."""
+    columns = 3 if count == 3 or count > 4 else min(count, 2)
+    lines = -(-count // columns)
+    references = {row.method: row.reference for row in rows}
+    labels = {
+        method: literal(f"{method} (reference)" if references[method] else method)
+        for method in styles
+        if method in references
+    }
+    longest = max(len(line) for label in labels.values() for line in label.splitlines())
+    # In points: the line with its marker and the gaps, and a generous width for a letter.
+    per_line = max(1, min(len(labels), int(72 * _WIDTH / (52 + 6 * longest))))
+    figure = new_figure(_WIDTH, lines * height + 0.24 * -(-len(labels) // per_line), gap=0.06)
+    axes = [figure.add_subplot(lines, columns, index + 1) for index in range(count)]
+    handles = [
+        Line2D(
+            [],
+            [],
+            color=styles[method].colour,
+            marker=styles[method].marker,
+            linestyle=styles[method].line,
+            markerfacecolor="none" if references[method] else styles[method].colour,
+            linewidth=1.2,
+            markersize=6,
+            label=label,
         )
-        return cls(figure, axes)
+        for method, label in labels.items()
+    ]
+    legend_below(figure, columns=per_line, handle_length=2.6, handles=handles)
+    return figure, axes

@@ -10,7 +10,8 @@ from matplotlib.text import Text
 from numpy.typing import NDArray
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.reporting.drawing import BLUE, INK, literal
+from fedfisher_core.reporting.drawing import BLUE, INK, literal, new_figure
+from fedfisher_core.reporting.formats import grouped
 
 _MAX_ANNOTATED_COLUMNS = 12
 _MAX_ANNOTATED_ROWS = 20
@@ -41,7 +42,7 @@ def partition_figure(label_counts: NDArray[np.integer], class_names: list[str], 
     axes.set_ylabel("client", fontsize=9, color=INK)
     _annotate(axes, shades, [[_short(count) for count in line] for line in counts])
     for client, total in enumerate(counts.sum(axis=1)):
-        _right(axes, client, f"{total:,}".replace(",", "\u2009"))
+        _right(axes, client, grouped(total))
     _right(axes, -0.95, "examples")
     return figure
 
@@ -92,8 +93,7 @@ def _grid(shades: NDArray[np.floating], title: str) -> tuple[Figure, Axes]:
     rows, columns = shades.shape
     cell_width = 0.46 if columns <= _MAX_ANNOTATED_COLUMNS else max(0.085, min(0.3, 9.0 / columns))
     cell_height = 0.27 if rows <= _MAX_ANNOTATED_ROWS else max(0.085, min(0.16, 8.0 / rows))
-    size = (columns * cell_width + 1.5, rows * cell_height + 1.2)
-    figure = Figure(figsize=size, layout="constrained", facecolor="none")
+    figure = new_figure(columns * cell_width + 1.5, rows * cell_height + 1.2)
     axes = figure.add_subplot()
     axes.set_facecolor("none")
     # One hue, from transparent to opaque, reads the same on a light and on a dark page.
@@ -106,13 +106,9 @@ def _grid(shades: NDArray[np.floating], title: str) -> tuple[Figure, Axes]:
     lines: dict[str, Any] = {"color": INK, "alpha": 0.1, "linewidth": 0.5}
     axes.vlines(np.arange(1, columns) - 0.5, -0.5, rows - 0.5, **lines)
     axes.hlines(np.arange(1, rows) - 0.5, -0.5, columns - 0.5, **lines)
-    axes.set_title(_one_line(title), loc="left", fontsize=9.5, color=INK, fontweight="bold", pad=22)
+    # A dollar sign is no mathematics.
+    axes.set_title(title.replace("$", r"\$"), loc="left", fontsize=9.5, color=INK, fontweight="bold", pad=22)
     return figure, axes
-
-
-def _one_line(text: str) -> str:
-    """Keep the dollar signs of a title from being read as mathematics."""
-    return text.replace("$", r"\$")
 
 
 def _tick_classes(axes: Axes, class_names: list[str], *, axis: str) -> None:

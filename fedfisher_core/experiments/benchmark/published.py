@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, summarise
+from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from fedfisher_core.reporting.measure import Measure
 
 COLUMNS = (
@@ -148,15 +148,9 @@ def compare(rows: Iterable[Row], published: Sequence[PublishedResult]) -> tuple[
         for summary in summarise(rows)
         for method in summary.methods
         for result in published
-        if _matches(summary.setting, method, result)
+        if method.row.num_rounds == 1 and _published_setting(method.row) == _published_setting(result)
     )
 
 
-def _matches(setting: Setting, method: MethodSummary, published: PublishedResult) -> bool:
-    return setting.num_rounds == 1 and (
-        setting.dataset,
-        setting.model,
-        setting.num_clients,
-        setting.alpha,
-        method.method,
-    ) == (published.dataset, published.model, published.num_clients, published.alpha, published.method)
+def _published_setting(one: Row | PublishedResult) -> tuple[str, str, int, float | None, str]:
+    return (one.dataset, one.model, one.num_clients, one.alpha, one.method)

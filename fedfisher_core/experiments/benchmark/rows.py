@@ -3,22 +3,11 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, ClassVar
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.reporting.rows import read_checked
-
-TIMING_FIELDS = (
-    "client_train_seconds",
-    "client_statistics_seconds",
-    "client_encode_seconds",
-    "server_seconds",
-    "peak_memory_bytes",
-)
-"""The fields that measure the machine, and so differ between reruns of the same settings."""
 
 
 @dataclass(frozen=True)
@@ -106,40 +95,12 @@ class Row:
         return self.client_train_seconds + statistics + (self.client_encode_seconds or 0.0)
 
 
-_ROWS = TypeAdapter(list[Row])
-
-
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     """Sort rows by setting, method and seed; partitions without alpha come after those with one."""
-    return sorted(
-        rows,
-        key=lambda row: (
-            row.benchmark,
-            row.dataset,
-            row.model,
-            row.num_clients,
-            row.num_rounds,
-            row.alpha is None,
-            row.partition,
-            row.alpha or 0.0,
-            row.reference,
-            row.method,
-            row.seed,
-            row.artifact,
-        ),
-    )
+    return sorted(rows, key=_rank)
 
 
-def read_results(path: Path) -> list[Row]:
-    """Read the rows of a results.json.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The rows, in the file's order.
-
-    Raises:
-        InputError: the file is missing, or is no list of rows with exactly the fields of `Row`.
-    """
-    return read_checked(path, _ROWS, "result rows")
+def _rank(row: Row) -> tuple[Any, ...]:
+    federation = (row.benchmark, row.dataset, row.model, row.num_clients, row.num_rounds)
+    split = (row.alpha is None, row.partition, row.alpha or 0.0)
+    return (*federation, *split, row.reference, row.method, row.seed, row.artifact)

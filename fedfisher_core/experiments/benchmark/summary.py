@@ -1,14 +1,16 @@
-"""Means, deviations and paired differences over the seeds of each setting."""
+"""Means, deviations and paired differences over the seeds of each setting, and the tables for the terminal."""
 
 import math
 import statistics
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
-from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, paired_difference
+from fedfisher_core.reporting.formats import plural
+from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, Repeated, gather, paired_difference
+from fedfisher_core.reporting.tables import Table
 
 
 @dataclass(frozen=True)
@@ -35,9 +37,7 @@ class Setting:
     @property
     def family(self) -> str:
         """All but how the data is split, in words."""
-        clients = f"{self.num_clients} client{'s' if self.num_clients != 1 else ''}"
-        rounds = f"{self.num_rounds} round{'s' if self.num_rounds != 1 else ''}"
-        return f"{self.dataset}, {self.model}, {clients}, {rounds}"
+        return f"{self.dataset}, {self.model}, {plural(self.num_clients, 'client')}, {plural(self.num_rounds, 'round')}"
 
     @property
     def label(self) -> str:
@@ -46,46 +46,44 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class MethodSummary:
+class MethodSummary(Repeated[Row]):
     """One method in one setting, over its seeds.
 
     Args:
-        method: its label.
-        reference: whether it is no one-shot method.
-        uses_validation: whether it saw the server's validation set.
+        rows: one a seed, by rising seed.
         best: whether no one-shot method of the setting has a higher mean accuracy.
-        seeds: its seeds, ascending.
-        accuracy: as a fraction.
         difference: accuracy less the baseline's; None for the baseline, and without common seeds.
-        worst_client_accuracy: as a fraction.
-        worst_class_accuracy: as a fraction.
-        loss: in nats.
-        client_seconds: training, statistics and encoding, summed over the clients.
-        server_seconds: decoding and aggregation.
-        upload_bits: on the wire, all clients.
-        download_bits: from the server, all clients.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
-        uploads: what the server must see of each upload, by its name.
-        memory_bytes: working memory of the aggregation at its peak.
     """
 
-    method: str
-    reference: bool
-    uses_validation: bool
     best: bool
-    seeds: tuple[int, ...]
-    accuracy: Measure
     difference: PairedDifference | None
-    worst_client_accuracy: Measure
-    worst_class_accuracy: Measure
-    loss: Measure
-    client_seconds: Measure
-    server_seconds: Measure
-    upload_bits: Measure
-    download_bits: Measure
     upload_ratio: float | None
-    uploads: Mapping[str, str]
-    memory_bytes: Measure
+
+    @property
+    def method(self) -> str:
+        """Its label."""
+        return self.row.method
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is no one-shot method."""
+        return self.row.reference
+
+    @property
+    def uses_validation(self) -> bool:
+        """Whether it saw the server's validation set."""
+        return any(row.uses_validation for row in self.rows)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Its seeds, ascending."""
+        return tuple(row.seed for row in self.rows)
+
+    @property
+    def accuracy(self) -> Measure:
+        """Over the seeds, as a fraction."""
+        return self.measure("accuracy")
 
 
 @dataclass(frozen=True)
@@ -123,16 +121,16 @@ def by_setting(rows: Iterable[Row]) -> dict[Setting, dict[str, list[Row]]]:
     Raises:
         InputError: two rows share setting, method and seed.
     """
-    groups: dict[Setting, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
-    for row in sorted_rows(rows):
-        group = groups[Setting.of(row)][row.method]
-        if any(row.seed == other.seed for other in group):
-            raise InputError(
-                f"method {row.method!r} has two rows for seed {row.seed} in {Setting.of(row).label}; "
-                "labels must tell methods apart"
-            )
-        group.append(row)
-    return {setting: dict(methods) for setting, methods in groups.items()}
+    settings = gather(sorted_rows(rows), Setting.of)
+    groups = {setting: gather(own, lambda row: row.method) for setting, own in settings.items()}
+    for setting, methods in groups.items():
+        for method, own in methods.items():
+            seed, times = Counter(row.seed for row in own).most_common(1)[0]
+            if times > 1:
+                raise InputError(
+                    f"method {method!r} has two rows for seed {seed} in {setting.label}; labels must tell methods apart"
+                )
+    return groups
 
 
 def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:
@@ -152,46 +150,24 @@ def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:
 
 def _summarise_setting(setting: Setting, methods: Mapping[str, Sequence[Row]]) -> SettingSummary:
     baseline = methods.get(BASELINE, ())
-    means = [
-        statistics.fmean(row.accuracy for row in rows)
-        for rows in methods.values()
-        if not any(row.reference for row in rows)
-    ]
-    top = max(means, default=math.inf)
+    competing = [rows for rows in methods.values() if not rows[0].reference]
+    top = max((Repeated(rows).measure("accuracy").mean for rows in competing), default=math.inf)
     summaries = [_summarise_method(rows, baseline, top) for rows in methods.values()]
     summaries.sort(key=lambda summary: (summary.reference, -summary.accuracy.mean, summary.method))
     return SettingSummary(setting, tuple(summaries))
 
 
 def _summarise_method(rows: Sequence[Row], baseline: Sequence[Row], top: float) -> MethodSummary:
-    accuracy = {row.seed: row.accuracy for row in rows}
-    measure = Measure.of(list(accuracy.values()))
-    reference = any(row.reference for row in rows)
-    upload = Measure.of([row.upload_bits for row in rows])
-    baseline_bits = statistics.fmean(row.upload_bits for row in baseline) if baseline else 0.0
+    own = Repeated(rows)
+    accuracies, others = ({row.seed: row.accuracy for row in group} for group in (rows, baseline))
+    bits = Repeated(baseline).measure("upload_bits").mean if baseline else 0.0
+    # Sums of the same accuracies in another order may differ in the last bit; that is a tie.
+    tops = math.isclose(own.measure("accuracy").mean, top, rel_tol=0.0, abs_tol=1e-12)
     return MethodSummary(
-        method=rows[0].method,
-        reference=reference,
-        uses_validation=any(row.uses_validation for row in rows),
-        # Sums of the same accuracies in another order may differ in the last bit; that is a tie.
-        best=not reference and math.isclose(measure.mean, top, rel_tol=0.0, abs_tol=1e-12),
-        seeds=tuple(accuracy),
-        accuracy=measure,
-        difference=(
-            None
-            if rows[0].method == BASELINE
-            else paired_difference(accuracy, {row.seed: row.accuracy for row in baseline})
-        ),
-        worst_client_accuracy=Measure.of([row.worst_client_accuracy for row in rows]),
-        worst_class_accuracy=Measure.of([row.worst_class_accuracy for row in rows]),
-        loss=Measure.of([row.loss for row in rows]),
-        client_seconds=Measure.of([row.client_seconds for row in rows]),
-        server_seconds=Measure.of([row.server_seconds for row in rows]),
-        upload_bits=upload,
-        download_bits=Measure.of([row.download_bits for row in rows]),
-        upload_ratio=upload.mean / baseline_bits if baseline_bits else None,
-        uploads=rows[0].uploads,
-        memory_bytes=Measure.of([row.peak_memory_bytes for row in rows]),
+        rows=rows,
+        best=not own.row.reference and tops,
+        difference=None if own.row.method == BASELINE else paired_difference(accuracies, others),
+        upload_ratio=own.measure("upload_bits").mean / bits if bits else None,
     )
 
 
@@ -207,10 +183,7 @@ def families(rows: Iterable[Row]) -> dict[str, list[SettingSummary]]:
     Raises:
         InputError: two rows share setting, method and seed.
     """
-    groups: dict[str, list[SettingSummary]] = defaultdict(list)
-    for summary in summarise(rows):
-        groups[summary.setting.family].append(summary)
-    return dict(groups)
+    return gather(summarise(rows), lambda summary: summary.setting.family)
 
 
 @dataclass(frozen=True)
@@ -219,18 +192,25 @@ class OverviewLine:
 
     Args:
         method: its label.
-        reference: whether it is no one-shot method.
         cells: its summary in each setting; None where it has no rows.
     """
 
     method: str
-    reference: bool
     cells: tuple[MethodSummary | None, ...]
 
     @property
     def present(self) -> list[MethodSummary]:
         """The summaries that there are."""
         return [cell for cell in self.cells if cell is not None]
+
+    @property
+    def reference(self) -> bool:
+        """Whether it is no one-shot method."""
+        return any(cell.reference for cell in self.present)
+
+    def mean(self, field: str) -> float:
+        """Mean over the settings of one field's mean over seeds."""
+        return statistics.fmean(cell.measure(field).mean for cell in self.present)
 
 
 def overview(summaries: Sequence[SettingSummary]) -> list[OverviewLine]:
@@ -242,17 +222,41 @@ def overview(summaries: Sequence[SettingSummary]) -> list[OverviewLine]:
     Returns:
         The lines by falling accuracy (the mean over settings), the references last.
     """
-    cells = [{method.method: method for method in summary.methods} for summary in summaries]
-    lines = []
-    for label in {label: None for column in cells for label in column}:
-        found = tuple(column.get(label) for column in cells)
-        reference = any(cell is not None and cell.reference for cell in found)
-        lines.append(OverviewLine(label, reference, found))
-    return sorted(
-        lines,
-        key=lambda line: (
-            line.reference,
-            -statistics.fmean(cell.accuracy.mean for cell in line.present),
-            line.method,
-        ),
-    )
+    columns = [{method.method: method for method in summary.methods} for summary in summaries]
+    labels = {label for column in columns for label in column}
+    lines = [OverviewLine(label, tuple(column.get(label) for column in columns)) for label in labels]
+    return sorted(lines, key=lambda line: (line.reference, -line.mean("accuracy"), line.method))
+
+
+def summary_tables(rows: Sequence[Row]) -> list[Table]:
+    """Write the accuracies as tables.
+
+    Args:
+        rows: the rows, in any order.
+
+    Returns:
+        A table for each data set, model, number of clients and of rounds: a line a method with its accuracy
+        in per cent by partition (mean ± deviation, * for the best one-shot method), its upload as a multiple
+        of FedAvg's and its client and server seconds (means over partitions and seeds).
+    """
+    return [_table(family, summaries) for family, summaries in families(rows).items()]
+
+
+def _table(family: str, summaries: Sequence[SettingSummary]) -> Table:
+    settings = [summary.setting for summary in summaries]
+    splits = [one.partition if one.alpha is None else f"alpha={one.alpha:g}" for one in settings]
+    if len(set(splits)) < len(splits):
+        splits = [one.split for one in settings]
+    header = ["method", *(f"{split} " for split in splits), "bits/fedavg", "client s", "server s"]
+    return Table(title=family, header=header, lines=[_line(line) for line in overview(summaries)])
+
+
+def _line(line: OverviewLine) -> list[str]:
+    ratios = [cell.upload_ratio for cell in line.present if cell.upload_ratio is not None]
+    return [
+        f"{line.method} (reference)" if line.reference else line.method,
+        *("- " if cell is None else cell.accuracy.percent() + ("*" if cell.best else " ") for cell in line.cells),
+        f"{statistics.fmean(ratios):.2f}x" if ratios else "-",
+        f"{line.mean('client_seconds'):.2f}",
+        f"{line.mean('server_seconds'):.2f}",
+    ]

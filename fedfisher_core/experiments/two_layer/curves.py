@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fedfisher_core.experiments.two_layer.rows import METHODS, CurveName, TwoLayerRow
+from fedfisher_core.reporting.measure import gather
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,7 @@ def curve_of(rows: Sequence[TwoLayerRow], name: CurveName) -> Curve:
     """
     own = sorted((row for row in rows if row.curve == name), key=lambda row: (row.value, row.seed))
     points = []
-    for value in dict.fromkeys(row.value for row in own):
-        here = [row for row in own if row.value == value]
+    for value, here in gather(own, lambda row: row.value).items():
         bands = {method: Band(tuple(row.training_error for row in here if row.method == method)) for method in METHODS}
         points.append(Point(value, bands))
     return Curve(

@@ -1,12 +1,14 @@
-"""What Theorem 1 predicts of each curve, and whether the measured one shows it."""
+"""What Theorem 1 predicts of each curve, whether the measured one shows it, and both as tables for the terminal."""
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedfisher_core.experiments.two_layer.curves import Curve, Point
-from fedfisher_core.reporting.formats import significant
+from fedfisher_core.experiments.two_layer.curves import Curve, Point, curve_of
+from fedfisher_core.experiments.two_layer.rows import METHODS, TwoLayerRow
+from fedfisher_core.reporting.formats import plural, significant
+from fedfisher_core.reporting.tables import Table
 
 Agreement = Literal["yes", "in part", "no", "too few points"]
 
@@ -108,3 +110,25 @@ def _pairs(points: Sequence[Point], *, rising: bool) -> list[tuple[int, int]]:
 
 def _ranges(pairs: list[tuple[int, int]]) -> str:
     return ", ".join(f"from {before} to {after}" for before, after in pairs)
+
+
+def error_tables(rows: Sequence[TwoLayerRow]) -> list[Table]:
+    """Write the mean training errors as tables.
+
+    Args:
+        rows: the results.
+
+    Returns:
+        A table for each curve: a line a point, and whether the curve is as predicted.
+    """
+    width, steps = curve_of(rows, "width"), curve_of(rows, "local_steps")
+    return [_table(width, width_finding(width)), _table(steps, steps_finding(steps))]
+
+
+def _table(curve: Curve, finding: Finding) -> Table:
+    lines = [
+        [str(point.value), *(significant(point.bands[method].mean) for method in METHODS)] for point in curve.points
+    ]
+    seeds = plural(len(curve.seeds), "seed")
+    title = f"mean training error by {curve.name} ({seeds}); as predicted: {finding.agrees}"
+    return Table(title=title, header=[curve.name, *METHODS], lines=lines, words=0)

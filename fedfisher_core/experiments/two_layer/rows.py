@@ -1,18 +1,19 @@
-"""The results of the two-layer experiment as tidy rows, and their files results.json and results.csv."""
+"""The results of the two-layer experiment as tidy rows."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from pathlib import Path
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict
 
-from fedfisher_core.reporting.rows import read_checked
 from fedfisher_core.theory.grid import TwoLayerGrid
-from fedfisher_core.theory.measuring import Errors, SeedErrors
+
+if TYPE_CHECKING:
+    from fedfisher_core.theory.measuring import Errors, SeedErrors
 
 CurveName = Literal["width", "local_steps"]
-METHODS = tuple(field.name for field in fields(Errors))
+METHODS = ("fedfisher", "fedavg", "local")
+"""The kinds of models, as `Errors` has them."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,8 @@ class TwoLayerRow:
         return self.width if self.curve == "width" else self.local_steps
 
 
-_ROWS = TypeAdapter(list[TwoLayerRow])
-
-
 def rows_of(
-    benchmark: str, settings: TwoLayerGrid, seed: int, measured: SeedErrors, artifact: str
+    benchmark: str, settings: TwoLayerGrid, seed: int, measured: "SeedErrors", artifact: str
 ) -> list[TwoLayerRow]:
     """Lay out the errors of one seed.
 
@@ -84,23 +82,8 @@ def rows_of(
     ]
 
 
-def _points(settings: TwoLayerGrid, measured: SeedErrors) -> Iterator[tuple[CurveName, int, int, Errors]]:
+def _points(settings: TwoLayerGrid, measured: "SeedErrors") -> "Iterator[tuple[CurveName, int, int, Errors]]":
     for width, errors in zip(settings.widths, measured.widths, strict=True):
         yield "width", width, settings.steps_of_widths, errors
     for steps, errors in zip(settings.steps, measured.steps, strict=True):
         yield "local_steps", settings.width_of_steps, steps, errors
-
-
-def read_rows(path: Path) -> list[TwoLayerRow]:
-    """Read the rows of a results.json.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The rows, in the file's order.
-
-    Raises:
-        InputError: the file is missing, or is no list of rows with exactly the fields of `TwoLayerRow`.
-    """
-    return read_checked(path, _ROWS, "rows of the two-layer experiment")

@@ -6,34 +6,24 @@ from dataclasses import asdict
 from functools import cache, partial
 
 from fedfisher_core.experiments.two_layer.curves import curve_of
+from fedfisher_core.experiments.two_layer.plan import TwoLayerPlan
 from fedfisher_core.experiments.two_layer.rows import METHODS, TwoLayerRow
 from fedfisher_core.reporting.runs import Record, Runs, digest
-from fedfisher_core.theory.grid import TwoLayerGrid
+from fedfisher_core.walk import Outcome
 
 _DPI = 80
 
 
-def make_runs(grid: TwoLayerGrid, rows: Sequence[TwoLayerRow]) -> Runs:
-    """List one run for every method and seed, and one summary run for every method with the means over seeds.
+def make_runs(plan: TwoLayerPlan, outcome: Outcome, rows: Sequence[TwoLayerRow]) -> Runs:
+    """List one run for every method and seed, and one with the means over seeds for every method.
 
     MLflow's steps are the widths and the numbers of local steps, so that its charts of the two metrics are Figures
-    1a and 1b, a line a run.
-
-    Args:
-        grid: what was measured.
-        rows: the results.
-
-    Returns:
-        The runs.
+    1a and 1b, a line a run. See `Experiment.runs`.
     """
-    params = _params(grid)
+    # All that is the same along both curves.
+    shared = plan.settings.two_layer.model_dump(mode="json", exclude={"widths", "steps", "seeds"})
+    params = {name: f"{value:g}" for name, value in shared.items()}
     return Runs(single=list(_seed_records(rows, params)), summary=list(_summary_records(rows, params)))
-
-
-def _params(grid: TwoLayerGrid) -> dict[str, str]:
-    """Everything that is the same along both curves."""
-    shared = grid.model_dump(mode="json", exclude={"widths", "steps", "seeds"})
-    return {name: f"{value:g}" for name, value in shared.items()}
 
 
 def _seed_records(rows: Sequence[TwoLayerRow], params: Mapping[str, str]) -> Iterator[Record]:

@@ -7,12 +7,12 @@ import pytest
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.figures import Gallery
-from fedfisher_core.experiments.attack.findings import compare_cases
-from fedfisher_core.experiments.attack.page import AttackReport, render_attack, report_files
-from fedfisher_core.experiments.attack.rows import AttackRow, read_rows, summarise
-from fedfisher_core.experiments.attack.terminal import attack_tables
+from fedfisher_core.experiments.attack.page import draw_report
+from fedfisher_core.experiments.attack.rows import AttackRow
+from fedfisher_core.experiments.attack.summary import attack_tables, compare_cases, summarise
 from fedfisher_core.reporting.folder import write_folder
-from fedfisher_core.reporting.rows import experiment_of_rows
+from fedfisher_core.reporting.page import PageData
+from fedfisher_core.reporting.rows import experiment_of_rows, read_rows
 from fedfisher_core.reporting.tables import as_text
 from tests.reporting.pages import Page
 
@@ -58,19 +58,21 @@ def rows(epsilon: float | None = None) -> list[AttackRow]:
     return attacks + [row("noise", 0.125, label=label, reference=True) for label in (0, 1)]
 
 
-def report(of: list[AttackRow]) -> AttackReport:
-    return AttackReport(
-        title="A <sample>",
-        benchmark="sample",
-        command="fedfisher run sample.yaml",
-        created="2030-01-02 03:04 UTC",
-        versions={"numpy": "9.9"},
-        settings={"name": "sample"},
-        settings_yaml="name: sample\n",
-        notes="First.\n\n**Second**.",
-        rows=of,
-        galleries=[Gallery("Digits", ("own", "found"), np.linspace(0, 1, 2 * 3 * 64).reshape(2, 3, 1, 8, 8))],
-    )
+PAGE = PageData(
+    title="A <sample>",
+    benchmark="sample",
+    command="fedfisher run sample.yaml",
+    created="2030-01-02 03:04 UTC",
+    versions={"numpy": "9.9"},
+    settings={"name": "sample"},
+    settings_yaml="name: sample\n",
+    notes="First.\n\n**Second**.",
+)
+GALLERY = Gallery("Digits", ("own", "found"), np.linspace(0, 1, 2 * 3 * 64).reshape(2, 3, 1, 8, 8))
+
+
+def html_of(of: list[AttackRow]) -> str:
+    return draw_report(of, [GALLERY], PAGE)["index.html"].decode()
 
 
 def terminal(of: list[AttackRow]) -> str:
@@ -79,9 +81,9 @@ def terminal(of: list[AttackRow]) -> str:
 
 def test_summaries_gather_labels_and_seeds_and_put_references_last() -> None:
     summaries = summarise(rows()[::-1])
-    assert {one.method for one in summaries} == {*ATTACKED, "noise"}
-    assert summaries[-1].reference
-    fedavg = next(one for one in summaries if one.method == "fedavg")
+    assert {one.row.method for one in summaries} == {*ATTACKED, "noise"}
+    assert summaries[-1].row.reference
+    fedavg = next(one for one in summaries if one.row.method == "fedavg")
     assert sorted(fedavg.values("attack_accuracy")) == [0.25, 0.5]
     assert summaries[-1].values("accuracy") == []
 
@@ -114,8 +116,8 @@ def test_budgets_have_blocks_of_their_own() -> None:
 @pytest.mark.parametrize("epsilon", [None, 2.0])
 def test_the_page_is_whole_and_self_contained(epsilon: float | None) -> None:
     of = rows() + (rows(epsilon) if epsilon else [])
-    html = render_attack(report(of))
-    assert html == render_attack(report(of))
+    html = html_of(of)
+    assert html == html_of(of)
     page = Page(html)
     sources = [attributes["src"] or "" for tag, attributes in page.tags if tag == "img"]
     assert len(sources) == 1
@@ -130,16 +132,15 @@ def test_the_page_is_whole_and_self_contained(epsilon: float | None) -> None:
 
 
 def test_the_files_hold_the_rows(tmp_path: Path) -> None:
-    shown = report(rows())
-    files = report_files(shown.rows, [*shown.galleries, *shown.galleries], shown)
+    files = draw_report(rows(), [GALLERY, GALLERY], PAGE)
     assert set(files) == {"index.html", "reconstructions.png", "reconstructions-2.png"}
-    folder = write_folder(tmp_path / "sample", shown.rows, files, "digest")
-    assert read_rows(folder / "results.json") == rows()
+    folder = write_folder(tmp_path / "sample", rows(), files, "digest")
+    assert read_rows(folder / "results.json", AttackRow) == rows()
     assert experiment_of_rows(folder / "results.json") == "privacy_attack"
     assert (folder / "reconstructions.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_foreign_rows_are_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('[{"experiment": "privacy_attack"}]')
-    with pytest.raises(InputError, match="no list of rows of a privacy attack"):
-        read_rows(tmp_path / "results.json")
+    with pytest.raises(InputError, match="no list of result rows: 0 benchmark"):
+        read_rows(tmp_path / "results.json", AttackRow)

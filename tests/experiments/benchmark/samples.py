@@ -1,9 +1,13 @@
 """Rows and reports for the tests; the numbers are made up and round."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from fedfisher_core.experiments.benchmark.page import PartitionView, ReportData
+from fedfisher_core.experiments.benchmark.page import PartitionView, render_page
+from fedfisher_core.experiments.benchmark.published import PublishedResult
 from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.reporting.page import PageData
 
 
 def make_row(method: str = "fedavg", **changes: object) -> Row:
@@ -54,7 +58,7 @@ def make_rows(methods: dict[str, float], *, seeds: int = 3, alphas: tuple[float 
     ]
 
 
-def make_report(rows: list[Row], **changes: object) -> ReportData:
+def make_page(**changes: object) -> PageData:
     values: dict[str, object] = {
         "title": "A sample",
         "benchmark": "sample",
@@ -64,8 +68,15 @@ def make_report(rows: list[Row], **changes: object) -> ReportData:
         "settings": {"seeds": [0, 1], "data": {"dataset": "mnist"}},
         "settings_yaml": "seeds: [0, 1]\ndata:\n  dataset: mnist\n",
         "notes": "First paragraph.\n\nSecond paragraph.",
-        "rows": rows,
-        "partitions": (PartitionView("mnist", 0, np.array([[5, 0], [1, 7]]), ("zero", "one")),),
-        "published": None,
     }
-    return ReportData(**(values | changes))  # type: ignore[arg-type]
+    return PageData(**(values | changes))  # type: ignore[arg-type]
+
+
+def render(
+    rows: Sequence[Row],
+    *,
+    partitions: Sequence[PartitionView] = (PartitionView("mnist", 0, np.array([[5, 0], [1, 7]]), ["zero", "one"]),),
+    published: Sequence[PublishedResult] | None = None,
+    **changes: object,
+) -> str:
+    return render_page(make_page(**changes), rows, partitions, published)

@@ -1,8 +1,7 @@
 import pytest
 
 from fedfisher_core.experiments.benchmark.costs import client_costs
-from fedfisher_core.experiments.benchmark.page import render_page
-from tests.experiments.benchmark.samples import make_report, make_row
+from tests.experiments.benchmark.samples import make_row, render
 
 
 def test_costs_are_shares_of_the_training_of_the_same_seed() -> None:
@@ -25,11 +24,11 @@ def test_costs_are_shares_of_the_training_of_the_same_seed() -> None:
 def test_settings_that_compute_no_statistic_have_no_costs() -> None:
     rows = [make_row("fedavg", client_statistics_seconds={})]
     assert client_costs(rows) == ()
-    assert "local training" not in render_page(make_report(rows))
+    assert "local training" not in render(rows)
 
 
 def test_the_page_shows_costs_by_setting() -> None:
     rows = [make_row("kfac", client_train_seconds=8.0, client_statistics_seconds={"kfac": 1.0})]
-    page = render_page(make_report(rows))
+    page = render(rows)
     assert "local training" in page
     assert "12.50" in page

@@ -1,32 +1,28 @@
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.page import ReportData, render_page, report_files
+from fedfisher_core.experiments.benchmark.page import report_files
 from fedfisher_core.experiments.benchmark.published import COLUMNS, PublishedResult
-from fedfisher_core.reporting.page import PageData
-from tests.experiments.benchmark.samples import make_report, make_row, make_rows
+from tests.experiments.benchmark.samples import make_page, make_row, make_rows, render
 from tests.reporting.pages import Page
 from tests.walked import walk_tiny
 
-
-@pytest.fixture(scope="module")
-def report() -> ReportData:
-    rows = make_rows({"fedavg": 0.5, "kfac": 0.7}, alphas=(0.1, None))
-    rows += [make_row("local", reference=True, accuracy=0.95, upload_bits=0, seed=seed) for seed in range(3)]
-    rows += [make_row("dense", failed_clients=[4], accuracy=0.4, uses_validation=True)]
-    published = (
-        PublishedResult("A paper", "Table 7", "mnist", "mlp", 5, 0.1, "kfac", 0.6, 0.02),
-        PublishedResult("A paper", "Table 7", "svhn", "mlp", 5, 0.1, "kfac", 0.6, 0.02),
-    )
-    return make_report(rows, published=published)
+ROWS = [
+    *make_rows({"fedavg": 0.5, "kfac": 0.7}, alphas=(0.1, None)),
+    *(make_row("local", reference=True, accuracy=0.95, upload_bits=0, seed=seed) for seed in range(3)),
+    make_row("dense", failed_clients=[4], accuracy=0.4, uses_validation=True),
+]
+PUBLISHED = (
+    PublishedResult("A paper", "Table 7", "mnist", "mlp", 5, 0.1, "kfac", 0.6, 0.02),
+    PublishedResult("A paper", "Table 7", "svhn", "mlp", 5, 0.1, "kfac", 0.6, 0.02),
+)
 
 
 @pytest.fixture(scope="module")
-def html(report: ReportData) -> str:
-    return render_page(report)
+def html() -> str:
+    return render(ROWS, published=PUBLISHED)
 
 
 @pytest.fixture(scope="module")
@@ -75,11 +71,11 @@ def test_the_page_compares_with_published_numbers(page: Page) -> None:
 def test_failed_clients_are_said_before_any_result(page: Page) -> None:
     assert page.text.index("Clients failed") < page.text.index("What ran") + len("What ran") + 200
     assert page.text.index("Clients failed") < page.text.index("71.00")
-    assert "Clients failed" not in Page(render_page(make_report([make_row()]))).text
+    assert "Clients failed" not in Page(render([make_row()])).text
 
 
-def test_every_row_is_traced_to_its_artifact(page: Page, report: ReportData) -> None:
-    for row in report.rows:
+def test_every_row_is_traced_to_its_artifact(page: Page) -> None:
+    for row in ROWS:
         assert row.artifact in page.text
 
 
@@ -108,28 +104,22 @@ def test_tables_have_headers_with_scope(page: Page) -> None:
     assert ("html", {"lang": "en"}) in page.tags
 
 
-def test_equal_reports_give_equal_bytes(report: ReportData, html: str) -> None:
-    again = make_report(
-        report.rows[::-1],  # type: ignore[arg-type]
-        published=report.published,
-    )
-    assert render_page(again) == html
+def test_equal_reports_give_equal_bytes(html: str) -> None:
+    assert render(ROWS[::-1], published=PUBLISHED) == html
 
 
 def test_html_in_texts_is_shown_not_used() -> None:
     evil = "<script>alert(1)</script> & <b>"
     rows = [make_row(evil, method_settings={"a": evil}, artifact=evil), make_row(dataset=evil)]
     page = Page(
-        render_page(
-            make_report(
-                rows,
-                title=evil,
-                command=evil,
-                notes=evil,
-                settings={evil: evil},
-                settings_yaml=evil,
-                versions={evil: evil},
-            )
+        render(
+            rows,
+            title=evil,
+            command=evil,
+            notes=evil,
+            settings={evil: evil},
+            settings_yaml=evil,
+            versions={evil: evil},
         )
     )
     assert not {"script", "b"} & {tag for tag, _ in page.tags}
@@ -137,7 +127,7 @@ def test_html_in_texts_is_shown_not_used() -> None:
 
 
 def test_a_single_seed_shows_no_deviation() -> None:
-    page = Page(render_page(make_report(make_rows({"fedavg": 0.5, "kfac": 0.6}, seeds=1), partitions=())))
+    page = Page(render(make_rows({"fedavg": 0.5, "kfac": 0.6}, seeds=1), partitions=()))
     assert "±" not in page.text
     assert "+10.00" in page.text
     assert "confidence interval" not in page.text
@@ -145,12 +135,12 @@ def test_a_single_seed_shows_no_deviation() -> None:
 
 
 def test_published_numbers_without_a_match_are_said() -> None:
-    assert "No published number is known" in render_page(make_report([make_row()], published=()))
+    assert "No published number is known" in render([make_row()], published=())
 
 
 def test_a_report_without_rows_is_refused() -> None:
     with pytest.raises(InputError, match="no rows"):
-        render_page(make_report([]))
+        render([])
 
 
 def test_the_files_of_a_report_show_the_federations_that_were_walked(workplace: Path) -> None:
@@ -158,9 +148,8 @@ def test_the_files_of_a_report_show_the_federations_that_were_walked(workplace: 
     published = [f"A paper,Table {table},tiny,tiny,3,0.5,fedavg,{30 + table},1" for table in (1, 2)]
     (workplace / "reports/published_results.csv").write_text("\n".join([",".join(COLUMNS), *published, ""]))
     made = walk_tiny(workplace, {"fedavg": {}}, report={"published": "A paper, Table 2"})
-    page = {field.name: getattr(make_report([make_row()]), field.name) for field in fields(PageData)}
     rows = list(made.rows.values())
-    files = report_files(made.plan, made.outcome, rows, PageData(**page))
+    files = report_files(made.plan, made.outcome, rows, make_page())
     assert set(files) == {"index.html", "accuracy.png"}
     assert files["accuracy.png"].startswith(b"\x89PNG")
     text = Page(files["index.html"].decode()).text
@@ -170,7 +159,7 @@ def test_the_files_of_a_report_show_the_federations_that_were_walked(workplace: 
 
 
 def test_what_was_not_counted_is_said() -> None:
-    counted = Page(render_page(make_report([make_row(client_encode_seconds=0.25, start_sent="seed")]))).text
+    counted = Page(render([make_row(client_encode_seconds=0.25, start_sent="seed")])).text
     assert "0.25" in counted
     assert "not counted" not in counted
-    assert "not counted" in Page(render_page(make_report([make_row()]))).text
+    assert "not counted" in Page(render([make_row()])).text

@@ -2,19 +2,19 @@
 
 import csv
 import itertools
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.two_layer.curves import Band, Curve, curve_of
-from fedfisher_core.experiments.two_layer.figures import error_figure
-from fedfisher_core.experiments.two_layer.findings import steps_finding, width_finding
-from fedfisher_core.experiments.two_layer.page import TwoLayerReport, render_two_layer, report_files
-from fedfisher_core.experiments.two_layer.rows import TwoLayerRow, read_rows, rows_of
-from fedfisher_core.experiments.two_layer.terminal import error_tables
+from fedfisher_core.experiments.two_layer.findings import error_tables, steps_finding, width_finding
+from fedfisher_core.experiments.two_layer.page import draw_curves, error_figure, render_two_layer
+from fedfisher_core.experiments.two_layer.rows import METHODS, TwoLayerRow, rows_of
 from fedfisher_core.reporting.folder import write_folder
-from fedfisher_core.reporting.rows import experiment_of_rows, write_rows
+from fedfisher_core.reporting.page import PageData
+from fedfisher_core.reporting.rows import experiment_of_rows, read_rows, write_rows
 from fedfisher_core.reporting.tables import as_text
 from fedfisher_core.theory.grid import TwoLayerGrid
 from fedfisher_core.theory.measuring import Errors, SeedErrors
@@ -47,18 +47,20 @@ def rows(widths: tuple[float, ...] = FALLING, steps: tuple[float, ...] = TRADE_O
     ]
 
 
-def report(of: list[TwoLayerRow]) -> TwoLayerReport:
-    return TwoLayerReport(
-        title="A <sample>",
-        benchmark="sample",
-        command="fedfisher run sample.yaml",
-        created="2030-01-02 03:04 UTC",
-        versions={"numpy": "9.9"},
-        settings={"name": "sample", "two_layer": SETTINGS.model_dump(mode="json")},
-        settings_yaml="name: sample\n",
-        notes="First.\n\n**Second**.",
-        rows=of,
-    )
+PAGE = PageData(
+    title="A <sample>",
+    benchmark="sample",
+    command="fedfisher run sample.yaml",
+    created="2030-01-02 03:04 UTC",
+    versions={"numpy": "9.9"},
+    settings={"name": "sample", "two_layer": SETTINGS.model_dump(mode="json")},
+    settings_yaml="name: sample\n",
+    notes="First.\n\n**Second**.",
+)
+
+
+def test_rows_are_of_all_kinds_of_models() -> None:
+    assert tuple(field.name for field in fields(Errors)) == METHODS
 
 
 def steps_curve(*means: float) -> Curve:
@@ -147,8 +149,8 @@ def test_curves_of_too_few_points_say_nothing() -> None:
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = rows(widths=(1 / 3, 1e-30, 0.1))
-    write_folder(tmp_path, written, report_files(written, report(written)), "digest")
-    assert read_rows(tmp_path / "results.json") == written
+    write_folder(tmp_path, written, draw_curves(written), "digest")
+    assert read_rows(tmp_path / "results.json", TwoLayerRow) == written
     with (tmp_path / "results.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [float(line["training_error"]) for line in table] == [row.training_error for row in written]
@@ -177,11 +179,11 @@ def test_damaged_results_are_refused(tmp_path: Path, change: str, message: str) 
     path = tmp_path / "results.json"
     path.write_text(path.read_text().replace(change, '"odd": 1'))
     with pytest.raises(InputError, match=message):
-        read_rows(path)
+        read_rows(path, TwoLayerRow)
 
 
 def test_the_page_holds_what_was_measured_and_what_had_to_be_chosen() -> None:
-    html = render_two_layer(report(rows()))
+    html = render_two_layer(rows(), PAGE)
     page = Page(html)
     for part in (
         "A <sample>",
@@ -199,7 +201,7 @@ def test_the_page_holds_what_was_measured_and_what_had_to_be_chosen() -> None:
     assert page.bold.count("yes") == 2
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 2
     assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img")]
-    assert render_two_layer(report(rows())) == html
+    assert render_two_layer(rows(), PAGE) == html
 
 
 def test_the_terminal_shows_the_means_of_both_curves() -> None:

@@ -1,18 +1,16 @@
 """An experiment of another package: throw coins, and compare how often heads came up with what they should."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, TypeAdapter
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.contract import Experiment, Plan, experiment
+from fedfisher_core.experiments.contract import Experiment, Plan, experiments
 from fedfisher_core.jobs import NOTHING, Job, NoInputs
 from fedfisher_core.reporting.page import PageData
-from fedfisher_core.reporting.rows import read_checked
 from fedfisher_core.reporting.runs import Record, Runs
 from fedfisher_core.reporting.tables import Table
 from fedfisher_core.settings import ExperimentSettings, Name, PageSettings, TrackingSettings, WorkSettings
@@ -77,46 +75,54 @@ class CoinPlan(Plan):
     coins: tuple[ThrowCoin, ...]
 
 
-@experiment
-class Coin(Experiment[CoinSettings, CoinPlan]):
-    """Throw coins."""
+def make_plan(settings: CoinSettings) -> CoinPlan:
+    for bias in settings.biases:
+        if not 0 <= bias <= 1:
+            raise InputError(f"biases={list(settings.biases)}; allowed: from 0 to 1")
+    coins = tuple(ThrowCoin(bias, settings.throws, settings.seed) for bias in settings.biases)
+    return CoinPlan(jobs=coins, stages={"coins": [coin.name for coin in coins]}, settings=settings, coins=coins)
 
-    name = "coin"
-    settings = CoinSettings
 
-    def plan(self, settings: CoinSettings) -> CoinPlan:
-        for bias in settings.biases:
-            if not 0 <= bias <= 1:
-                raise InputError(f"biases={list(settings.biases)}; allowed: from 0 to 1")
-        coins = tuple(ThrowCoin(bias, settings.throws, settings.seed) for bias in settings.biases)
-        return CoinPlan(jobs=coins, stages={"coins": [coin.name for coin in coins]}, settings=settings, coins=coins)
+def make_rows(plan: CoinPlan, outcome: Outcome) -> list[CoinRow]:
+    found = {coin.bias: outcome.artifacts[coin.name] for coin in plan.coins}
+    return [
+        CoinRow(plan.settings.name, "coin", bias, read_document(artifact, "heads.json"), artifact.key)
+        for bias, artifact in found.items()
+    ]
 
-    def rows(self, plan: CoinPlan, outcome: Outcome) -> Sequence[CoinRow]:
-        found = {coin.bias: outcome.artifacts[coin.name] for coin in plan.coins}
-        return [
-            CoinRow(plan.settings.name, "coin", bias, read_document(artifact, "heads.json"), artifact.key)
-            for bias, artifact in found.items()
-        ]
 
-    def files(self, plan: CoinPlan, outcome: Outcome, rows: Sequence[CoinRow], page: PageData) -> Mapping[str, bytes]:
-        versions = ", ".join(f"{name} {version}" for name, version in page.versions.items())
-        return {"index.html": f"<title>{page.title}</title>{[asdict(row) for row in rows]}<p>{versions}".encode()}
+def make_files(plan: CoinPlan, outcome: Outcome, rows: Sequence[CoinRow], page: PageData) -> dict[str, bytes]:
+    versions = ", ".join(f"{name} {version}" for name, version in page.versions.items())
+    return {"index.html": f"<title>{page.title}</title>{[asdict(row) for row in rows]}<p>{versions}".encode()}
 
-    def runs(self, plan: CoinPlan, outcome: Outcome, rows: Sequence[CoinRow]) -> Runs:
-        single = [
-            Record(
-                name=f"coin {row.bias:g}",
-                params={"bias": f"{row.bias:g}"},
-                metrics={"heads": float(row.heads)},
-                tags={"artifact": row.artifact},
-            )
-            for row in rows
-        ]
-        total = Record(name="all", params={}, metrics={"heads": float(sum(row.heads for row in rows))}, tags={})
-        return Runs(single=single, summary=[total])
 
-    def read(self, path: Path) -> Sequence[CoinRow]:
-        return read_checked(path, TypeAdapter(list[CoinRow]), "coins")
+def make_runs(plan: CoinPlan, outcome: Outcome, rows: Sequence[CoinRow]) -> Runs:
+    single = [
+        Record(
+            name=f"coin {row.bias:g}",
+            params={"bias": f"{row.bias:g}"},
+            metrics={"heads": float(row.heads)},
+            tags={"artifact": row.artifact},
+        )
+        for row in rows
+    ]
+    total = Record(name="all", params={}, metrics={"heads": float(sum(row.heads for row in rows))}, tags={})
+    return Runs(single=single, summary=[total])
 
-    def tables(self, rows: Sequence[CoinRow]) -> Sequence[Table]:
-        return [Table("coins", ["bias", "heads"], [[f"{row.bias:g}", str(row.heads)] for row in rows], words=0)]
+
+def make_tables(rows: Sequence[CoinRow]) -> list[Table]:
+    return [Table("coins", ["bias", "heads"], [[f"{row.bias:g}", str(row.heads)] for row in rows], words=0)]
+
+
+experiments.add(
+    "coin",
+    Experiment(
+        settings=CoinSettings,
+        row=CoinRow,
+        plan=make_plan,
+        rows=make_rows,
+        files=make_files,
+        runs=make_runs,
+        tables=make_tables,
+    ),
+)
