@@ -9,7 +9,7 @@ from fedfisher_core.models.spec import ModelSpec, model
 
 
 class _Convolutions(nn.Module):
-    """Two 5x5 convolutions, each with ReLU and 2x2 max pooling."""
+    """Two 5x5 convolutions, each with 2x2 max pooling and ReLU."""
 
     def __init__(self, spec: ModelSpec, filters: tuple[int, ...]) -> None:
         super().__init__()
@@ -32,8 +32,9 @@ class _Convolutions(nn.Module):
         Returns:
             Shape (batch, features).
         """
-        maps = functional.max_pool2d(functional.relu(self.conv1(inputs)), 2)
-        return functional.max_pool2d(functional.relu(self.conv2(maps)), 2).flatten(1)
+        # Pooled first, ReLU has a quarter of the work and the result is the same to the last bit.
+        maps = functional.relu(functional.max_pool2d(self.conv1(inputs), 2))
+        return functional.relu(functional.max_pool2d(self.conv2(maps), 2)).flatten(1)
 
 
 class _ThreeLayers(_Convolutions):

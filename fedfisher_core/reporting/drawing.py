@@ -23,9 +23,8 @@ from fedfisher_core.reporting.measure import BASELINE
 INK = "#1a1d22"
 """Text and axes; `to_svg` turns it into the page's text colour, so that a figure follows the scheme."""
 
-BLUE = "#0072b2"
 # Okabe and Ito's colours that can be told apart on white and on black, in their order of contrast.
-_COLOURS = (BLUE, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES = ("-", (0, (5, 1.5)), (0, (1.5, 1.5)), (0, (6, 1.5, 1.5, 1.5)))
 _LABEL_WIDTH = 30

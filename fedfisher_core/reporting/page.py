@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,7 @@ def render(template: str, page: PageData, **shown: Any) -> str:
         The page; equal reports give equal text. It makes no request and runs no script.
     """
     return (
-        _environment()
+        template_environment()
         .get_template(template)
         .render(
             report=page,
@@ -67,7 +68,9 @@ def _template_text(name: str) -> str:
     return files("reports.templates").joinpath(name).read_text(encoding="utf-8")
 
 
-def _environment() -> "Environment":
+@cache
+def template_environment() -> "Environment":
+    """Make what renders the templates, with the filters that all of them use, once a process."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     from fedfisher_core.reporting.measure import Measure

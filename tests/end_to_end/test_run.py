@@ -53,7 +53,7 @@ def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_not
         assert run.data.metrics["upload_bits"] == row["upload_bits"]
         assert run.info.status == "FINISHED"
         figures = workplace.folder / "mlartifacts" / "small" / run.info.run_id / "artifacts" / "figures"
-        assert {path.name for path in figures.iterdir()} == {"partition.png", "confusion.png"}
+        assert {path.name for path in figures.iterdir()} == {"partition.svg", "confusion.svg"}
     assert len(runs(workplace, "small-summary")) == 3
 
     before = {kind: workplace.artifacts(kind) for kind in ("clients", "statistics", "payloads", "aggregates")}

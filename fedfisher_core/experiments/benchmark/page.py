@@ -14,7 +14,7 @@ from fedfisher_core.experiments.benchmark.figures import (
     accuracy_by_bits_figure,
     time_figure,
 )
-from fedfisher_core.experiments.benchmark.grids import partition_figure
+from fedfisher_core.experiments.benchmark.grids import partition_grid
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, parse_published
 from fedfisher_core.experiments.benchmark.published import PublishedResult, compare, read_published
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
@@ -102,7 +102,7 @@ def render_page(
         raise InputError(f"the report {page.title!r} has no rows; it needs at least one")
     rows = sorted_rows(rows)
     comparisons = None if published is None else compare(rows, published)
-    figures = [partition_figure(view.label_counts, view.class_names, view.setting) for view in partitions]
+    grids = [partition_grid(view.label_counts, view.class_names, view.setting).svg() for view in partitions]
     return render(
         "page.html.j2",
         page,
@@ -119,7 +119,7 @@ def render_page(
         accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)),
         time=to_svg(time_figure(rows)),
         costs=client_costs(rows),
-        partitions=list(zip(partitions, map(to_svg, figures), strict=True)),
+        partitions=list(zip(partitions, grids, strict=True)),
     )
 
 

@@ -80,21 +80,18 @@ def _row_figures(
     cell: Cell, method: str, result: Artifact, partition: Artifact, picture: Callable[[Cell, Artifact], bytes]
 ) -> dict[str, bytes]:
     # Drawing is loaded where a run is new only.
-    from fedfisher_core.experiments.benchmark.grids import confusion_figure
-    from fedfisher_core.reporting.drawing import to_png
+    from fedfisher_core.experiments.benchmark.grids import confusion_grid
 
     confusion = np.array(read_result(result).measures.confusion)
-    figure = confusion_figure(confusion, list(class_names(partition)), f"{method}, {cell.label}")
-    return {"partition.png": picture(cell, partition), "confusion.png": to_png(figure, dpi=_DPI)}
+    grid = confusion_grid(confusion, class_names(partition), f"{method}, {cell.label}")
+    return {"partition.svg": picture(cell, partition), "confusion.svg": grid.file()}
 
 
 def _partition_picture(cell: Cell, partition: Artifact) -> bytes:
-    from fedfisher_core.experiments.benchmark.grids import partition_figure
-    from fedfisher_core.reporting.drawing import to_png
+    from fedfisher_core.experiments.benchmark.grids import partition_grid
 
     counts = np.array(label_counts(partition))
-    figure = partition_figure(counts, list(class_names(partition)), f"Images by client and class, {cell.label}")
-    return to_png(figure, dpi=_DPI)
+    return partition_grid(counts, class_names(partition), f"Images by client and class, {cell.label}").file()
 
 
 def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:

@@ -13,11 +13,11 @@ from tests.walked import walk_tiny
 def test_methods_share_the_picture_of_their_federation(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked = walk_tiny(workplace, {"fedavg": {}, "ensemble": {}}, seeds=[0, 1])
     drawn = []
-    draw = grids.partition_figure
-    monkeypatch.setattr(grids, "partition_figure", lambda *given: drawn.append(given) or draw(*given))
+    draw = grids.partition_grid
+    monkeypatch.setattr(grids, "partition_grid", lambda *given: drawn.append(given) or draw(*given))
 
     runs = make_runs(walked.plan, walked.outcome, make_rows(walked.plan, walked.outcome)).single
-    pictures = {(run.params["seed"], run.params["method"]): run.draw()["partition.png"] for run in runs}
+    pictures = {(run.params["seed"], run.params["method"]): run.draw()["partition.svg"] for run in runs}
 
     assert len(drawn) == 2
     assert pictures["0", "fedavg"] == pictures["0", "ensemble"] != pictures["1", "fedavg"]
