@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.inputs import StartInputs
 from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.start import DrawStart
 from fedfisher_core.federation.uploads import read_statistics
-from fedfisher_core.jobs import graph_of, needed_for
+from fedfisher_core.jobs import graph_of, inputs_of, names_in, needed_for
 from fedfisher_core.store import Artifact, open_store
 from fedfisher_core.walk import walk_here
 
@@ -18,15 +18,11 @@ class Clients:
     """One federation after the work of its clients.
 
     Args:
-        data: the decoded data set.
-        partition: who holds what.
-        start: the initial weights of the server.
+        inputs: what the server has before the first upload.
         statistics: what each client has ready to send, its weights among it.
     """
 
-    data: Artifact
-    partition: Artifact
-    start: Artifact
+    inputs: StartInputs[Artifact]
     statistics: tuple[Mapping[type[Statistic], Statistic], ...]
 
 
@@ -48,14 +44,12 @@ def train_clients(federations: Federations, place: Place) -> Clients:
             one.statistic.name: jobs[one.statistic].name if one.statistic in jobs else trained
             for one in federations.statistics(place, client)
         }
-    data, partition, start = federations.data(place).name, federations.partition(place).name, DrawStart(place).name
-    targets = [data, partition, start, *(name for each in names.values() for name in each.values())]
+    needs = StartInputs(federations.data(place).name, federations.partition(place).name, federations.start(place).name)
+    targets = [*names_in(needs), *(name for each in names.values() for name in each.values())]
     graph = {job.name: job for job in needed_for(graph_of(federations.jobs()), targets)}
     found = walk_here(graph, open_store(federations.settings.run.store)).artifacts
     return Clients(
-        data=found[data],
-        partition=found[partition],
-        start=found[start],
+        inputs=inputs_of(needs, found),
         statistics=tuple(
             read_statistics(
                 federations.statistics(place, client), place.spec, {key: found[name] for key, name in each.items()}

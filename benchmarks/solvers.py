@@ -27,10 +27,10 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.loading import load
+from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import Federations
-from fedfisher_core.federation.measuring import server_of
 from fedfisher_core.federation.partition import label_counts
 from fedfisher_core.federation.place import Place
 from fedfisher_core.methods.fedfisher import (
@@ -116,18 +116,18 @@ def both_fishers(config: Path, overrides: Sequence[str]) -> Federations:
 def federation(federations: Federations, place: Place) -> Federation:
     """Find or train the clients of a cell."""
     clients = train_clients(federations, place)
-    counts = [sum(row) for row in label_counts(clients.partition)]
+    counts = [sum(row) for row in label_counts(clients.inputs.partition)]
     models = [client[Weights].tensors for client in clients.statistics]
     diagonals = [client[DiagonalFisher].tensors for client in clients.statistics]
     factors = [KFAC.of(client[KFAC].tensors).factors for client in clients.statistics]
     shares = [count / sum(counts) for count in counts]
-    dataset = load_data(clients.data)
+    dataset = load_data(clients.inputs.data)
     return Federation(
         quadratics={
             "diagonal": diagonal_quadratic(models, diagonals, shares),
             "K-FAC": kronecker_quadratic(models, factors, shares),
         },
-        server=server_of(place, clients.data, clients.partition, clients.start),
+        server=server_of(place, clients.inputs),
         test=select(dataset.test, dataset.spec),
     )
 

@@ -9,7 +9,6 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.settings import RunSettings, WorkSettings
 from fedfisher_core.store import Artifact, Content, Step
 
-R = TypeVar("R")
 I = TypeVar("I")  # noqa: E741
 
 
@@ -54,28 +53,39 @@ class Numerics:
 
 
 @dataclass(frozen=True)
-class NoInputs(Generic[R]):
+class NoInputs:
     """The inputs of a job that needs no other."""
 
 
-NOTHING: NoInputs[str] = NoInputs()
+NOTHING = NoInputs()
 """What such a job needs."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class Job(ABC, Generic[I]):
     """One computation whose result the store keeps.
 
     A subclass is a frozen data class of settings, numbers and names: small, comparable and picklable. Whatever is
     large comes as an input, an artifact that another job made.
+
+    Args:
+        name: what people read, and what other jobs need it by; in one graph, equal names mean equal jobs.
+        needs: names of the jobs that must be done before, in a data class like that of the inputs.
+        task: name of the task that computes it with others; None for a task of its own.
+        numerics: where it computes.
+        may_be_lost: whether the work goes on without it when its client diverges.
     """
 
-    needs: Any
-    """Names of the jobs that must be done before: a data class like that of the inputs, with a name for each."""
+    name: str
+    needs: Any = NOTHING
+    task: str | None = None
+    numerics: Numerics = Numerics()
+    may_be_lost: bool = False
 
     @property
-    @abstractmethod
-    def name(self) -> str:
-        """What people read, and what other jobs need it by; in one graph, equal names mean equal jobs."""
+    def batch(self) -> str:
+        """Name of its task; missing jobs of one batch that can start together share a task."""
+        return self.task or self.name
 
     @abstractmethod
     def step(self, inputs: I) -> Step:
@@ -112,24 +122,9 @@ class Job(ABC, Generic[I]):
         """
         return [job.compute(own) for job, own in zip(jobs, inputs, strict=True)]
 
-    @property
-    def batch(self) -> str:
-        """Name of the task that computes it; missing jobs of one batch that can start together share a task."""
-        return self.name
-
-    @property
-    def numerics(self) -> Numerics:
-        """Where it computes."""
-        return Numerics()
-
     def size(self, inputs: I) -> float:
         """Guess how long it takes, in examples that pass through a network; the largest jobs start first."""
         return 0.0
-
-    @property
-    def may_be_lost(self) -> bool:
-        """Whether the work goes on without it when its client diverges."""
-        return False
 
     def without(self, lost: Mapping[str, Exception]) -> None:
         """Decide whether it can do without jobs that it needs, directly or through others that were lost with them.
@@ -143,6 +138,19 @@ class Job(ABC, Generic[I]):
             Exception: it can't.
         """
         raise next(iter(lost.values()))
+
+
+def digests_of(inputs: Any) -> dict[str, str]:
+    """List what names the artifacts of a data class, for a step; what lies in mappings is left out.
+
+    Args:
+        inputs: of a job.
+
+    Returns:
+        Digests by the name of the field.
+    """
+    found = {field.name: getattr(inputs, field.name) for field in fields(inputs)}
+    return {name: one.digest for name, one in found.items() if isinstance(one, Artifact)}
 
 
 def names_in(needs: Any) -> Iterator[str]:

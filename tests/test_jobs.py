@@ -38,13 +38,7 @@ class Wants:
 class Named(Job[Any]):
     """A job that is only looked at."""
 
-    called: str
-    needs: Wants = Wants()
     number: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.called
 
     def step(self, inputs: Any) -> Step:
         raise NotImplementedError
@@ -54,7 +48,7 @@ class Named(Job[Any]):
 
 
 def job(name: str, *others: str, number: int = 0) -> Named:
-    return Named(name, Wants(others), number)
+    return Named(number, name=name, needs=Wants(others))
 
 
 DIAMOND = [job("end", "left", "right"), job("left", "begin"), job("right", "begin"), job("begin"), job("alone")]
@@ -75,7 +69,7 @@ def test_no_jobs_make_an_empty_graph() -> None:
 
 def test_equal_jobs_may_be_listed_twice() -> None:
     assert list(graph_of([*DIAMOND, *DIAMOND])) == list(graph_of(DIAMOND))
-    assert list(graph_of([job("one"), Named("one", Wants(), 0)])) == ["one"]
+    assert list(graph_of([job("one"), Named(0, name="one", needs=Wants())])) == ["one"]
 
 
 @pytest.mark.parametrize("other", [job("one", number=1), job("one", "begin")])

@@ -43,26 +43,10 @@ class Others(Generic[R]):
 class Add(Job[Others[Artifact]]):
     """Add a number to the numbers that other jobs made."""
 
-    called: str
     number: int = 1
-    needs: Others[str] = Others()
-    together: str | None = None
     weight: float = 0.0
-    losable: bool = False
     fails: str | None = None
     least: int = 0
-
-    @property
-    def name(self) -> str:
-        return self.called
-
-    @property
-    def batch(self) -> str:
-        return self.together or self.called
-
-    @property
-    def may_be_lost(self) -> bool:
-        return self.losable
 
     def size(self, inputs: Others[Artifact]) -> float:
         return self.weight
@@ -87,7 +71,7 @@ class Add(Job[Others[Artifact]]):
 
 
 def add(name: str, *needed: str, optional: Sequence[str] = (), **chosen: Any) -> Add:
-    return Add(name, needs=Others(needed, {one: one for one in optional}), **chosen)
+    return Add(name=name, needs=Others(needed, {one: one for one in optional}), **chosen)
 
 
 def results(artifacts: Mapping[str, Artifact]) -> dict[str, int]:
@@ -152,7 +136,7 @@ def test_an_equal_step_that_is_ready_while_the_first_is_computed_waits_for_it(st
     # Without the lost job, the late one computes what the slow one does.
     jobs = [
         add("slow", number=5),
-        add("lost", number=1, losable=True),
+        add("lost", number=1, may_be_lost=True),
         add("late", optional=["lost"], number=5),
         add("sum", "slow", "late", number=0),
     ]
@@ -205,13 +189,13 @@ def test_what_is_equally_large_starts_in_the_order_of_the_graph(store: Store) ->
 
 def test_missing_jobs_of_a_batch_that_can_start_together_share_it(store: Store) -> None:
     jobs = [
-        add("a", number=1, together="both"),
-        add("b", number=2, together="both"),
+        add("a", number=1, task="both"),
+        add("b", number=2, task="both"),
         add("c", number=3),
-        add("d", "c", number=4, together="both"),
+        add("d", "c", number=4, task="both"),
     ]
     walk_here(graph_of([jobs[1]]), store)
-    walk = Walk(graph_of([*jobs, add("e", number=5, together="both")]), store)
+    walk = Walk(graph_of([*jobs, add("e", number=5, task="both")]), store)
     taken = list(iter(walk.take, None))
     assert [(batch.name, [job.name for job in batch.jobs]) for batch in taken] == [("both", ["a", "e"]), ("c", ["c"])]
     for batch in taken:
@@ -244,10 +228,10 @@ def client(number: int, *, fails: str | None = None, least: int = 0) -> list[Add
     """Training, two statistics and a payload of one client."""
     name = f"client {number}"
     return [
-        add(f"train {name}", number=number, losable=True, fails=fails),
-        add(f"fisher of {name}", f"train {name}", number=10, losable=True, together=f"statistics of {name}"),
-        add(f"gram of {name}", f"train {name}", number=20, losable=True, together=f"statistics of {name}"),
-        add(f"send {name}", f"train {name}", f"fisher of {name}", number=30, losable=True),
+        add(f"train {name}", number=number, may_be_lost=True, fails=fails),
+        add(f"fisher of {name}", f"train {name}", number=10, may_be_lost=True, task=f"statistics of {name}"),
+        add(f"gram of {name}", f"train {name}", number=20, may_be_lost=True, task=f"statistics of {name}"),
+        add(f"send {name}", f"train {name}", f"fisher of {name}", number=30, may_be_lost=True),
     ]
 
 
@@ -303,7 +287,7 @@ def test_whatever_must_not_be_lost_ends_the_work(store: Store) -> None:
 
 
 def test_a_lost_need_outside_a_mapping_ends_the_work(store: Store) -> None:
-    jobs = [add("a", number=1, fails="diverges", losable=True), add("b", "a", number=2)]
+    jobs = [add("a", number=1, fails="diverges", may_be_lost=True), add("b", "a", number=2)]
     with pytest.raises(DivergedClientError, match="b can't do without a"):
         walk_here(graph_of(jobs), store)
 
@@ -315,15 +299,15 @@ def test_by_itself_a_job_does_without_nothing() -> None:
 
     error = DivergedClientError("a diverged")
     with pytest.raises(DivergedClientError) as caught:
-        Plain("b").without({"a": error})
+        Plain(name="b").without({"a": error})
     assert caught.value is error
 
 
 def test_equal_jobs_are_lost_together_if_all_of_them_may_be(store: Store) -> None:
     def twice(*, losable: bool) -> list[Add]:
         return [
-            add("a", number=1, fails="diverges", losable=True),
-            add("b", number=1, fails="diverges", losable=losable),
+            add("a", number=1, fails="diverges", may_be_lost=True),
+            add("b", number=1, fails="diverges", may_be_lost=losable),
             add("sum", optional=["a", "b"], number=2),
         ]
 
@@ -336,8 +320,8 @@ def test_equal_jobs_are_lost_together_if_all_of_them_may_be(store: Store) -> Non
 
 def test_a_batch_is_lost_as_a_whole(store: Store) -> None:
     jobs = [
-        add("a", number=1, losable=True, together="both"),
-        add("b", number=2, losable=True, together="both", fails="diverges"),
+        add("a", number=1, may_be_lost=True, task="both"),
+        add("b", number=2, may_be_lost=True, task="both", fails="diverges"),
         add("sum", optional=["a", "b"], number=3),
     ]
     outcome = walk_here(graph_of(jobs), store)
@@ -347,7 +331,7 @@ def test_a_batch_is_lost_as_a_whole(store: Store) -> None:
 
 def test_who_waits_for_others_besides_is_released_when_they_are_done(store: Store) -> None:
     jobs = [
-        add("quick", number=1, losable=True, fails="diverges", weight=9.0),
+        add("quick", number=1, may_be_lost=True, fails="diverges", weight=9.0),
         add("slow", number=2),
         add("sum", "slow", optional=["quick"], number=3),
     ]
@@ -364,9 +348,9 @@ def test_who_waits_for_others_besides_is_released_when_they_are_done(store: Stor
 
 def test_what_is_lost_stays_lost_when_another_need_is_done_later(store: Store) -> None:
     jobs = [
-        add("quick", number=1, losable=True, fails="diverges", weight=9.0),
+        add("quick", number=1, may_be_lost=True, fails="diverges", weight=9.0),
         add("slow", number=2),
-        add("both", "quick", "slow", number=3, losable=True),
+        add("both", "quick", "slow", number=3, may_be_lost=True),
         add("sum", optional=["both"], number=4),
     ]
     walk = Walk(graph_of(jobs), store)
@@ -393,7 +377,7 @@ def test_jobs_that_were_not_asked_for_are_checked_too(store: Store) -> None:
 
 
 def test_a_batch_is_written_down_job_by_job(store: Store) -> None:
-    jobs = (add("a", number=1, together="both"), add("b", number=2, together="both"))
+    jobs = (add("a", number=1, task="both"), add("b", number=2, task="both"))
     inputs = (Others[Artifact](), Others[Artifact]())
     steps = tuple(job.step(one) for job, one in zip(jobs, inputs, strict=True))
     artifacts = compute(Batch(jobs, inputs, steps), store)

@@ -1,36 +1,90 @@
-"""What all aggregations have in common, whatever the server gets to see."""
+"""What all aggregations have in common, and what they leave in the store: a global model and its measures."""
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any, Generic
 
-from fedfisher_core.federation.measuring import require_enough
+import torch
+from pydantic import TypeAdapter
+
+from fedfisher_core.data.tensors import select
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
+from fedfisher_core.evaluation.memory import working_memory
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.downloads import download
+from fedfisher_core.federation.inputs import R, StartInputs
+from fedfisher_core.federation.partition import label_counts, validation_set
 from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.uploads import Sent
-from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.store import Artifact, Step
+from fedfisher_core.federation.start import load_start
+from fedfisher_core.jobs import Job, digests_of, names_in
+from fedfisher_core.methods.binding import BoundMethod
+from fedfisher_core.methods.server import Aggregate, Combine, Server
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.store import Artifact, Content, Step, read_document
 
-if TYPE_CHECKING:
-    from fedfisher_core.methods.binding import BoundMethod
-
-R = TypeVar("R")
+_RESULT = "result.json"
 
 
 @dataclass(frozen=True)
-class AggregationInputs(Generic[R]):
+class Traffic:
+    """Bits that crossed the network in one aggregation, all clients together.
+
+    Args:
+        upload_bits: from the clients, as they were counted on the wire.
+        upload_bits_formula: the same as papers count it.
+        download_bits: from the server.
+        start_sent: what it sends before the training.
+    """
+
+    upload_bits: int
+    upload_bits_formula: int
+    download_bits: int
+    start_sent: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of one method's global model.
+
+    Args:
+        measures: on the test examples.
+        details: numbers that the method gave.
+        widths: of the global network's hidden layers; empty for those of its family.
+        uses_validation: whether the method looked at the server's validation set.
+        traffic: bits that crossed the network for it.
+    """
+
+    measures: Measures
+    details: Mapping[str, float]
+    widths: tuple[int, ...]
+    uses_validation: bool
+    traffic: Traffic
+
+
+@dataclass(frozen=True)
+class Sent(Generic[R]):
+    """What a server has of one client; a client that lost any of it is missing in all methods alike.
+
+    Args:
+        uploads: what the method needs, by name.
+        beside: whatever else the client computes for methods of the same federation.
+    """
+
+    uploads: Mapping[str, R]
+    beside: tuple[R, ...]
+
+
+@dataclass(frozen=True)
+class AggregationInputs(StartInputs[R]):
     """What a server has.
 
     Args:
-        data: the decoded data set, for the validation set and for measuring.
-        partition: who holds what.
-        start: the initial weights of the server.
         clients: by number, what each has ready for the method.
     """
 
-    data: R
-    partition: R
-    start: R
     clients: Mapping[int, Sent[R]]
 
 
@@ -40,62 +94,147 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
 
     Args:
         place: the federation.
-        label: what the settings call the method.
         bound: the method and its settings.
-        needs: names of the jobs before.
     """
 
     place: Place
-    label: str
-    bound: "BoundMethod"
-    needs: AggregationInputs[str]
-
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        return f"{self.label}: {self.place.label}"
-
-    @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`."""
-        return self.place.numerics
-
-    @property
-    @abstractmethod
-    def code(self) -> str:
-        """Digest of the source that makes the global model."""
-
-    @property
-    @abstractmethod
-    def protocol(self) -> dict[str, Any]:
-        """How uploads reach the server, for the key."""
+    bound: BoundMethod
 
     def without(self, lost: Mapping[str, Exception]) -> None:
-        """See `Job.without`."""
-        require_enough(self.place, self.needs.clients, lost)
+        """See `Job.without`: the settings say how many clients must be left.
 
-    def step(self, inputs: AggregationInputs[Artifact]) -> Step:
-        """See `Job.step`."""
-        method, place = self.bound.method, self.place
+        Raises:
+            DivergedClientError: names the last client that was lost, and how many are left.
+        """
+        missing = sum(not lost.keys().isdisjoint(names_in(sent)) for sent in self.needs.clients.values())
+        allowed, left = self.place.settings.run.min_clients, self.place.cell.clients - missing
+        if allowed is None or left < allowed:
+            *_, error = lost.values()
+            least = "all clients" if allowed is None else f"{allowed} clients"
+            raise DivergedClientError(f"{error}; run.min_clients asks for {least}, {left} are left") from error
+
+    def _step(self, inputs: AggregationInputs[Artifact], code: str, **protocol: Any) -> Step:
+        """Name the result by the code that makes it, and by how uploads reach the server."""
+        place = self.place
+        uploads = {
+            f"client_{client}.{name}": artifact.digest
+            for client, sent in inputs.clients.items()
+            for name, artifact in sent.uploads.items()
+        }
         return Step(
             kind="aggregates",
-            code=self.code,
+            code=code,
             settings={
-                "method": method.name,
+                "method": self.bound.method.name,
                 "method_settings": self.bound.dumped_settings(),
                 "model": {"name": place.cell.model, "bias": place.settings.model.bias},
                 "seed": place.cell.seed,
-                **self.protocol,
-                **place.numerics.described(),
+                **protocol,
+                **self.numerics.described(),
             },
-            inputs={
-                "data": inputs.data.digest,
-                "partition": inputs.partition.digest,
-                "start": inputs.start.digest,
-                **{
-                    f"client_{client}.{name}": artifact.digest
-                    for client, sent in inputs.clients.items()
-                    for name, artifact in sent.uploads.items()
-                },
-            },
+            inputs=digests_of(inputs) | uploads,
         )
+
+    def compute(self, inputs: AggregationInputs[Artifact]) -> Content:
+        """See `Job.compute`."""
+        server = server_of(self.place, inputs)
+        made, traffic, timings = self.aggregate(server, inputs)
+        result = Result(
+            measures=_measure(self.place, made, inputs),
+            details=made.details,
+            widths=(made.spec or self.place.spec).widths,
+            uses_validation=server.used_validation,
+            traffic=traffic,
+        )
+        networks = {
+            f"network_{i}.safetensors": {name: tensor.cpu().contiguous() for name, tensor in network.items()}
+            for i, network in enumerate(made.networks)
+        }
+        return Content(tensors=networks, documents={_RESULT: asdict(result)}, timings=timings)
+
+    @abstractmethod
+    def aggregate(
+        self, server: Server, inputs: AggregationInputs[Artifact]
+    ) -> tuple[Aggregate, Traffic, dict[str, float]]:
+        """Bring the uploads to the server, and apply the method.
+
+        Args:
+            server: what it holds before the first upload.
+            inputs: what clients have ready.
+
+        Returns:
+            The global model, what was sent for it, and what it took in seconds and bytes.
+
+        Raises:
+            ArithmeticError: a parameter of the global network is not finite.
+        """
+
+    def _timed(self, work: Callable[[], Aggregate]) -> tuple[Aggregate, dict[str, float]]:
+        """Do the server's work, decoding included, and measure its seconds and its working memory."""
+        device, name = self.place.device, self.bound.method.name
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        with working_memory(device) as peak:
+            begun = perf_counter()
+            made = work()
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+            seconds = perf_counter() - begun
+        for network in made.networks:
+            for key, tensor in network.items():
+                if not torch.isfinite(tensor).all():
+                    raise ArithmeticError(f"method {name!r} returned a parameter {key!r} that is not finite")
+        return made, {"seconds": seconds, "peak_memory_bytes": float(peak.bytes)}
+
+    def _traffic(self, made: Aggregate, upload_bits: int, upload_bits_formula: int, protocol_bits: int = 0) -> Traffic:
+        """Count what was sent; the server sends `protocol_bits` beside the start and the global model."""
+        model_bits, start = download(self.place, made, pooled=self.bound.method.pooled)
+        return Traffic(upload_bits, upload_bits_formula, download_bits=model_bits + protocol_bits, start_sent=start)
+
+
+def read_result(artifact: Artifact) -> Result:
+    """Read what is known of a global model.
+
+    Args:
+        artifact: made by an aggregation.
+
+    Returns:
+        The result.
+    """
+    return TypeAdapter(Result).validate_python(read_document(artifact, _RESULT))
+
+
+def server_of(place: Place, inputs: StartInputs[Artifact]) -> Server:
+    """Give a server what it holds before the first upload.
+
+    Args:
+        place: the federation.
+        inputs: the data set, who holds what, and the initial weights of the server.
+
+    Returns:
+        The server.
+    """
+    dataset = load_data(inputs.data)
+    return Server(
+        spec=place.spec,
+        dataset=dataset.spec,
+        initial=load_start(inputs.start, place.device),
+        generator=torch_generator(place.cell.seed, Stream.SERVER),
+        device=place.device,
+        validation=select(dataset.train, dataset.spec, validation_set(inputs.partition)).to(place.device),
+    )
+
+
+def _measure(place: Place, made: Aggregate, inputs: AggregationInputs[Artifact]) -> Measures:
+    dataset = load_data(inputs.data)
+    test = select(dataset.test, dataset.spec).to(place.device)
+    spec = made.spec or place.spec
+    networks = [spec.load(parameters).eval() for parameters in made.networks]
+    counts = torch.tensor(label_counts(inputs.partition))
+    match made.combine:
+        case Combine.MEAN_PROBABILITY:
+            return measure_mean(networks, test, counts, weights=made.weights)
+        case Combine.MEAN_LOGIT:
+            return measure_mean_logit(networks, test, counts)
+        case Combine.MEAN_MEASURE:
+            return measure_each(networks, test, counts)

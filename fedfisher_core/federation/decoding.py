@@ -6,54 +6,39 @@ from torch import Tensor
 
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.tensors import Split
-from fedfisher_core.jobs import NOTHING, Job, NoInputs
+from fedfisher_core.jobs import Job, NoInputs
 from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step
+from fedfisher_core.store import Content, Step
 
 
 @dataclass(frozen=True)
-class DecodeData(Job[NoInputs[Artifact]]):
+class DecodeData(Job[NoInputs]):
     """Decode the examples of a data set.
 
     Args:
         dataset: its name.
         column: names the client of a training example; None where the partition does not ask for it.
-        needs: nothing.
     """
 
     dataset: str
     column: str | None
-    needs: NoInputs[str] = NOTHING
 
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        return f"decode {self.dataset}"
-
-    def step(self, inputs: NoInputs[Artifact]) -> Step:
+    def step(self, inputs: NoInputs) -> Step:
         """See `Job.step`; the same files give the same step, wherever they are."""
         source = find_source(self.dataset)
-        return Step(
-            kind="data",
-            code=source_digest(type(self)),
-            settings={"spec": asdict(source.spec), "column": self.column, "source": source.identity},
-        )
+        settings = {"spec": asdict(source.spec), "column": self.column, "source": source.identity}
+        return Step(kind="data", code=source_digest(type(self)), settings=settings)
 
-    def compute(self, inputs: NoInputs[Artifact]) -> Content:
+    def compute(self, inputs: NoInputs) -> Content:
         """See `Job.compute`.
 
         Raises:
             InputError: the data can't be found or read.
         """
         source = find_source(self.dataset)
-        dataset = read_dataset(source, group_column=self.column)
+        dataset, spec = read_dataset(source, group_column=self.column), source.spec
         # With what normalises the examples, a change of it reaches every digest that rests on them.
-        info = {
-            "name": source.spec.name,
-            "class_names": dataset.class_names,
-            "mean": source.spec.mean,
-            "std": source.spec.std,
-        }
+        info = {"name": spec.name, "class_names": dataset.class_names, "mean": spec.mean, "std": spec.std}
         return Content(
             tensors={"train.safetensors": _tensors(dataset.train), "test.safetensors": _tensors(dataset.test)},
             documents={"info.json": info},
@@ -61,5 +46,4 @@ class DecodeData(Job[NoInputs[Artifact]]):
 
 
 def _tensors(split: Split) -> dict[str, Tensor]:
-    tensors = {"inputs": split.inputs, "labels": split.labels}
-    return tensors if split.groups is None else tensors | {"groups": split.groups}
+    return {name: tensor for name, tensor in vars(split).items() if tensor is not None}

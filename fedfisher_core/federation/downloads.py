@@ -17,20 +17,7 @@ SEED = "seed"
 NOTHING = "nothing"
 
 
-def start_sent(place: Place, *, pooled: bool) -> str:
-    """Say what a server sends to each client before the training.
-
-    Args:
-        place: the federation.
-        pooled: whether the data of all clients lies where the server is.
-
-    Returns:
-        SEED, or NOTHING where every client draws weights of its own or none trains.
-    """
-    return NOTHING if pooled or place.settings.model.initialisation == "different" else SEED
-
-
-def download_bits(place: Place, made: Aggregate, *, pooled: bool) -> int:
+def download(place: Place, made: Aggregate, *, pooled: bool) -> tuple[int, str]:
     """Count what a server sends to all clients: the start, and the global model, encoded as it is.
 
     Args:
@@ -39,10 +26,11 @@ def download_bits(place: Place, made: Aggregate, *, pooled: bool) -> int:
         pooled: whether the data of all clients lies where the server is.
 
     Returns:
-        Bits.
+        Bits, and what of them is sent before the training: SEED, or NOTHING where every client draws weights of its own
+        or none trains.
     """
-    start = SEED_BITS if start_sent(place, pooled=pooled) == SEED else 0
-    return place.cell.clients * (start + _model_bits(made))
+    start = NOTHING if pooled or place.settings.model.initialisation == "different" else SEED
+    return place.cell.clients * ((SEED_BITS if start == SEED else 0) + _model_bits(made)), start
 
 
 def _model_bits(made: Aggregate) -> int:

@@ -9,26 +9,26 @@ from fedfisher_core.client.bound import BoundStatistic
 from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs
+from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Sent
 from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.decoding import DecodeData
-from fedfisher_core.federation.place import POOLED, Place
+from fedfisher_core.federation.inputs import DataInputs, StartInputs
+from fedfisher_core.federation.place import POOLED, Place, client_name
+from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.private_statistics import ReleaseStatistic
 from fedfisher_core.federation.private_training import TrainPrivately
-from fedfisher_core.federation.secure_aggregation import AggregateSecurely
+from fedfisher_core.federation.secure import AggregateSecurely
 from fedfisher_core.federation.sending import SendInputs, SendUpload
-from fedfisher_core.federation.splitting import PartitionInputs, SplitData
-from fedfisher_core.federation.start import DrawStart, start_of
+from fedfisher_core.federation.splitting import SplitData
+from fedfisher_core.federation.start import DrawStart
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
-from fedfisher_core.federation.training import ClientInputs, TrainClient
-from fedfisher_core.federation.uploads import PAYLOAD, Sent
-from fedfisher_core.jobs import Job
+from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.uploads import PAYLOAD
+from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import Cell, FederationSettings, Scope, WireSettings
 from fedfisher_core.wire.payload import Schema
-
-AnyJob = Job[Any]
 
 
 @dataclass(frozen=True)
@@ -72,14 +72,14 @@ class Federations:
         wanted = [bound for bound in chosen if bound.method.pooled == (client == POOLED)]
         return tuple({one.statistic: one for bound in wanted for one in bound.uploads}.values())
 
-    def jobs(self) -> Iterator[AnyJob]:
+    def jobs(self) -> Iterator[Job[Any]]:
         """List all jobs, some of them more than once."""
         for place in self.places:
             yield self.data(place)
             yield self.partition(place)
-            yield DrawStart(place)
+            yield self.start(place)
             for client in self.clients(place):
-                yield start_of(place, client)
+                yield self.start(place, client)
                 yield self.training(place, client)
                 yield from self.statistics_jobs(place, client).values()
             for label, bound in self.methods_of(place).items():
@@ -89,42 +89,57 @@ class Federations:
 
     def data(self, place: Place) -> DecodeData:
         """The job that decodes the data set."""
-        return DecodeData(place.cell.dataset, self.settings.partition.column)
+        dataset = place.cell.dataset
+        return DecodeData(dataset, self.settings.partition.column, name=f"decode {dataset}")
 
     def partition(self, place: Place) -> SplitData:
         """The job that splits the data."""
-        return SplitData(place, PartitionInputs(self.data(place).name))
+        return SplitData(place, name=f"split {place.label}", needs=DataInputs(self.data(place).name))
+
+    def start(self, place: Place, client: int = POOLED) -> DrawStart:
+        """The job that draws the weights that a client starts from: the server's, unless it has its own."""
+        if client == POOLED or self.settings.model.initialisation != "different":
+            return DrawStart(place, POOLED, name=f"initial weights: {place.label}")
+        return DrawStart(place, client, name=f"initial weights of {_title(place, client)}")
 
     def training(self, place: Place, client: int) -> TrainClient:
         """The job that trains a client."""
-        needs = ClientInputs(
-            data=self.data(place).name,
-            partition=self.partition(place).name,
-            start=start_of(place, client).name,
-        )
-        if self.settings.privacy is None:
-            return TrainClient(place, client, needs)
-        return TrainPrivately(place, client, needs, tuple(one.statistic for one in self.statistics(place, client)))
+        name, needs = f"train {_title(place, client)}", self._started(place, client)
+        # The pooled client has no others to go on with.
+        losable = client != POOLED
+        job = TrainClient(place, client, name=name, needs=needs, numerics=place.numerics, may_be_lost=losable)
+        return job if self.settings.privacy is None else TrainPrivately(**vars(job), budget=self._budget(place, client))
 
     def statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
         """The jobs that compute what a client uploads beside its weights."""
         if (place.cell, client) not in self._computed:
-            self._computed[place.cell, client] = self._statistics_jobs(place, client)
+            wanted = [one for one in self.statistics(place, client) if one.statistic is not Weights]
+            self._computed[place.cell, client] = {one.statistic: self._computing(place, client, one) for one in wanted}
         return self._computed[place.cell, client]
 
-    def _statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
-        wanted = self.statistics(place, client)
-        needs = StatisticInputs(
-            data=self.data(place).name,
-            partition=self.partition(place).name,
-            start=start_of(place, client).name,
-            trained=self.training(place, client).name,
+    def _computing(self, place: Place, client: int, bound: BoundStatistic) -> ComputeStatistic:
+        job = ComputeStatistic(
+            place,
+            client,
+            bound,
+            name=f"{bound.statistic.name} of {_title(place, client)}",
+            needs=StatisticInputs(**vars(self._started(place, client)), trained=self.training(place, client).name),
+            # A client's statistics share passes over its data.
+            task=f"statistics of {_title(place, client)}",
+            numerics=place.numerics,
+            may_be_lost=client != POOLED,
         )
-        together = tuple(one.statistic for one in wanted)
-        beside = [one for one in wanted if one.statistic is not Weights]
         if self.settings.privacy is None:
-            return {one.statistic: ComputeStatistic(place, client, one, needs) for one in beside}
-        return {one.statistic: ReleaseStatistic(place, client, one, needs, together) for one in beside}
+            return job
+        return ReleaseStatistic(**vars(job), budget=self._budget(place, client))
+
+    def _started(self, place: Place, client: int) -> StartInputs[str]:
+        return StartInputs(self.data(place).name, self.partition(place).name, self.start(place, client).name)
+
+    def _budget(self, place: Place, client: int) -> Budget:
+        assert self.settings.privacy is not None
+        uploaded = tuple(one.statistic for one in self.statistics(place, client))
+        return Budget(self.settings.privacy, self.settings.train, uploaded)
 
     def names_of_statistics(self, place: Place, client: int, bound: BoundMethod) -> dict[str, str]:
         """Names of the jobs that make what a client uploads to a method, by the statistic's name."""
@@ -134,8 +149,19 @@ class Federations:
 
     def sending(self, place: Place, client: int, bound: BoundMethod) -> SendUpload:
         """The job that encodes what a client uploads to a method."""
-        needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound))
-        return SendUpload(place, client, bound.uploads, schema_of(bound, place), needs)
+        names, schema = " and ".join(one.statistic.name for one in bound.uploads), schema_of(bound, place)
+        return SendUpload(
+            place,
+            client,
+            bound.uploads,
+            schema,
+            name=f"send {names} as {schema.digest().hex()[:6]}, {_title(place, client)}",
+            needs=SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound)),
+            task=f"send uploads of {_title(place, client)}",
+            # Clients encode on the processor.
+            numerics=Numerics(threads=place.numerics.threads),
+            may_be_lost=client != POOLED,
+        )
 
     def aggregation(self, place: Place, label: str) -> Aggregation:
         """The job that aggregates by a method."""
@@ -148,15 +174,12 @@ class Federations:
             )
             for client in self.members(place, bound)
         }
-        needs = AggregationInputs(
-            data=self.data(place).name,
-            partition=self.partition(place).name,
-            start=DrawStart(place).name,
-            clients={one: Sent(names, self.names_of_client(place, one)) for one, names in uploads.items()},
-        )
+        sent = {one: Sent(names, self.names_of_client(place, one)) for one, names in uploads.items()}
+        needs = AggregationInputs(**vars(self._started(place, POOLED)), clients=sent)
+        name, numerics = f"{label}: {place.label}", place.numerics
         if bound.summation is not None:
-            return AggregateSecurely(place, label, bound, needs)
-        return AggregateUploads(place, label, bound, needs, schema_of(bound, place))
+            return AggregateSecurely(place, bound, name=name, needs=needs, numerics=numerics)
+        return AggregateUploads(place, bound, schema_of(bound, place), name=name, needs=needs, numerics=numerics)
 
     def names_of_client(self, place: Place, client: int) -> tuple[str, ...]:
         """Names of the jobs that train a client and compute all of its statistics."""
@@ -169,6 +192,11 @@ class Federations:
         for job in self.jobs():
             names["aggregates" if isinstance(job, Aggregation) else "clients"].append(job.name)
         return names
+
+
+def _title(place: Place, client: int) -> str:
+    """What people read in the names of a client's jobs."""
+    return f"{client_name(client)}: {place.label}"
 
 
 def schema_of(bound: BoundMethod, place: Place) -> Schema:

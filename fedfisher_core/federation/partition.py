@@ -7,7 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfisher_core.federation.place import POOLED
+from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.place import POOLED, Place
 from fedfisher_core.store import Artifact, read_document, read_tensors
 
 INDICES = "indices.safetensors"
@@ -28,6 +31,21 @@ def held_by(partition: Artifact, client: int) -> NDArray[np.int64]:
     if client == POOLED:
         return np.concatenate([indices[f"client_{i}"].numpy() for i in range(len(indices) - 1)])
     return indices[f"client_{client}"].numpy()
+
+
+def examples_of(place: Place, inputs: PartitionInputs[Artifact], client: int) -> Examples:
+    """Read a client's examples.
+
+    Args:
+        place: the federation.
+        inputs: the data set, and who holds what.
+        client: its number, or POOLED.
+
+    Returns:
+        The examples as a network takes them, on the federation's device.
+    """
+    dataset = load_data(inputs.data)
+    return select(dataset.train, dataset.spec, torch.from_numpy(held_by(inputs.partition, client))).to(place.device)
 
 
 def validation_set(partition: Artifact) -> Tensor:
@@ -67,5 +85,5 @@ def class_names(partition: Artifact) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=8)
-def _indices(partition: Artifact) -> dict[str, torch.Tensor]:
+def _indices(partition: Artifact) -> dict[str, Tensor]:
     return read_tensors(partition, INDICES)

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import torch
 
-from fedfisher_core.data.specs import datasets
+from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell, FederationSettings
 
 I = TypeVar("I")  # noqa: E741
@@ -43,20 +44,20 @@ class Place:
         """The device that computes."""
         return torch.device(self.numerics.device)
 
+    @property
+    def dataset(self) -> DatasetSpec:
+        """The data set that clients share."""
+        return datasets.get(self.cell.dataset)
+
     @cached_property
     def spec(self) -> ModelSpec:
         """The network that the clients train."""
-        data = datasets.get(self.cell.dataset)
-        return ModelSpec(
-            name=self.cell.model,
-            inputs=data.inputs,
-            classes=data.classes,
-            bias=self.settings.model.bias,
-        )
+        data, bias = self.dataset, self.settings.model.bias
+        return ModelSpec(name=self.cell.model, inputs=data.inputs, classes=data.classes, bias=bias)
 
 
 @dataclass(frozen=True)
-class ClientJob(Job[I], Generic[I]):
+class ClientJob(Job[I]):
     """A job of one client's side.
 
     Args:
@@ -68,21 +69,20 @@ class ClientJob(Job[I], Generic[I]):
     client: int
 
     @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`."""
-        return self.place.numerics
+    def whose(self) -> str:
+        """What messages call the client."""
+        return f"{client_name(self.client)} of {self.place.label}"
 
     @property
-    def may_be_lost(self) -> bool:
-        """See `Job.may_be_lost`: the pooled client has no others to go on with."""
-        return self.client != POOLED
+    def branch(self) -> int:
+        """Branch of the seed tree; the pooled client's, which is also the server's, comes before all others."""
+        return self.client + 1
+
+    def generator(self, stream: Stream) -> torch.Generator:
+        """Build the client's own generator of a stream."""
+        return torch_generator(self.place.cell.seed, stream, self.branch)
 
 
 def client_name(client: int) -> str:
     """Name a client for messages and run names."""
     return "pooled client" if client == POOLED else f"client {client}"
-
-
-def branch_of(client: int) -> int:
-    """Branch of the seed tree; the pooled client's, which is also the server's, comes before all others."""
-    return client + 1

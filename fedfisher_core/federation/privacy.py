@@ -1,6 +1,7 @@
 """What differential privacy asks of each client of a federation."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -9,65 +10,52 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.privacy.accountant import Noise, calibrate
 from fedfisher_core.privacy.fishers import require_private, require_private_fisher
 from fedfisher_core.privacy.training import steps_of
-from fedfisher_core.settings import FederationSettings, PrivacySettings
+from fedfisher_core.settings import FederationSettings, PrivacySettings, TrainSettings
 
 # A client with so many examples needs the least noise: what is out of its reach is out of anybody's.
 _MANY_EXAMPLES = 10**6
 
 
-def releases_of(statistics: Iterable[type[Statistic]]) -> list[str]:
-    """List what a client releases beside its weights, at a cost of its own.
+@dataclass(frozen=True)
+class Budget:
+    """What a client may spend on all that it releases.
 
     Args:
-        statistics: the statistics that it uploads.
-
-    Returns:
-        Their names, in alphabetical order.
+        privacy: how much.
+        train: how it trains.
+        statistics: what it uploads.
     """
-    return sorted(one.name for one in statistics if one.mechanisms)
 
+    privacy: PrivacySettings
+    train: TrainSettings
+    statistics: tuple[type[Statistic], ...]
 
-def noise_of(settings: FederationSettings, num_examples: int, statistics: Iterable[type[Statistic]]) -> Noise | None:
-    """Find the noise of a client.
+    def noise(self, num_examples: int) -> Noise:
+        """Find the noise that keeps within the budget.
 
-    Args:
-        settings: of the federation; they say how much privacy and how long the training.
-        num_examples: of the client.
-        statistics: the statistics that it uploads, which share its budget.
+        Args:
+            num_examples: of the client.
 
-    Returns:
-        The noise; None without differential privacy.
+        Returns:
+            The noise.
 
-    Raises:
-        InputError: no noise keeps within the budget.
-    """
-    privacy, train = settings.privacy, settings.train
-    if privacy is None:
-        return None
-    mechanisms = sum(one.mechanisms or 0 for one in statistics)
-    return _calibrate(privacy, num_examples, train.batch_size, steps_of(train, num_examples), mechanisms)
+        Raises:
+            InputError: there is none.
+        """
+        mechanisms = sum(one.mechanisms or 0 for one in self.statistics)
+        steps = steps_of(self.train, num_examples)
+        return _calibrate(self.privacy, num_examples, self.train.batch_size, steps, mechanisms)
+
+    def described(self) -> dict[str, Any]:
+        """Say what belongs to the key of everything that the client releases."""
+        releases = sorted(one.name for one in self.statistics if one.mechanisms)
+        return {"privacy": {**self.privacy.model_dump(mode="json"), "releases": releases}}
 
 
 @cache
 def _calibrate(privacy: PrivacySettings, num_examples: int, batch_size: int, steps: int, releases: int) -> Noise:
     """Calibrate once for training, statistics and checks, as it takes about a second."""
     return calibrate(privacy, num_examples=num_examples, batch_size=batch_size, steps=steps, releases=releases)
-
-
-def described(settings: FederationSettings, statistics: Iterable[type[Statistic]]) -> dict[str, Any]:
-    """Say what belongs to the key of everything that a client releases.
-
-    Args:
-        settings: of the federation.
-        statistics: the statistics that the client uploads.
-
-    Returns:
-        Nothing without differential privacy.
-    """
-    privacy = settings.privacy
-    if privacy is None:
-        return {}
-    return {"privacy": {**privacy.model_dump(mode="json"), "releases": releases_of(statistics)}}
 
 
 def require_privacy(settings: FederationSettings, label: str, statistics: Iterable[type[Statistic]]) -> None:
@@ -89,4 +77,4 @@ def require_privacy(settings: FederationSettings, label: str, statistics: Iterab
         require_private(statistics)
     except InputError as error:
         raise InputError(f"method {label!r}: {error}") from error
-    noise_of(settings, _MANY_EXAMPLES, statistics)
+    Budget(settings.privacy, settings.train, statistics).noise(_MANY_EXAMPLES)

@@ -1,11 +1,10 @@
 """Computing what a client releases with differential privacy beside its weights."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from fedfisher_core.client.local import Local
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.federation.privacy import described, noise_of
+from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.privacy.local import PrivateLocal
 from fedfisher_core.store import Artifact
@@ -16,20 +15,17 @@ class ReleaseStatistic(ComputeStatistic):
     """Compute one statistic of one client, and release it by the Gaussian mechanism.
 
     Args:
-        statistics: all that the client uploads, which shares its budget.
+        budget: of the client.
     """
 
-    statistics: tuple[type[Statistic], ...]
+    budget: Budget
 
     def private(self) -> dict[str, Any]:
         """See `ComputeStatistic.private`."""
-        return described(self.place.settings, self.statistics) if self.statistic.mechanisms else {}
+        return self.budget.described() if self.statistic.mechanisms else {}
 
     def local(self, inputs: StatisticInputs[Artifact]) -> Local:
         """See `ComputeStatistic.local`."""
-        plain, settings = super().local(inputs), self.place.settings
-        noise = noise_of(settings, len(plain.examples), self.statistics)
-        assert noise is not None
-        assert settings.privacy is not None
-        shared: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(Local)}
-        return PrivateLocal(**shared, privacy=settings.privacy, noise=noise)
+        plain = super().local(inputs)
+        noise = self.budget.noise(len(plain.examples))
+        return PrivateLocal(**vars(plain), privacy=self.budget.privacy, noise=noise)

@@ -1,10 +1,10 @@
-"""Uploading by secure aggregation: clients whose statistics are stored, and the sums that the server learns."""
+"""Aggregating by secure aggregation: the server learns sums over clients and nothing else."""
 
 import math
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,22 +13,63 @@ from numpy.typing import NDArray
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.errors import InputError
+from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Traffic
+from fedfisher_core.federation.partition import held_by
+from fedfisher_core.federation.uploads import read_statistics
+from fedfisher_core.methods.binding import BoundMethod
+from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.sums import Summation, Sums
-from fedfisher_core.models.spec import Parameters
+from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.secure.protocol import Client, Clock, Collected, Terms, collect, default_threshold
 from fedfisher_core.seeds import Stream, numpy_generator
 from fedfisher_core.settings import Cell
-
-if TYPE_CHECKING:
-    from fedfisher_core.methods.binding import BoundMethod
+from fedfisher_core.sources import source_digest
+from fedfisher_core.store import Artifact, Step
 
 Read = Callable[[], Mapping[type[Statistic], Statistic]]
 
 _EXAMPLES = "num_examples"
 
 
+@dataclass(frozen=True)
+class AggregateSecurely(Aggregation):
+    """Let clients and server carry out the protocol, and aggregate the sums; the method is written in sums."""
+
+    def step(self, inputs: AggregationInputs[Artifact]) -> Step:
+        """See `Job.step`."""
+        method, summation, family = self.bound.method, self.bound.summation, models.get(self.place.cell.model)
+        assert summation is not None
+        code = source_digest(type(self), summation.aggregate, summation.terms, family, *method.uploads)
+        return self._step(inputs, code, secure_sum=self.bound.wire.secure.model_dump(mode="json"))
+
+    def aggregate(
+        self, server: Server, inputs: AggregationInputs[Artifact]
+    ) -> tuple[Aggregate, Traffic, dict[str, float]]:
+        """See `Aggregation.aggregate`.
+
+        Raises:
+            InputError: the threshold can't be met, or a client that drops out does not exist.
+        """
+        bound, place = self.bound, self.place
+        readers = {
+            client: partial(read_statistics, bound.uploads, place.spec, sent.uploads)
+            for client, sent in sorted(inputs.clients.items())
+        }
+        counts = {client: len(held_by(inputs.partition, client)) for client in readers}
+        begun = time.perf_counter()
+        collected = collect_securely(bound, place.cell, readers, counts, session=self.step(inputs).key.encode())
+        protocol_seconds = time.perf_counter() - begun
+        made, timings = self._timed(lambda: bound.of_sums(server, sums_of(collected, place.device)))
+        made = replace(made, details={**made.details, "clients_in_sum": float(len(collected.uploaded))})
+        # The server's part of the protocol is its work; what clients did in it, masking most of all, is theirs.
+        timings["seconds"] += protocol_seconds - collected.client_seconds
+        timings["client_seconds"] = collected.client_seconds
+        sent_bits, got_bits = 8 * collected.upload_bytes, 8 * collected.download_bytes
+        return made, self._traffic(made, sent_bits, vector_bits(collected), got_bits), timings
+
+
 def collect_securely(
-    bound: "BoundMethod",
+    bound: BoundMethod,
     cell: Cell,
     statistics: Mapping[int, Read],
     counts: Mapping[int, int],

@@ -3,20 +3,19 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic
 
 from fedfisher_core.client.transport import encode
-from fedfisher_core.federation.place import ClientJob, client_name
-from fedfisher_core.federation.uploads import PAYLOAD, num_examples, read_statistics
-from fedfisher_core.jobs import Numerics
+from fedfisher_core.federation.inputs import R
+from fedfisher_core.federation.partition import held_by
+from fedfisher_core.federation.place import ClientJob
+from fedfisher_core.federation.uploads import PAYLOAD, read_statistics
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
 from fedfisher_core.wire.payload import Schema
 
 if TYPE_CHECKING:
     from fedfisher_core.client.bound import BoundStatistic
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -39,28 +38,10 @@ class SendUpload(ClientJob[SendInputs[Artifact]]):
     Args:
         uploads: the statistics, in their order.
         schema: how the upload is encoded.
-        needs: names of the jobs before.
     """
 
     uploads: tuple["BoundStatistic", ...]
     schema: Schema
-    needs: SendInputs[str]
-
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        names = " and ".join(one.statistic.name for one in self.uploads)
-        return f"send {names} as {self.schema.digest().hex()[:6]}, {client_name(self.client)}: {self.place.label}"
-
-    @property
-    def batch(self) -> str:
-        """See `Job.batch`."""
-        return f"send uploads of {client_name(self.client)}: {self.place.label}"
-
-    @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`: clients encode on the processor."""
-        return Numerics(threads=self.place.numerics.threads)
 
     def step(self, inputs: SendInputs[Artifact]) -> Step:
         """See `Job.step`."""
@@ -69,7 +50,7 @@ class SendUpload(ClientJob[SendInputs[Artifact]]):
             code=source_digest(type(self), *(one.statistic for one in self.uploads), *codecs_of(self.schema)),
             settings={
                 "schema": self.schema.digest().hex(),
-                "num_examples": num_examples(inputs.partition, self.client),
+                "num_examples": len(held_by(inputs.partition, self.client)),
                 **self.numerics.described(),
             },
             inputs={name: artifact.digest for name, artifact in inputs.statistics.items()},
@@ -78,8 +59,9 @@ class SendUpload(ClientJob[SendInputs[Artifact]]):
     def compute(self, inputs: SendInputs[Artifact]) -> Content:
         """See `Job.compute`."""
         sent = list(read_statistics(self.uploads, self.place.spec, inputs.statistics).values())
+        count = len(held_by(inputs.partition, self.client))
         begun = time.perf_counter()
-        payload = encode(self.schema, sent, num_examples=num_examples(inputs.partition, self.client))
+        payload = encode(self.schema, sent, num_examples=count)
         return Content(files={PAYLOAD: payload}, timings={"seconds": time.perf_counter() - begun})
 
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 
-from fedfisher_core.federation.place import POOLED, Place, branch_of, client_name
-from fedfisher_core.jobs import NOTHING, Job, NoInputs
+from fedfisher_core.federation.place import ClientJob
+from fedfisher_core.jobs import NoInputs
 from fedfisher_core.models.spec import Parameters, models
-from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.seeds import Stream
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_tensors
 
@@ -15,27 +15,10 @@ _WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
-class DrawStart(Job[NoInputs[Artifact]]):
-    """Draw initial weights.
+class DrawStart(ClientJob[NoInputs]):
+    """Draw initial weights; the pooled client's are the server's, which clients share that have none of their own."""
 
-    Args:
-        place: the federation.
-        client: whose they are, or POOLED for those of the server, which all clients share unless the settings give
-            each its own.
-        needs: nothing.
-    """
-
-    place: Place
-    client: int = POOLED
-    needs: NoInputs[str] = NOTHING
-
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        whose = "" if self.client == POOLED else f" of {client_name(self.client)}"
-        return f"initial weights{whose}: {self.place.label}"
-
-    def step(self, inputs: NoInputs[Artifact]) -> Step:
+    def step(self, inputs: NoInputs) -> Step:
         """See `Job.step`; all federations of one network and seed share it."""
         spec = self.place.spec
         return Step(
@@ -44,27 +27,13 @@ class DrawStart(Job[NoInputs[Artifact]]):
             settings={
                 "model": {"name": spec.name, "inputs": str(spec.inputs), "classes": spec.classes, "bias": spec.bias},
                 "seed": self.place.cell.seed,
-                "branch": branch_of(self.client),
+                "branch": self.branch,
             },
         )
 
-    def compute(self, inputs: NoInputs[Artifact]) -> Content:
+    def compute(self, inputs: NoInputs) -> Content:
         """See `Job.compute`."""
-        generator = torch_generator(self.place.cell.seed, Stream.INITIALISATION, branch_of(self.client))
-        return Content(tensors={_WEIGHTS: self.place.spec.initialise(generator)})
-
-
-def start_of(place: Place, client: int) -> DrawStart:
-    """Find the job that draws the weights that a client starts from.
-
-    Args:
-        place: the federation; its settings say whether each client has weights of its own.
-        client: its number.
-
-    Returns:
-        The job.
-    """
-    return DrawStart(place, client if place.settings.model.initialisation == "different" else POOLED)
+        return Content(tensors={_WEIGHTS: self.place.spec.initialise(self.generator(Stream.INITIALISATION))})
 
 
 def load_start(artifact: Artifact, device: torch.device) -> Parameters:

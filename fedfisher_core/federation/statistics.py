@@ -3,42 +3,36 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.federation.clients import TENSORS, examples_of, load_trained
-from fedfisher_core.federation.place import ClientJob, branch_of, client_name
+from fedfisher_core.federation.inputs import R, StartInputs
+from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.federation.place import ClientJob
 from fedfisher_core.federation.start import load_start
+from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.jobs import digests_of
 from fedfisher_core.models.spec import models
-from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.seeds import Stream
 from fedfisher_core.settings import FisherSettings
 from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step
+from fedfisher_core.store import Artifact, Content, Step, read_tensors
 
 if TYPE_CHECKING:
     from fedfisher_core.client.bound import BoundStatistic
 
-R = TypeVar("R")
-
 
 @dataclass(frozen=True)
-class StatisticInputs(Generic[R]):
+class StatisticInputs(StartInputs[R]):
     """What a client has after its training.
 
     Args:
-        data: the decoded data set.
-        partition: who holds what.
-        start: the weights that it started from.
         trained: its weights.
     """
 
-    data: R
-    partition: R
-    start: R
     trained: R
 
 
@@ -48,48 +42,29 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
 
     Args:
         bound: what is computed, with its settings.
-        needs: names of the jobs before.
     """
 
     bound: "BoundStatistic"
-    needs: StatisticInputs[str]
 
     @property
     def statistic(self) -> type[Statistic]:
         """What is computed."""
         return self.bound.statistic
 
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        return f"{self.statistic.name} of {client_name(self.client)}: {self.place.label}"
-
-    @property
-    def batch(self) -> str:
-        """See `Job.batch`: a client's statistics share passes over its data."""
-        return f"statistics of {client_name(self.client)}: {self.place.label}"
-
     def step(self, inputs: StatisticInputs[Artifact]) -> Step:
         """See `Job.step`."""
-        settings = self.place.settings
-        fisher = {} if self.statistic.approximation is None else {"fisher": settings.fisher.model_dump(mode="json")}
-        own = {"settings": chosen} if (chosen := self.bound.described()) else {}
+        fisher = self.place.settings.fisher.model_dump(mode="json")
         return Step(
             kind="statistics",
             code=source_digest(type(self), self.statistic, models.get(self.place.cell.model)),
             settings={
                 "statistic": self.statistic.name,
-                **own,
-                **fisher,
+                **({"settings": chosen} if (chosen := self.bound.described()) else {}),
+                **({} if self.statistic.approximation is None else {"fisher": fisher}),
                 **self.private(),
-                **self.place.numerics.described(),
+                **self.numerics.described(),
             },
-            inputs={
-                "client": inputs.trained.digest,
-                "data": inputs.data.digest,
-                "partition": inputs.partition.digest,
-                "start": inputs.start.digest,
-            },
+            inputs=digests_of(inputs),
         )
 
     def compute(self, inputs: StatisticInputs[Artifact]) -> Content:
@@ -106,10 +81,9 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
         Raises:
             DivergedClientError: names the client and the statistic that is not finite.
         """
-        first = jobs[0]
+        first, chosen = jobs[0], {job.statistic: job.bound for job in jobs}
         local = first.local(inputs[0])
         contents: dict[type[Statistic], Content] = {}
-        chosen = {job.statistic: job.bound for job in jobs}
         for group in group_by_pass(first.place.settings.fisher, list(chosen)):
             contents |= first._compute(local, [chosen[one] for one in group])
         return [contents[job.statistic] for job in jobs]
@@ -132,7 +106,7 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
             try:
                 statistic.require_finite()
             except DivergedClientError as error:
-                raise DivergedClientError(f"{client_name(self.client)} of {self.place.label}: {error}") from error
+                raise DivergedClientError(f"{self.whose}: {error}") from error
             contents[bound.statistic] = Content(tensors={TENSORS: tensors}, timings={"seconds": seconds})
         return contents
 
@@ -150,16 +124,16 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
             What statistics are computed from.
         """
         place, settings = self.place, self.place.settings
-        parameters = {name: tensor.to(place.device) for name, tensor in load_trained(inputs.trained).items()}
+        trained = {name: tensor.to(place.device) for name, tensor in read_tensors(inputs.trained, TENSORS).items()}
         return Local(
-            network=place.spec.load(parameters).eval(),
+            network=place.spec.load(trained).eval(),
             initial=load_start(inputs.start, place.device),
-            examples=examples_of(place, inputs.data, inputs.partition, self.client),
-            classes=datasets.get(place.cell.dataset).classes,
+            examples=examples_of(place, inputs, self.client),
+            classes=place.dataset.classes,
             batch_size=settings.train.batch_size,
             settings=settings.fisher,
             approximations=frozenset(),
-            generator=torch_generator(place.cell.seed, Stream.FISHER, branch_of(self.client)),
+            generator=self.generator(Stream.FISHER),
         )
 
 

@@ -3,63 +3,34 @@
 import hashlib
 import time
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-import torch
 from torch import nn
 
 from fedfisher_core.client.training import Trained, train
-from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.federation.clients import TENSORS, examples_of
-from fedfisher_core.federation.partition import held_by
-from fedfisher_core.federation.place import ClientJob, branch_of, client_name
+from fedfisher_core.federation.inputs import StartInputs
+from fedfisher_core.federation.partition import examples_of, held_by
+from fedfisher_core.federation.place import ClientJob
 from fedfisher_core.federation.start import load_start
+from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.models.spec import models
-from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.seeds import Stream
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
 
-R = TypeVar("R")
-
 
 @dataclass(frozen=True)
-class ClientInputs(Generic[R]):
-    """What a client has before its training.
+class TrainClient(ClientJob[StartInputs[Artifact]]):
+    """Train one client."""
 
-    Args:
-        data: the decoded data set.
-        partition: who holds what.
-        start: the weights that it starts from.
-    """
-
-    data: R
-    partition: R
-    start: R
-
-
-@dataclass(frozen=True)
-class TrainClient(ClientJob[ClientInputs[Artifact]]):
-    """Train one client.
-
-    Args:
-        needs: names of the jobs before.
-    """
-
-    needs: ClientInputs[str]
-
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        return f"train {client_name(self.client)}: {self.place.label}"
-
-    def size(self, inputs: ClientInputs[Artifact]) -> float:
+    def size(self, inputs: StartInputs[Artifact]) -> float:
         """See `Job.size`."""
         train, examples = self.place.settings.train, len(held_by(inputs.partition, self.client))
         return float(train.steps * train.batch_size if train.steps else (train.epochs or 1) * examples)
 
-    def step(self, inputs: ClientInputs[Artifact]) -> Step:
+    def step(self, inputs: StartInputs[Artifact]) -> Step:
         """See `Job.step`; a client that holds the same examples in another split is the same."""
         place, settings = self.place, self.place.settings
         return Step(
@@ -68,11 +39,11 @@ class TrainClient(ClientJob[ClientInputs[Artifact]]):
             settings={
                 "model": {"name": place.cell.model, "bias": settings.model.bias},
                 "train": settings.train.model_dump(mode="json", exclude_none=True),
-                "augment": datasets.get(place.cell.dataset).augment,
+                "augment": place.dataset.augment,
                 "seed": place.cell.seed,
                 "client": self.client,
                 **self.private(),
-                **place.numerics.described(),
+                **self.numerics.described(),
             },
             inputs={
                 "data": inputs.data.digest,
@@ -81,25 +52,25 @@ class TrainClient(ClientJob[ClientInputs[Artifact]]):
             },
         )
 
-    def compute(self, inputs: ClientInputs[Artifact]) -> Content:
+    def compute(self, inputs: StartInputs[Artifact]) -> Content:
         """See `Job.compute`.
 
         Raises:
             DivergedClientError: names the client whose training is not finite.
         """
-        examples = examples_of(self.place, inputs.data, inputs.partition, self.client)
+        examples = examples_of(self.place, inputs, self.client)
         begun = time.perf_counter()
         try:
             network = self.place.spec.load(load_start(inputs.start, self.place.device))
             trained, beside = self.train(network, examples)
         except DivergedClientError as error:
-            raise DivergedClientError(f"{client_name(self.client)} of {self.place.label}: {error}") from error
-        seconds = time.perf_counter() - begun
-        training = {"num_examples": len(examples), "epoch_losses": trained.epoch_losses, **beside}
+            raise DivergedClientError(f"{self.whose}: {error}") from error
         return Content(
             tensors={TENSORS: trained.parameters},
-            documents={"training.json": training},
-            timings={"seconds": seconds},
+            documents={
+                "training.json": {"num_examples": len(examples), "epoch_losses": trained.epoch_losses, **beside}
+            },
+            timings={"seconds": time.perf_counter() - begun},
         )
 
     def private(self) -> dict[str, Any]:
@@ -116,10 +87,5 @@ class TrainClient(ClientJob[ClientInputs[Artifact]]):
         Returns:
             The trained weights, and what is worth knowing of the training beside.
         """
-        augmented = datasets.get(self.place.cell.dataset).augment
-        trained = train(network, examples, self.place.settings.train, generator=self.generator(), augmented=augmented)
-        return trained, {}
-
-    def generator(self) -> torch.Generator:
-        """Draws the order of the examples, and whatever else the training leaves to chance."""
-        return torch_generator(self.place.cell.seed, Stream.CLIENT, branch_of(self.client))
+        settings, augmented = self.place.settings.train, self.place.dataset.augment
+        return train(network, examples, settings, generator=self.generator(Stream.CLIENT), augmented=augmented), {}

@@ -23,9 +23,8 @@ from fedfisher_core.client.transport import decode, encode
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
-from fedfisher_core.federation.clients import load_trained
 from fedfisher_core.federation.secure import collect_securely, sums_of
-from fedfisher_core.federation.start import load_start, start_of
+from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.layouts import Images
 from fedfisher_core.methods.method import Method, method
@@ -346,8 +345,8 @@ def test_it_sees_the_initial_weights(own_methods: None, workplace: Path) -> None
     done = walked.walk_tiny(workplace, {"moved": {}}, model={"initialisation": "different"})
     artifacts = done.outcome.artifacts
     found = read_tensors(done.client(1, "moved")["update"], TENSORS)
-    weights = load_trained(artifacts[done.plan.federations.training(done.place, 1).name])
-    initial = load_start(artifacts[start_of(done.place, 1).name], CPU)
+    weights = read_tensors(artifacts[done.plan.federations.training(done.place, 1).name], TENSORS)
+    initial = load_start(artifacts[done.plan.federations.start(done.place, 1).name], CPU)
     for name, tensor in found.items():
         assert tensor.abs().max() > 0
         torch.testing.assert_close(tensor, weights[name] - initial[name])

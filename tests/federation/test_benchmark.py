@@ -17,9 +17,9 @@ from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.decoding import DecodeData
-from fedfisher_core.federation.measuring import read_result
 from fedfisher_core.federation.partition import class_names, held_by, label_counts, validation_set
 from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.statistics import ComputeStatistic
@@ -153,7 +153,7 @@ def test_a_monte_carlo_fisher_is_drawn_from_the_seed(workplace: Path) -> None:
 
 def test_other_constants_of_normalisation_make_other_data(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def decoded() -> str:
-        job = DecodeData("tiny", None)
+        job = DecodeData("tiny", None, name="decode tiny")
         return walk_here(graph_of([job]), open_store(workplace / "artifacts")).artifacts[job.name].digest
 
     first = decoded()

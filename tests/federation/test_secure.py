@@ -14,7 +14,7 @@ from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.federation.measuring import read_result
+from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.partition import label_counts
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.jobs import graph_of

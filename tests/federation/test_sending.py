@@ -12,9 +12,10 @@ from fedfisher_core.client.transport import decode
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.federation import schema_of
+from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.sending import SendUpload
-from fedfisher_core.federation.uploads import PAYLOAD, TENSORS, num_examples
+from fedfisher_core.federation.uploads import PAYLOAD, TENSORS
 from fedfisher_core.jobs import graph_of, inputs_of, names_in
 from fedfisher_core.store import read_tensors, read_timings
 from tests.walked import Walked, walk_tiny
@@ -77,7 +78,7 @@ def test_a_payload_holds_what_the_client_computed(workplace: Path, wire: dict[st
         payload = (done.outcome.artifacts[job.name].path / PAYLOAD).read_bytes()
         sizes.append(len(payload))
         arrived = decode(payload, schema_of(bound, done.place), uploads, torch.device("cpu"))
-        assert arrived.num_examples == num_examples(done.partition, client)
+        assert arrived.num_examples == len(held_by(done.partition, client))
         for one in uploads:
             for name, tensor in read_tensors(computed[one.name], TENSORS).items():
                 if wire:

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.federation.clients import load_trained
 from fedfisher_core.federation.place import POOLED
-from fedfisher_core.federation.start import DrawStart, load_start, start_of
+from fedfisher_core.federation.start import load_start
+from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.store import Artifact
+from fedfisher_core.store import Artifact, read_tensors
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 
@@ -24,7 +24,7 @@ def stored(folder: Path, kind: str = "starts") -> list[Path]:
 
 
 def start(done: Walked, client: int) -> Artifact:
-    return done.outcome.artifacts[start_of(done.place, client).name]
+    return done.outcome.artifacts[done.plan.federations.start(done.place, client).name]
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -63,7 +63,7 @@ def test_what_rests_on_them_has_them_as_an_input(workplace: Path, initialisation
         assert inputs(artifacts[federations.training(done.place, client).name])["start"] == own
         assert inputs(done.client(client, "fisher_merge")["diagonal_fisher"])["start"] == own
     # The server's are those that clients share.
-    assert inputs(done.aggregate("fisher_merge"))["start"] == artifacts[DrawStart(done.place).name].digest
+    assert inputs(done.aggregate("fisher_merge"))["start"] == artifacts[federations.start(done.place).name].digest
 
 
 @pytest.mark.parametrize("initialisation", ["same", "different"])
@@ -73,7 +73,7 @@ def test_training_begins_there(workplace: Path, initialisation: str) -> None:
     done = walk_tiny(workplace, {"fedavg": {}}, train=train, model={"initialisation": initialisation})
     for client in range(3):
         (trained,) = done.client(client, "fedavg").values()
-        assert same(load_start(start(done, client), CPU), load_trained(trained))
+        assert same(load_start(start(done, client), CPU), read_tensors(trained, TENSORS))
 
 
 @pytest.mark.parametrize(

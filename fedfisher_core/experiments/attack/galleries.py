@@ -7,10 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfisher_core.experiments.attack.attacker import private_images
 from fedfisher_core.experiments.attack.figures import Gallery
-from fedfisher_core.experiments.attack.jobs import best_images, prior_sample, private_images
+from fedfisher_core.experiments.attack.jobs import best_images, prior_sample
 from fedfisher_core.experiments.attack.plan import AttackPlan
 from fedfisher_core.experiments.attack.results import BOUNDS
+from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 
@@ -39,8 +41,8 @@ def make_galleries(plan: AttackPlan, outcome: Outcome) -> list[Gallery]:
         for trial in {trial.victim.target_label: trial for trial in chosen}.values():
             data = outcome.artifacts[trial.data]
             partition = outcome.artifacts[trial.federations.partition(trial.place).name]
-            images = private_images(data, partition, trial.victim.target_label, shown)
-            rows.setdefault("the client's own images", []).append(images)
+            images = private_images(PartitionInputs(data, partition), trial.victim.target_label)
+            rows.setdefault("the client's own images", []).append(images[:shown])
         for trial in chosen:
             for label in trial.cases:
                 epsilon = trial.victim.epsilon

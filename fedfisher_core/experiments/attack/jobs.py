@@ -4,21 +4,17 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from fedfisher_core.attack.cases import Case
+from fedfisher_core.attack.evaluator import Evaluator
 from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of, likelihoods
+from fedfisher_core.attack.gan import Gan
 from fedfisher_core.attack.inversion import invert
-from fedfisher_core.attack.measures import (
-    AttackMeasures,
-    Measures,
-    References,
-    measure_attack,
-    measure_references,
-    prior_images,
-)
+from fedfisher_core.attack.measures import AttackMeasures, References, measure_attack, measure_references, prior_images
 from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.client.transport import decode
@@ -29,35 +25,29 @@ from fedfisher_core.experiments.attack.attacker import (
     MEASURES,
     TARGET_CLIENT,
     Branch,
-    PriorInputs,
     TargetJob,
-    auxiliary_indices,
-    generator_of,
-    load_judge,
-    load_prior,
     pixels_of,
-    private_pixels,
+    private_images,
 )
 from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.inputs import PartitionInputs, R
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.sending import codecs_of
-from fedfisher_core.federation.uploads import PAYLOAD
+from fedfisher_core.federation.uploads import PAYLOAD, TENSORS
+from fedfisher_core.jobs import digests_of
+from fedfisher_core.layouts import require_images
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 from fedfisher_core.wire.payload import Schema
 
-if TYPE_CHECKING:
-    from fedfisher_core.methods.binding import BoundMethod
-
-R = TypeVar("R")
-
 _IMAGES = "images.safetensors"
 
 
 @dataclass(frozen=True)
-class BoundInputs(PriorInputs[R]):
+class BoundInputs(PartitionInputs[R]):
     """What floors and ceiling are made of.
 
     Args:
@@ -80,28 +70,42 @@ class AttackInputs(BoundInputs[R]):
     payloads: Mapping[int, R]
 
 
+B = TypeVar("B", bound=BoundInputs[Artifact])
+
+
 @dataclass(frozen=True)
-class AttackClient(TargetJob[AttackInputs[Artifact]]):
+class JudgedJob(TargetJob[B]):
+    """A job that judges images of the prior or of an attack."""
+
+    def gan(self, inputs: B) -> Gan:
+        """Read what `TrainPrior` made."""
+        images = require_images(self.place.dataset.inputs, "an attack")
+        return Gan.load(read_tensors(inputs.prior, TENSORS), self.settings.gan, images=images, device=self.place.device)
+
+    def evaluator(self, inputs: B) -> Evaluator:
+        """Read what `TrainJudge` made."""
+        return Evaluator.load(
+            read_tensors(inputs.judge, TENSORS),
+            self.settings.evaluator,
+            images=require_images(self.place.dataset.inputs, "an attack"),
+            classes=self.place.dataset.classes,
+            device=self.place.device,
+        )
+
+
+@dataclass(frozen=True)
+class AttackClient(JudgedJob[AttackInputs[Artifact]]):
     """Reconstruct the target label's images from what the server sees, and measure how well that went.
 
     Args:
-        label: what the settings call the method.
         bound: the method and its settings.
         schema: how its uploads are encoded.
         case: what the method lets the server see.
-        needs: names of the jobs before.
     """
 
-    label: str
-    bound: "BoundMethod"
+    bound: BoundMethod
     schema: Schema
     case: Case
-    needs: AttackInputs[str]
-
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        return f"attack on label {self.target} by {self.label}: {self.place.label}"
 
     def size(self, inputs: AttackInputs[Artifact]) -> float:
         """See `Job.size`."""
@@ -110,7 +114,6 @@ class AttackClient(TargetJob[AttackInputs[Artifact]]):
 
     def step(self, inputs: AttackInputs[Artifact]) -> Step:
         """See `Job.step`; methods through which the server sees the same share it."""
-        settings, views = self.settings, self.case.views
         known = [likelihoods.get(name).evidence for name in self.case.statistics]
         return Step(
             kind="attacks",
@@ -122,22 +125,14 @@ class AttackClient(TargetJob[AttackInputs[Artifact]]):
                 *(one for one in known if one is not None),
             ),
             settings={
-                "inversion": settings.inversion.model_dump(mode="json"),
-                "gan": settings.gan.model_dump(mode="json"),
-                "evaluator": settings.evaluator.model_dump(mode="json"),
-                "model": {"name": self.place.cell.model, "bias": settings.model.bias},
-                "fisher": settings.fisher.estimator,
-                "views": {name: view.value for name, view in views.items()},
+                **self.described("inversion", "gan", "evaluator"),
+                "model": {"name": self.place.cell.model, "bias": self.settings.model.bias},
+                "fisher": self.settings.fisher.estimator,
+                "views": {name: view.value for name, view in self.case.views.items()},
                 "wire": self.schema.digest().hex(),
-                "target": self.target,
-                "seed": self.place.cell.seed,
-                **self.numerics.described(),
             },
             inputs={
-                "data": inputs.data.digest,
-                "partition": inputs.partition.digest,
-                "prior": inputs.prior.digest,
-                "judge": inputs.judge.digest,
+                **digests_of(inputs),
                 **{f"client_{client}": payload.digest for client, payload in inputs.payloads.items()},
             },
         )
@@ -149,23 +144,20 @@ class AttackClient(TargetJob[AttackInputs[Artifact]]):
             InputError: no attack is defined on what the server sees.
             DivergedAttackError: a loss is not finite.
         """
-        place, settings = self.place, self.settings
-        dataset = load_data(inputs.data)
-        gan = load_prior(settings, place.cell, inputs.prior, place.device)
-        evaluator = load_judge(settings, place.cell, inputs.judge, place.device)
+        place, gan, evaluator = self.place, self.gan(inputs), self.evaluator(inputs)
         begun = time.perf_counter()
         weights, evidence = self.seen(inputs)
         reconstruction = invert(
             place.spec.load(weights),
             gan,
             self.target,
-            settings.inversion,
-            normalise=partial(normalise, spec=dataset.spec),
-            generator=generator_of(place.cell, self.target, Branch.INVERSION),
+            self.settings.inversion,
+            normalise=partial(normalise, spec=place.dataset),
+            generator=self.generator(Branch.INVERSION),
             evidence=evidence,
         )
         seconds = time.perf_counter() - begun
-        private = private_pixels(inputs.data, inputs.partition, self.target).to(place.device)
+        private = pixels_of(private_images(inputs, self.target)).to(self.place.device)
         measures = measure_attack(evaluator, reconstruction, target=self.target, private=private)
         return Content(
             tensors={_IMAGES: {"images": _as_bytes(reconstruction.images)}},
@@ -182,14 +174,8 @@ class AttackClient(TargetJob[AttackInputs[Artifact]]):
         Returns:
             The weights of the network that it inverts, and the evidence beside them.
         """
-        place, views = self.place, self.case.views
-        summed = any(view is ServerView.SUM for view in views.values())
-        uploads = {
-            client: self._received(inputs.payloads[client])
-            for client in sorted(inputs.payloads)
-            if summed or client == TARGET_CLIENT
-        }
-        total = len(held_by(inputs.partition, POOLED))
+        place, views, dataset = self.place, self.case.views, load_data(inputs.data)
+        uploads = {client: self._received(payload) for client, payload in sorted(inputs.payloads.items())}
 
         def shown(statistic: type[Statistic]) -> Statistic:
             if views[statistic.name] is ServerView.SUM:
@@ -197,15 +183,11 @@ class AttackClient(TargetJob[AttackInputs[Artifact]]):
             return uploads[TARGET_CLIENT][statistic]
 
         weights = dict(shown(Weights).tensors)
-        statistics = [
-            shown(statistic) for statistic in self.bound.method.uploads if statistic.name in self.case.statistics
-        ]
-        dataset = load_data(inputs.data)
-        known = auxiliary_indices(self.settings, place.cell, self.target, inputs.data, inputs.partition)
+        statistics = [shown(one) for one in self.bound.method.uploads if one.name in self.case.statistics]
         knowledge = Knowledge(
             network=place.spec.load(weights).eval(),
-            auxiliary=select(dataset.train, dataset.spec, known).inputs.to(place.device),
-            share=uploads[TARGET_CLIENT].num_examples / total,
+            auxiliary=select(dataset.train, dataset.spec, self.auxiliary(inputs)).inputs.to(place.device),
+            share=uploads[TARGET_CLIENT].num_examples / len(held_by(inputs.partition, POOLED)),
             estimator=estimator_of(self.settings.fisher),
         )
         return weights, evidence_of(statistics[0] if statistics else None, knowledge)
@@ -215,21 +197,11 @@ class AttackClient(TargetJob[AttackInputs[Artifact]]):
 
 
 @dataclass(frozen=True)
-class MeasureBounds(TargetJob[BoundInputs[Artifact]]):
+class MeasureBounds(JudgedJob[BoundInputs[Artifact]]):
     """Measure images of noise, of the prior by itself, and real test images of the target label.
 
     All federations that share data set, target label and seed have the same bounds.
-
-    Args:
-        needs: names of the jobs before.
     """
-
-    needs: BoundInputs[str]
-
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        return f"floors and ceiling of label {self.target}: {self.place.cell.dataset} seed={self.place.cell.seed}"
 
     @property
     def count(self) -> int:
@@ -238,47 +210,29 @@ class MeasureBounds(TargetJob[BoundInputs[Artifact]]):
 
     def step(self, inputs: BoundInputs[Artifact]) -> Step:
         """See `Job.step`."""
+        chosen = {"count": self.count, "clip": self.settings.inversion.clip}
         return Step(
             kind="attack_bounds",
             code=source_digest(type(self)),
-            settings={
-                "gan": self.settings.gan.model_dump(mode="json"),
-                "evaluator": self.settings.evaluator.model_dump(mode="json"),
-                "count": self.count,
-                "clip": self.settings.inversion.clip,
-                "target": self.target,
-                "seed": self.place.cell.seed,
-                **self.numerics.described(),
-            },
-            inputs={
-                "data": inputs.data.digest,
-                "partition": inputs.partition.digest,
-                "prior": inputs.prior.digest,
-                "judge": inputs.judge.digest,
-            },
+            settings=self.described("gan", "evaluator") | chosen,
+            inputs=digests_of(inputs),
         )
 
     def compute(self, inputs: BoundInputs[Artifact]) -> Content:
         """See `Job.compute`."""
-        place, clip = self.place, self.settings.inversion.clip
-        test = load_data(inputs.data).test
-        gan = load_prior(self.settings, place.cell, inputs.prior, place.device)
+        inversion, test, gan = self.settings.inversion, load_data(inputs.data).test, self.gan(inputs)
         references = measure_references(
-            load_judge(self.settings, place.cell, inputs.judge, place.device),
+            self.evaluator(inputs),
             gan,
             target=self.target,
-            private=private_pixels(inputs.data, inputs.partition, self.target).to(place.device),
-            real=pixels_of(test, (test.labels == self.target).nonzero()[:, 0]).to(place.device),
+            private=pixels_of(private_images(inputs, self.target)).to(self.place.device),
+            real=pixels_of(test.inputs[test.labels == self.target]).to(self.place.device),
             count=self.count,
-            clip=clip,
-            generator=generator_of(place.cell, self.target, Branch.REFERENCES),
+            clip=inversion.clip,
+            generator=self.generator(Branch.REFERENCES),
         )
-        shown = prior_images(
-            gan,
-            self.settings.inversion.images,
-            clip=clip,
-            generator=generator_of(place.cell, self.target, Branch.REFERENCES),
-        )
+        generator = self.generator(Branch.REFERENCES)
+        shown = prior_images(gan, inversion.images, clip=inversion.clip, generator=generator)
         return Content(tensors={_IMAGES: {"images": _as_bytes(shown)}}, documents={MEASURES: asdict(references)})
 
 
@@ -291,8 +245,7 @@ def read_attack(artifact: Artifact) -> AttackMeasures:
     Returns:
         The measures.
     """
-    document = read_document(artifact, MEASURES)
-    return AttackMeasures(best=Measures(**document["best"]), mean_accuracy=document["mean_accuracy"])
+    return TypeAdapter(AttackMeasures).validate_python(read_document(artifact, MEASURES))
 
 
 def read_bounds(artifact: Artifact) -> References:
@@ -304,7 +257,7 @@ def read_bounds(artifact: Artifact) -> References:
     Returns:
         The measures of each.
     """
-    return References(**{name: Measures(**one) for name, one in read_document(artifact, MEASURES).items()})
+    return TypeAdapter(References).validate_python(read_document(artifact, MEASURES))
 
 
 def best_images(artifact: Artifact) -> Tensor:
@@ -331,31 +284,14 @@ def prior_sample(artifact: Artifact) -> Tensor:
     return read_tensors(artifact, _IMAGES)["images"]
 
 
-def private_images(data: Artifact, partition: Artifact, target: int, count: int) -> Tensor:
-    """Read the first of the attacked client's images of the target label.
-
-    Args:
-        data: the decoded data set.
-        partition: who holds what.
-        target: the label.
-        count: how many at most.
-
-    Returns:
-        uint8, shape (images, channels, height, width).
-    """
-    return _as_bytes(private_pixels(data, partition, target)[:count])
-
-
 def _mean(statistic: type[Statistic], uploads: Sequence[Upload]) -> Statistic:
     """The sum over clients, weighted by their shares of the examples."""
     total = sum(upload.num_examples for upload in uploads)
-    names = uploads[0][statistic].tensors
-    return statistic.of(
-        {
-            name: sum(upload.num_examples / total * upload[statistic].tensors[name] for upload in uploads)  # type: ignore[misc]
-            for name in names
-        }
-    )
+
+    def mean(name: str) -> Tensor:
+        return sum(upload.num_examples / total * upload[statistic].tensors[name] for upload in uploads)  # type: ignore[return-value]
+
+    return statistic.of({name: mean(name) for name in uploads[0][statistic].tensors})
 
 
 def _as_bytes(pixels: Tensor) -> Tensor:

@@ -9,12 +9,13 @@ from fedfisher_core.attack.networks import require_size
 from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.attack.attacker import TARGET_CLIENT, JudgeInputs, PriorInputs, TrainJudge, TrainPrior
+from fedfisher_core.experiments.attack.attacker import TARGET_CLIENT, TrainJudge, TrainPrior
 from fedfisher_core.experiments.attack.jobs import AttackClient, AttackInputs, BoundInputs, MeasureBounds
 from fedfisher_core.experiments.attack.settings import AttackSettings, Victim
 from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations, schema_of
+from fedfisher_core.federation.inputs import DataInputs, PartitionInputs
 from fedfisher_core.federation.place import Place
 from fedfisher_core.jobs import Job
 from fedfisher_core.methods.binding import BoundMethod
@@ -50,33 +51,40 @@ class Trial:
     @property
     def judge(self) -> TrainJudge:
         """The job that trains the evaluator."""
-        return TrainJudge(self.settings, self.place.cell.dataset, self.place.numerics, JudgeInputs(self.data))
+        name, numerics = f"evaluator of {self.place.cell.dataset}", self.place.numerics
+        return TrainJudge(self.settings, name=name, needs=DataInputs(self.data), numerics=numerics)
 
     @property
     def prior(self) -> TrainPrior:
         """The job that trains the attacker's GAN."""
-        needs = PriorInputs(self.data, self.federations.partition(self.host).name)
-        return TrainPrior(self.settings, self.host, self.victim.target_label, needs)
+        label, host = self.victim.target_label, self.host
+        name = f"GAN without label {label}: {host.cell.dataset} seed={host.cell.seed}"
+        return TrainPrior(self.settings, host, label, name=name, needs=self._needs, numerics=host.numerics)
 
     @property
     def bounds(self) -> MeasureBounds:
         """The job that measures floors and ceiling."""
-        needs = BoundInputs(self.data, self.federations.partition(self.host).name, self.prior.name, self.judge.name)
-        return MeasureBounds(self.settings, self.host, self.victim.target_label, needs)
+        label, host = self.victim.target_label, self.host
+        name = f"floors and ceiling of label {label}: {host.cell.dataset} seed={host.cell.seed}"
+        needs = BoundInputs(**vars(self._needs), prior=self.prior.name, judge=self.judge.name)
+        return MeasureBounds(self.settings, host, label, name=name, needs=needs, numerics=host.numerics)
 
     def attack(self, label: str) -> AttackClient:
         """The job that attacks through a method."""
         bound, case, federations = self.federations.methods[label], self.cases[label], self.federations
-        clients = self._seen(bound, case)
+        target, place = self.victim.target_label, self.place
+        name = f"attack on label {target} by {label}: {place.label}"
         needs = AttackInputs(
             data=self.data,
-            partition=federations.partition(self.place).name,
+            partition=federations.partition(place).name,
             prior=self.prior.name,
             judge=self.judge.name,
-            payloads={client: federations.sending(self.place, client, bound).name for client in clients},
+            payloads={one: federations.sending(place, one, bound).name for one in self._seen(bound, case)},
         )
-        schema = schema_of(bound, self.place)
-        return AttackClient(self.settings, self.place, self.victim.target_label, label, bound, schema, case, needs)
+        schema = schema_of(bound, place)
+        return AttackClient(
+            self.settings, place, target, bound, schema, case, name=name, needs=needs, numerics=place.numerics
+        )
 
     def jobs(self) -> Iterator[Job[Any]]:
         """List the attacker's jobs, some of which other trials share."""
@@ -86,6 +94,10 @@ class Trial:
             # Sums that were computed securely are attacked as what they are, from the uploads that they are of.
             yield from (self.federations.sending(self.place, client, bound) for client in self._seen(bound, case))
             yield self.attack(label)
+
+    @property
+    def _needs(self) -> PartitionInputs[str]:
+        return PartitionInputs(self.data, self.federations.partition(self.host).name)
 
     def _seen(self, bound: BoundMethod, case: Case) -> Sequence[int]:
         """The clients whose uploads decide what the server sees."""

@@ -2,12 +2,12 @@
 
 from typing import Any
 
-from fedfisher_core.experiments.attack.attacker import accuracy_of_judge
+from fedfisher_core.experiments.attack.attacker import MEASURES
 from fedfisher_core.experiments.attack.jobs import read_attack, read_bounds
 from fedfisher_core.experiments.attack.plan import AttackPlan, Trial
 from fedfisher_core.experiments.attack.rows import AttackRow
-from fedfisher_core.federation.measuring import read_result
-from fedfisher_core.store import read_timings
+from fedfisher_core.federation.aggregating import read_result
+from fedfisher_core.store import read_document, read_timings
 from fedfisher_core.walk import Outcome
 
 BOUNDS = {"uniform": "noise", "prior": "GAN without inversion", "real": "real test images"}
@@ -92,5 +92,5 @@ def _common(trial: Trial, outcome: Outcome) -> dict[str, Any]:
         "target_label": trial.victim.target_label,
         "seed": trial.place.cell.seed,
         "gan_seconds": read_timings(outcome.artifacts[trial.prior.name])["seconds"],
-        "evaluator_accuracy": accuracy_of_judge(outcome.artifacts[trial.judge.name]),
+        "evaluator_accuracy": read_document(outcome.artifacts[trial.judge.name], MEASURES)["test_accuracy"],
     }

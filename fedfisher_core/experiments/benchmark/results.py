@@ -2,8 +2,8 @@
 
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
+from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.federation import Federations
-from fedfisher_core.federation.measuring import read_result
 from fedfisher_core.federation.place import Place
 from fedfisher_core.store import read_timings
 from fedfisher_core.walk import Outcome

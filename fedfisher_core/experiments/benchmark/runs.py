@@ -10,7 +10,7 @@ import numpy as np
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, summarise
-from fedfisher_core.federation.measuring import read_result
+from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.partition import class_names, label_counts
 from fedfisher_core.reporting.measure import Repeated
 from fedfisher_core.reporting.runs import Record, Runs, digest

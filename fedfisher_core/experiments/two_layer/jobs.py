@@ -3,54 +3,35 @@
 import time
 from dataclasses import asdict, dataclass
 
-from fedfisher_core.jobs import NOTHING, Job, NoInputs, Numerics
+from pydantic import TypeAdapter
+
+from fedfisher_core.jobs import Job, NoInputs
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document
 from fedfisher_core.theory.grid import TwoLayerGrid
-from fedfisher_core.theory.measuring import Errors, SeedErrors, measure_seed
+from fedfisher_core.theory.measuring import SeedErrors, measure_seed
 
 _ERRORS = "errors.json"
 
 
 @dataclass(frozen=True)
-class MeasureSeed(Job[NoInputs[Artifact]]):
+class MeasureSeed(Job[NoInputs]):
     """Measure both curves with one seed; on the processor, as the systems that are solved are too small for a GPU.
 
     Args:
         grid: what is measured.
         seed: one of its seeds.
-        threads: of its tensor operations.
-        needs: nothing.
     """
 
     grid: TwoLayerGrid
     seed: int
-    threads: int
-    needs: NoInputs[str] = NOTHING
 
-    @property
-    def name(self) -> str:
-        """See `Job.name`."""
-        return f"two-layer networks: seed={self.seed}"
-
-    @property
-    def numerics(self) -> Numerics:
-        """See `Job.numerics`."""
-        return Numerics(threads=self.threads)
-
-    def step(self, inputs: NoInputs[Artifact]) -> Step:
+    def step(self, inputs: NoInputs) -> Step:
         """See `Job.step`; other seeds of the grid do not matter."""
-        return Step(
-            kind="two_layer",
-            code=source_digest(type(self)),
-            settings={
-                **self.grid.model_dump(mode="json", exclude={"seeds"}),
-                "seed": self.seed,
-                **self.numerics.described(),
-            },
-        )
+        settings = self.grid.model_dump(mode="json", exclude={"seeds"}) | {"seed": self.seed}
+        return Step(kind="two_layer", code=source_digest(type(self)), settings=settings | self.numerics.described())
 
-    def compute(self, inputs: NoInputs[Artifact]) -> Content:
+    def compute(self, inputs: NoInputs) -> Content:
         """See `Job.compute`.
 
         Raises:
@@ -70,8 +51,4 @@ def read_seed(artifact: Artifact) -> SeedErrors:
     Returns:
         The errors, bit by bit as they were measured.
     """
-    document = read_document(artifact, _ERRORS)
-    return SeedErrors(
-        widths=tuple(Errors(**errors) for errors in document["widths"]),
-        steps=tuple(Errors(**errors) for errors in document["steps"]),
-    )
+    return TypeAdapter(SeedErrors).validate_python(read_document(artifact, _ERRORS))

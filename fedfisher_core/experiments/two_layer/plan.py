@@ -6,6 +6,7 @@ from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.experiments.two_layer.jobs import MeasureSeed, read_seed
 from fedfisher_core.experiments.two_layer.rows import TwoLayerRow, rows_of
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
+from fedfisher_core.jobs import Numerics
 from fedfisher_core.walk import Outcome
 
 
@@ -31,8 +32,10 @@ def make_plan(settings: TwoLayerSettings) -> TwoLayerPlan:
     Returns:
         Its plan.
     """
-    grid = settings.two_layer
-    seeds = tuple(MeasureSeed(grid, seed, settings.run.torch_threads) for seed in grid.seeds)
+    grid, numerics = settings.two_layer, Numerics.of(settings.run)
+    seeds = tuple(
+        MeasureSeed(grid, seed, name=f"two-layer networks: seed={seed}", numerics=numerics) for seed in grid.seeds
+    )
     return TwoLayerPlan(jobs=seeds, stages={"seeds": [job.name for job in seeds]}, settings=settings, seeds=seeds)
 
 

@@ -11,13 +11,12 @@ import torch
 from fedfisher_core.attack.likelihoods.kfac import KfacEvidence
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.attack.attacker import auxiliary_indices
+from fedfisher_core.experiments.attack.attacker import private_images
 from fedfisher_core.experiments.attack.galleries import make_galleries
 from fedfisher_core.experiments.attack.jobs import (
     AttackClient,
     best_images,
     prior_sample,
-    private_images,
     read_attack,
     read_bounds,
 )
@@ -26,6 +25,7 @@ from fedfisher_core.experiments.attack.results import make_rows
 from fedfisher_core.experiments.attack.runs import make_runs
 from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.jobs import Job, graph_of, inputs_of
@@ -96,7 +96,7 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
 
 
 def test_the_attackers_images_are_of_other_clients_and_without_the_target(scene: Scene) -> None:
-    indices = auxiliary_indices(scene.plan.settings, scene.trial.place.cell, TARGET, scene.data, scene.partition)
+    indices = scene.trial.prior.auxiliary(scene.inputs(scene.trial.prior))
     assert len(set(indices.tolist())) == 100
     assert not set(indices.tolist()) & set(held_by(scene.partition, 0).tolist())
     assert TARGET not in load_data(scene.data).train.labels[indices]
@@ -216,10 +216,10 @@ def test_bounds_have_a_ceiling_above_the_floor_of_noise(scene: Scene) -> None:
 
 
 def test_private_images_are_the_clients_own_of_the_target(scene: Scene) -> None:
-    found = private_images(scene.data, scene.partition, TARGET, 4)
+    found = private_images(PartitionInputs(scene.data, scene.partition), TARGET)
     train = load_data(scene.data).train
     held = torch.from_numpy(held_by(scene.partition, 0))
-    assert torch.equal(found, train.inputs[held[train.labels[held] == TARGET]][:4])
+    assert torch.equal(found, train.inputs[held[train.labels[held] == TARGET]])
 
 
 def test_rows_are_of_every_method_then_of_floors_and_ceiling(scene: Scene) -> None:

@@ -9,13 +9,13 @@ from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.contract import Experiment, Plan, experiments
-from fedfisher_core.jobs import NOTHING, Job, NoInputs
+from fedfisher_core.jobs import Job, NoInputs
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.runs import Record, Runs
 from fedfisher_core.reporting.tables import Table
 from fedfisher_core.settings import ExperimentSettings, Name, PageSettings, TrackingSettings, WorkSettings
 from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, read_document
+from fedfisher_core.store import Content, Step, read_document
 from fedfisher_core.walk import Outcome
 
 
@@ -33,23 +33,18 @@ class CoinSettings(ExperimentSettings):
 
 
 @dataclass(frozen=True)
-class ThrowCoin(Job[NoInputs[Artifact]]):
+class ThrowCoin(Job[NoInputs]):
     """Throw one coin."""
 
     bias: float
     throws: int
     seed: int
-    needs: NoInputs[str] = NOTHING
 
-    @property
-    def name(self) -> str:
-        return f"throw a coin of {self.bias:g}"
-
-    def step(self, inputs: NoInputs[Artifact]) -> Step:
+    def step(self, inputs: NoInputs) -> Step:
         settings = {"bias": self.bias, "throws": self.throws, "seed": self.seed}
         return Step(kind="coins", code=source_digest(type(self)), settings=settings)
 
-    def compute(self, inputs: NoInputs[Artifact]) -> Content:
+    def compute(self, inputs: NoInputs) -> Content:
         heads = np.random.default_rng(self.seed).random(self.throws) < self.bias
         return Content(documents={"heads.json": int(heads.sum())}, timings={"seconds": 0.0})
 
@@ -79,7 +74,9 @@ def make_plan(settings: CoinSettings) -> CoinPlan:
     for bias in settings.biases:
         if not 0 <= bias <= 1:
             raise InputError(f"biases={list(settings.biases)}; allowed: from 0 to 1")
-    coins = tuple(ThrowCoin(bias, settings.throws, settings.seed) for bias in settings.biases)
+    coins = tuple(
+        ThrowCoin(bias, settings.throws, settings.seed, name=f"throw a coin of {bias:g}") for bias in settings.biases
+    )
     return CoinPlan(jobs=coins, stages={"coins": [coin.name for coin in coins]}, settings=settings, coins=coins)
 
 

@@ -1,0 +1,39 @@
+"""What jobs of a federation need in common: artifacts, or the names of the jobs that make them."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class DataInputs(Generic[R]):
+    """What looks at all examples needs.
+
+    Args:
+        data: the decoded data set.
+    """
+
+    data: R
+
+
+@dataclass(frozen=True)
+class PartitionInputs(DataInputs[R]):
+    """What looks at the examples of clients or server needs.
+
+    Args:
+        partition: who holds what.
+    """
+
+    partition: R
+
+
+@dataclass(frozen=True)
+class StartInputs(PartitionInputs[R]):
+    """What a client has before its training, and the server before the first upload.
+
+    Args:
+        start: the initial weights.
+    """
+
+    start: R
