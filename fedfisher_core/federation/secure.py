@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,14 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.sums import Summation, Sums
 from fedfisher_core.models.spec import Parameters
-from fedfisher_core.secure.protocol import Client, Clock, Collected, Terms, collect, default_threshold
+from fedfisher_core.secure.client import Client
+from fedfisher_core.secure.fixed_point import FixedPoint, Layout
+from fedfisher_core.secure.keys import KEY_BYTES
+from fedfisher_core.secure.protocol import Clock, Collected, collect
+from fedfisher_core.secure.signatures import verification_key
+from fedfisher_core.secure.terms import Terms, default_threshold
 from fedfisher_core.seeds import Stream, numpy_generator
-from fedfisher_core.settings import Cell
+from fedfisher_core.settings import Cell, SecureSettings
 
 if TYPE_CHECKING:
     from fedfisher_core.methods.binding import BoundMethod
@@ -55,21 +60,19 @@ def collect_securely(
     unknown = sorted(number for number in secure.dropouts if number >= cell.clients)
     if unknown:
         raise InputError(f"wire.secure.dropouts names clients {unknown}; allowed: 0 to {cell.clients - 1}")
-    threshold = default_threshold(len(counts)) if secure.threshold is None else secure.threshold
-    if threshold > len(counts):
-        raise InputError(
-            f"wire.secure.threshold={threshold} with {len(counts)} clients; allowed: 2 to the number of clients"
-        )
     # What the simulation spends on reading the store is no client's work.
     reading = Clock()
     statistics = {number: partial(reading.time, read) for number, read in statistics.items()}
+    most = 2 ** _exponent(secure.most_examples)
     readers = {
-        number: partial(_contribution, summation, read, counts[number]) for number, read in sorted(statistics.items())
+        number: partial(_contribution, summation, read, min(counts[number], most))
+        for number, read in sorted(statistics.items())
     }
+    secrets = {number: _secrets(cell.seed, number) for number in readers}
     layout = {name: array.shape for name, array in next(iter(readers.values()))().items()}
-    terms = Terms(layout=layout, bits=secure.bits, threshold=threshold, session=session)
+    terms = _terms(secure, layout, {number: one.signing for number, one in secrets.items()}, session=session)
     clients = [
-        Client(number, read, terms=terms, rng=numpy_generator(cell.seed, Stream.SECURE, number))
+        Client(number, read, terms=terms, root=secrets[number].root, signing=secrets[number].signing)
         for number, read in readers.items()
     ]
     before = reading.seconds
@@ -98,10 +101,37 @@ def sums_of(collected: Collected, device: torch.device) -> Sums:
     return Sums(num_examples=num_examples, totals=totals, errors=bounds)
 
 
-def vector_bits(collected: Collected) -> int:
-    """Bits of the masked vectors that arrived, without keys and shares."""
-    size = sum(math.prod(shape) for shape in collected.terms.layout.values())
-    return len(collected.uploaded) * size * collected.terms.bits
+@dataclass(frozen=True)
+class _Secrets:
+    """What a simulated client alone knows: the root of each session's secrets, and the key that it signs with."""
+
+    root: bytes
+    signing: bytes
+
+
+def _secrets(seed: int, client: int) -> _Secrets:
+    drawn = numpy_generator(seed, Stream.SECURE, client)
+    return _Secrets(root=drawn.bytes(KEY_BYTES), signing=drawn.bytes(KEY_BYTES))
+
+
+def _terms(secure: SecureSettings, layout: Layout, signing: Mapping[int, bytes], *, session: bytes) -> Terms:
+    """What clients agree on before anybody looks at a statistic."""
+    active = secure.adversary == "active"
+    examples = _exponent(secure.most_examples)
+    exponents = tuple(examples if name == _EXAMPLES else examples + _exponent(secure.clip) for name in layout)
+    threshold = default_threshold(len(signing), active=active) if secure.threshold is None else secure.threshold
+    return Terms(
+        session=session,
+        participants=tuple(signing),
+        threshold=threshold,
+        code=FixedPoint(layout, exponents, clients=len(signing), bits=secure.bits),
+        verification_keys={number: verification_key(key) for number, key in signing.items()} if active else None,
+    )
+
+
+def _exponent(bound: float) -> int:
+    """The least e with bound at most 2^e."""
+    return math.ceil(math.log2(bound))
 
 
 def _contribution(summation: Summation, read: Read, num_examples: int) -> dict[str, NDArray[np.float64]]:

@@ -8,7 +8,7 @@ from typing import Any
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs
 from fedfisher_core.federation.downloads import download_bits, start_sent
 from fedfisher_core.federation.measuring import Traffic, content_of, server_of, timed
-from fedfisher_core.federation.secure import collect_securely, sums_of, vector_bits
+from fedfisher_core.federation.secure import collect_securely, sums_of
 from fedfisher_core.federation.uploads import num_examples, read_statistics
 from fedfisher_core.models.spec import models
 from fedfisher_core.sources import source_digest
@@ -53,11 +53,13 @@ class AggregateSecurely(Aggregation):
             lambda: self.bound.of_sums(server, sums_of(collected, self.place.device)),
             self.place.device,
         )
-        made = replace(made, details={**made.details, "clients_in_sum": float(len(collected.uploaded))})
+        learned = {"clients_in_sum": float(len(collected.uploaded)), "clipped_fraction": collected.clipped()}
+        made = replace(made, details={**made.details, **learned})
+        messages = collected.messages
         traffic = Traffic(
-            upload_bits=8 * collected.upload_bytes,
-            upload_bits_formula=vector_bits(collected),
-            download_bits=download_bits(self.place, made, pooled=False) + 8 * collected.download_bytes,
+            upload_bits=8 * messages.bytes_sent(),
+            upload_bits_formula=messages.formula_bits(collected.terms),
+            download_bits=download_bits(self.place, made, pooled=False) + 8 * messages.bytes_received(len(members)),
             start_sent=start_sent(self.place, pooled=False),
         )
         # The server's part of the protocol is its work; what clients did in it, masking most of all, is theirs.
