@@ -17,7 +17,7 @@ from fedfisher_core.methods.sums import Summation, Sums
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.secure.client import Client
 from fedfisher_core.secure.fixed_point import FixedPoint, Layout
-from fedfisher_core.secure.keys import KEY_BYTES
+from fedfisher_core.secure.keys import KEY_BYTES, derive
 from fedfisher_core.secure.protocol import Clock, Collected, collect
 from fedfisher_core.secure.signatures import verification_key
 from fedfisher_core.secure.terms import Terms, default_threshold
@@ -39,15 +39,17 @@ def collect_securely(
     counts: Mapping[int, int],
     *,
     session: bytes,
+    private: bytes,
 ) -> Collected:
     """Let clients and server carry out secure aggregation.
 
     Args:
         bound: the method, which is written in sums; its wire holds the settings of the protocol.
-        cell: its seed draws the clients' secrets.
+        cell: its seed draws the clients' secrets, again the same in each run.
         statistics: reads a client's, by its number.
         counts: how many examples each client holds.
-        session: names the aggregation.
+        session: names the aggregation to everyone.
+        private: names the aggregation and all that it is of; no two share it, and no client's secrets.
 
     Returns:
         What the server holds in the end.
@@ -68,7 +70,7 @@ def collect_securely(
         number: partial(_contribution, summation, read, min(counts[number], most))
         for number, read in sorted(statistics.items())
     }
-    secrets = {number: _secrets(cell.seed, number) for number in readers}
+    secrets = {number: _secrets(cell.seed, number, private) for number in readers}
     layout = {name: array.shape for name, array in next(iter(readers.values()))().items()}
     terms = _terms(secure, layout, {number: one.signing for number, one in secrets.items()}, session=session)
     clients = [
@@ -103,15 +105,15 @@ def sums_of(collected: Collected, device: torch.device) -> Sums:
 
 @dataclass(frozen=True)
 class _Secrets:
-    """What a simulated client alone knows: the root of each session's secrets, and the key that it signs with."""
+    """What a simulated client alone knows: the root of a session's secrets, and the key that it signs with in all."""
 
     root: bytes
     signing: bytes
 
 
-def _secrets(seed: int, client: int) -> _Secrets:
+def _secrets(seed: int, client: int, private: bytes) -> _Secrets:
     drawn = numpy_generator(seed, Stream.SECURE, client)
-    return _Secrets(root=drawn.bytes(KEY_BYTES), signing=drawn.bytes(KEY_BYTES))
+    return _Secrets(root=derive(drawn.bytes(KEY_BYTES), purpose=private), signing=drawn.bytes(KEY_BYTES))
 
 
 def _terms(secure: SecureSettings, layout: Layout, signing: Mapping[int, bytes], *, session: bytes) -> Terms:

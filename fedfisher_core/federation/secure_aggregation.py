@@ -1,4 +1,4 @@
-"""Aggregating by secure aggregation: the server learns sums over clients and nothing else."""
+"""Aggregating by secure aggregation: the server learns sums over clients, see `fedfisher_core.secure`."""
 
 import time
 from dataclasses import dataclass, replace
@@ -44,9 +44,13 @@ class AggregateSecurely(Aggregation):
             for client in members
         }
         counts = {client: num_examples(inputs.partition, client) for client in members}
-        session = self.step(inputs).key.encode()
+        step = self.step(inputs)
+        # Everyone knows the session's name: it must not come from what clients hold, as digests of inputs do.
+        session = f"{self.place.label}: {replace(step, inputs={}).key}".encode()
         begun = time.perf_counter()
-        collected = collect_securely(self.bound, self.place.cell, readers, counts, session=session)
+        collected = collect_securely(
+            self.bound, self.place.cell, readers, counts, session=session, private=step.key.encode()
+        )
         protocol_seconds = time.perf_counter() - begun
         made, timings = timed(
             self.bound,

@@ -92,6 +92,10 @@ class Client:
                 raise self._error("has no shares to get from itself")
             for other, message in sealed.items():
                 shares = unseal(self._channel(other, sender=other), message)
+                if len(shares) != 2 * shamir.SHARE_BYTES:
+                    raise self._error(
+                        f"gets {len(shares)} bytes as shares of client {other}; allowed: {2 * shamir.SHARE_BYTES}"
+                    )
                 self._held[other] = (shares[: shamir.SHARE_BYTES], shares[shamir.SHARE_BYTES :])
             vector = self._terms.code.encode(self._read())
             vector += own_mask(self._own_seed, self._terms)

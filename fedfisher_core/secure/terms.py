@@ -23,7 +23,7 @@ class Terms:
     """What everyone knows before the first message.
 
     Args:
-        session: names what is added up, and nothing else that ever is.
+        session: names the aggregation; not made of anything that clients hold.
         participants: the clients that are invited, by number.
         threshold: clients that must stay to the end.
         code: how tensors are written as numbers.

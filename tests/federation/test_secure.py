@@ -19,6 +19,7 @@ from fedfisher_core.federation.partition import label_counts
 from fedfisher_core.federation.secure import collect_securely
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.jobs import graph_of
+from fedfisher_core.secure.protocol import Collected
 from fedfisher_core.settings import WireSettings
 from fedfisher_core.store import Artifact, open_store, read_tensors
 from fedfisher_core.walk import walk_here
@@ -246,13 +247,32 @@ def test_two_sessions_of_the_same_clients_share_no_key() -> None:
     weights = {name: torch.zeros(size) for name, size in Weights.shapes(tiny.TINY).items()}
     readers = dict.fromkeys(range(3), lambda: {Weights: Weights(weights)})
     counts = dict.fromkeys(range(3), 10)
-    one, same, two = (
-        collect_securely(bound, cell, readers, counts, session=session).messages.adverts
-        for session in (b"one", b"one", b"two")
+    one, same, two, three = (
+        collect_securely(bound, cell, readers, counts, session=session, private=private).messages.adverts
+        for session, private in ((b"one", b"1"), (b"one", b"1"), (b"two", b"1"), (b"one", b"2"))
     )
     assert one == same
-    keys = [advert[at : at + 32] for adverts in (one, two) for advert in adverts.values() for at in (0, 32)]
-    assert len(set(keys)) == len(keys) == 12
+    keys = [advert[at : at + 32] for adverts in (one, two, three) for advert in adverts.values() for at in (0, 32)]
+    assert len(set(keys)) == len(keys) == 18
+
+
+def test_the_sessions_name_tells_nothing_of_what_clients_hold(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of other data agree on the same terms, and share no secret."""
+    seen: list[tuple[bytes, bytes]] = []
+
+    def watched(*given: Any, session: bytes, private: bytes) -> Collected:
+        seen.append((session, private))
+        return collect_securely(*given, session=session, private=private)
+
+    monkeypatch.setattr("fedfisher_core.federation.secure_aggregation.collect_securely", watched)
+    secure = SECURE | {"secure": {"threshold": 2, "clip": 2048.0}}
+    for clients in ((0, 1, 2), (0, 1, 3)):
+        trained.run("fedavg", secure, clients)
+    (session, private), (other_session, other_private) = seen
+    assert session == other_session
+    assert private != other_private
 
 
 @pytest.mark.parametrize(
