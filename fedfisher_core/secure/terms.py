@@ -41,24 +41,18 @@ class Terms:
     verification_keys: Mapping[int, bytes] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse terms under which the sum would tell more than it may."""
+        """Refuse terms under which the sum would tell more than it may, and warn of those that trust the server."""
         invited = len(self.participants)
-        if not 2 <= self.threshold <= invited:
-            raise InputError(
-                f"wire.secure.threshold={self.threshold} with {invited} clients; allowed: 2 to the number of clients"
-            )
+        require_threshold(self.threshold, invited, active=self.signed)
         if not self.code.numbers:
             raise InputError("a secure sum has no numbers; allowed: at least one")
-        if 2 * self.threshold > invited:
-            return
-        weak = f"wire.secure.threshold={self.threshold} is at most half of {invited} clients"
-        if self.signed:
-            raise InputError(f"{weak}; allowed with wire.secure.adversary='active': {invited // 2 + 1} or more")
-        _log.warning(
-            "%s: the sum is safe from an honest-but-curious server only. One that tells clients of different survivors "
-            "unmasks single uploads.",
-            weak,
-        )
+        if 2 * self.threshold <= invited:
+            _log.warning(
+                "wire.secure.threshold=%d is at most half of %d clients: the sum is safe from an honest-but-curious "
+                "server only. One that tells clients of different survivors unmasks single uploads.",
+                self.threshold,
+                invited,
+            )
 
     @property
     def signed(self) -> bool:
@@ -99,6 +93,28 @@ def default_threshold(clients: int, *, active: bool) -> int:
         server; never one alone, whose sum would be its own upload.
     """
     return max(2, (2 * clients // 3 if active else clients // 2) + 1)
+
+
+def require_threshold(threshold: int, clients: int, *, active: bool) -> None:
+    """Check how many clients must stay.
+
+    Args:
+        threshold: so many.
+        clients: that are invited.
+        active: whether the server may send wrong messages.
+
+    Raises:
+        InputError: they are too few or too many.
+    """
+    if not 2 <= threshold <= clients:
+        raise InputError(
+            f"wire.secure.threshold={threshold} with {clients} clients; allowed: 2 to the number of clients"
+        )
+    if active and 2 * threshold <= clients:
+        raise InputError(
+            f"wire.secure.threshold={threshold} is at most half of {clients} clients; allowed with "
+            f"wire.secure.adversary='active': {clients // 2 + 1} or more"
+        )
 
 
 def keys_message(terms: Terms, client: int, keys: bytes) -> bytes:

@@ -18,9 +18,11 @@ class SecureSettings(Strict):
         description="the server that clients are safe from: one that follows the protocol, or one that may send wrong "
         "messages as well, against which clients sign their keys and the list of survivors",
     )
-    bits: Literal[32, 64] = Field(64, description="of a number under the mask; Fishers, which vary widely, need 64")
+    bits: Literal[32, 64] = Field(
+        64, description="of a number under the mask; Fishers, which vary widely, need 64 or a narrow clip"
+    )
     clip: float = Field(
-        1024.0,
+        256.0,
         ge=2.0**-40,
         le=2.0**40,
         description="size up to which a client's number (a weight, a Fisher's entry, their product) is held for sure: "

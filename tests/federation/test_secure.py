@@ -182,7 +182,7 @@ def test_bits_are_those_of_all_messages(bits: int, adversary: str, trained: Trai
     assert row.method_settings["wire"]["secure"] == {
         "adversary": adversary,
         "bits": bits,
-        "clip": 1024.0,
+        "clip": 256.0,
         "most_examples": 131072,
         "threshold": 3,
         "dropouts": {"1": "shares", "3": "upload"},
