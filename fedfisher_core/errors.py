@@ -13,6 +13,10 @@ class CorruptArtifactError(RuntimeError):
     """Stored or received bytes that are not what was written; they are never used."""
 
 
+class ProtocolError(RuntimeError):
+    """A message of secure aggregation that is not what the protocol asks for; who receives it stops."""
+
+
 class DivergedClientError(ArithmeticError):
     """A client whose training or statistic is not finite; the message names the client and the quantity."""
 

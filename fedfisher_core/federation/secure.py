@@ -20,9 +20,14 @@ from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.sums import Summation, Sums
 from fedfisher_core.models.spec import Parameters, models
-from fedfisher_core.secure.protocol import Client, Clock, Collected, Terms, collect, default_threshold
+from fedfisher_core.secure.client import Client
+from fedfisher_core.secure.fixed_point import FixedPoint, Layout
+from fedfisher_core.secure.keys import KEY_BYTES, derive
+from fedfisher_core.secure.protocol import Clock, Collected, collect
+from fedfisher_core.secure.signatures import verification_key
+from fedfisher_core.secure.terms import Terms, default_threshold
 from fedfisher_core.seeds import Stream, numpy_generator
-from fedfisher_core.settings import Cell
+from fedfisher_core.settings import Cell, SecureSettings
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Step
 
@@ -56,16 +61,26 @@ class AggregateSecurely(Aggregation):
             for client, sent in sorted(inputs.clients.items())
         }
         counts = {client: len(held_by(inputs.partition, client)) for client in readers}
+        step = self.step(inputs)
+        # Everyone knows the session's name: it must not come from what clients hold, as digests of inputs do.
+        session = f"{place.label}: {replace(step, inputs={}).key}".encode()
         begun = time.perf_counter()
-        collected = collect_securely(bound, place.cell, readers, counts, session=self.step(inputs).key.encode())
+        collected = collect_securely(bound, place.cell, readers, counts, session=session, private=step.key.encode())
         protocol_seconds = time.perf_counter() - begun
         made, timings = self._timed(lambda: bound.of_sums(server, sums_of(collected, place.device)))
-        made = replace(made, details={**made.details, "clients_in_sum": float(len(collected.uploaded))})
+        learned = {"clients_in_sum": float(len(collected.uploaded)), "clipped_fraction": collected.clipped()}
+        made = replace(made, details={**made.details, **learned})
         # The server's part of the protocol is its work; what clients did in it, masking most of all, is theirs.
         timings["seconds"] += protocol_seconds - collected.client_seconds
         timings["client_seconds"] = collected.client_seconds
-        sent_bits, got_bits = 8 * collected.upload_bytes, 8 * collected.download_bytes
-        return made, self._traffic(made, sent_bits, vector_bits(collected), got_bits), timings
+        messages = collected.messages
+        traffic = self._traffic(
+            made,
+            8 * messages.bytes_sent(),
+            messages.formula_bits(collected.terms),
+            8 * messages.bytes_received(len(readers)),
+        )
+        return made, traffic, timings
 
 
 def collect_securely(
@@ -75,15 +90,17 @@ def collect_securely(
     counts: Mapping[int, int],
     *,
     session: bytes,
+    private: bytes,
 ) -> Collected:
     """Let clients and server carry out secure aggregation.
 
     Args:
         bound: the method, which is written in sums; its wire holds the settings of the protocol.
-        cell: its seed draws the clients' secrets.
+        cell: its seed draws the clients' secrets, again the same in each run.
         statistics: reads a client's, by its number.
         counts: how many examples each client holds.
-        session: names the aggregation.
+        session: names the aggregation to everyone.
+        private: names the aggregation and all that it is of; no two share it, and no client's secrets.
 
     Returns:
         What the server holds in the end.
@@ -96,21 +113,19 @@ def collect_securely(
     unknown = sorted(number for number in secure.dropouts if number >= cell.clients)
     if unknown:
         raise InputError(f"wire.secure.dropouts names clients {unknown}; allowed: 0 to {cell.clients - 1}")
-    threshold = default_threshold(len(counts)) if secure.threshold is None else secure.threshold
-    if threshold > len(counts):
-        raise InputError(
-            f"wire.secure.threshold={threshold} with {len(counts)} clients; allowed: 2 to the number of clients"
-        )
     # What the simulation spends on reading the store is no client's work.
     reading = Clock()
     statistics = {number: partial(reading.time, read) for number, read in statistics.items()}
+    most = 2 ** _exponent(secure.most_examples)
     readers = {
-        number: partial(_contribution, summation, read, counts[number]) for number, read in sorted(statistics.items())
+        number: partial(_contribution, summation, read, min(counts[number], most))
+        for number, read in sorted(statistics.items())
     }
+    secrets = {number: _secrets(cell.seed, number, private) for number in readers}
     layout = {name: array.shape for name, array in next(iter(readers.values()))().items()}
-    terms = Terms(layout=layout, bits=secure.bits, threshold=threshold, session=session)
+    terms = _terms(secure, layout, {number: one.signing for number, one in secrets.items()}, session=session)
     clients = [
-        Client(number, read, terms=terms, rng=numpy_generator(cell.seed, Stream.SECURE, number))
+        Client(number, read, terms=terms, root=secrets[number].root, signing=secrets[number].signing)
         for number, read in readers.items()
     ]
     before = reading.seconds
@@ -139,10 +154,37 @@ def sums_of(collected: Collected, device: torch.device) -> Sums:
     return Sums(num_examples=num_examples, totals=totals, errors=bounds)
 
 
-def vector_bits(collected: Collected) -> int:
-    """Bits of the masked vectors that arrived, without keys and shares."""
-    size = sum(math.prod(shape) for shape in collected.terms.layout.values())
-    return len(collected.uploaded) * size * collected.terms.bits
+@dataclass(frozen=True)
+class _Secrets:
+    """What a simulated client alone knows: the root of a session's secrets, and the key that it signs with in all."""
+
+    root: bytes
+    signing: bytes
+
+
+def _secrets(seed: int, client: int, private: bytes) -> _Secrets:
+    drawn = numpy_generator(seed, Stream.SECURE, client)
+    return _Secrets(root=derive(drawn.bytes(KEY_BYTES), purpose=private), signing=drawn.bytes(KEY_BYTES))
+
+
+def _terms(secure: SecureSettings, layout: Layout, signing: Mapping[int, bytes], *, session: bytes) -> Terms:
+    """What clients agree on before anybody looks at a statistic."""
+    active = secure.adversary == "active"
+    examples = _exponent(secure.most_examples)
+    exponents = tuple(examples if name == _EXAMPLES else examples + _exponent(secure.clip) for name in layout)
+    threshold = default_threshold(len(signing), active=active) if secure.threshold is None else secure.threshold
+    return Terms(
+        session=session,
+        participants=tuple(signing),
+        threshold=threshold,
+        code=FixedPoint(layout, exponents, clients=len(signing), bits=secure.bits),
+        verification_keys={number: verification_key(key) for number, key in signing.items()} if active else None,
+    )
+
+
+def _exponent(bound: float) -> int:
+    """The least e with bound at most 2^e."""
+    return math.ceil(math.log2(bound))
 
 
 def _contribution(summation: Summation, read: Read, num_examples: int) -> dict[str, NDArray[np.float64]]:

@@ -1,17 +1,26 @@
 """Keys that two clients agree on through the server, and messages that only the other one can read."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
-from fedfisher_core.errors import CorruptArtifactError
+from fedfisher_core.errors import ProtocolError
 
 KEY_BYTES = 32
 TAG_BYTES = 16
-# Every key seals one message only, so that its nonce need not change.
-_NONCE = bytes(12)
+# Every key seals one message only, or is expanded once, so that its nonce need not change.
+_SEALING_NONCE = bytes(12)
+_STREAM_NONCE = bytes(16)
+
+Draw: TypeAlias = Callable[[int], bytes]
+"""Draws that many random bytes, others with every call."""
 
 
 def public_key(private: bytes) -> bytes:
@@ -29,8 +38,14 @@ def agree(private: bytes, public: bytes, *, purpose: bytes) -> bytes:
 
     Returns:
         32 bytes.
+
+    Raises:
+        ProtocolError: the public key gives everybody the same secret (a point of low order).
     """
-    shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    try:
+        shared = X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise ProtocolError("a public key is not one that keeps a secret") from None
     return derive(shared, purpose=purpose)
 
 
@@ -39,9 +54,15 @@ def derive(secret: bytes, *, purpose: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=purpose).derive(secret)
 
 
+def stream(key: bytes) -> Draw:
+    """Expand a key of 32 bytes to as many pseudo-random bytes as are drawn (ChaCha20)."""
+    encryptor = Cipher(ChaCha20(key, _STREAM_NONCE), mode=None).encryptor()
+    return lambda size: encryptor.update(bytes(size))
+
+
 def seal(key: bytes, message: bytes) -> bytes:
     """Encrypt and authenticate the only message of a key (ChaCha20-Poly1305); 16 bytes longer than the message."""
-    return ChaCha20Poly1305(key).encrypt(_NONCE, message, None)
+    return ChaCha20Poly1305(key).encrypt(_SEALING_NONCE, message, None)
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes:
@@ -55,9 +76,9 @@ def unseal(key: bytes, sealed: bytes) -> bytes:
         The message.
 
     Raises:
-        CorruptArtifactError: it was sealed with another key, or changed.
+        ProtocolError: it was sealed with another key, or changed.
     """
     try:
-        return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
+        return ChaCha20Poly1305(key).decrypt(_SEALING_NONCE, sealed, None)
     except InvalidTag:
-        raise CorruptArtifactError("sealed message was changed, or is not for this key") from None
+        raise ProtocolError("sealed message was changed, or is not for this key") from None

@@ -3,17 +3,12 @@
 from typing import Any, TypeAlias
 
 import numpy as np
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
-from fedfisher_core.secure.keys import derive
+from fedfisher_core.secure.keys import derive, stream
 
 Vector: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Numbers modulo 2^32 or 2^64: the arithmetic of the type wraps as the ring does."""
-
-# Every key gives one mask only, so that its nonce need not change.
-_NONCE = bytes(16)
 
 
 def ring_type(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
@@ -33,6 +28,5 @@ def mask(seed: bytes, size: int, *, bits: int, session: bytes) -> Vector:
     Returns:
         Numbers that nobody without the seed can tell from uniform ones, shape (size,).
     """
-    cipher = Cipher(ChaCha20(derive(seed, purpose=b"mask" + session), _NONCE), mode=None)
     kind = ring_type(bits)
-    return np.frombuffer(cipher.encryptor().update(bytes(size * kind.itemsize)), dtype=kind)
+    return np.frombuffer(stream(derive(seed, purpose=b"mask" + session))(size * kind.itemsize), dtype=kind)

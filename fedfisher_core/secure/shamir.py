@@ -2,9 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.errors import InputError, ProtocolError
+from fedfisher_core.secure.keys import Draw
 
 PRIME = 2**256 + 297
 """The least prime above every secret of 32 bytes."""
@@ -15,14 +14,14 @@ SHARE_BYTES = 33
 _DRAWN_BYTES = 48
 
 
-def split(secret: bytes, *, threshold: int, holders: Sequence[int], rng: np.random.Generator) -> dict[int, bytes]:
+def split(secret: bytes, *, threshold: int, holders: Sequence[int], draw: Draw) -> dict[int, bytes]:
     """Split a secret: shares are the values of a random polynomial of degree threshold - 1 whose value at 0 it is.
 
     Args:
         secret: 32 bytes.
         threshold: how many shares give the secret.
         holders: numbers, from 0, of those who get a share.
-        rng: draws the polynomial.
+        draw: draws the polynomial.
 
     Returns:
         A share of 33 bytes for each holder.
@@ -37,7 +36,7 @@ def split(secret: bytes, *, threshold: int, holders: Sequence[int], rng: np.rand
         raise InputError(f"holders are {list(holders)}; allowed: each once, from 0")
     if not 1 <= threshold <= len(holders):
         raise InputError(f"threshold is {threshold}; allowed: 1 to {len(holders)}, the number of holders")
-    drawn = (int.from_bytes(rng.bytes(_DRAWN_BYTES), "little") % PRIME for _ in range(threshold - 1))
+    drawn = (int.from_bytes(draw(_DRAWN_BYTES), "little") % PRIME for _ in range(threshold - 1))
     coefficients = [int.from_bytes(secret, "little"), *drawn]
     shares = {}
     for holder in holders:
@@ -58,7 +57,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
         The secret. With fewer shares it is another one, or none.
 
     Raises:
-        CorruptArtifactError: the shares belong to no secret of 32 bytes.
+        ProtocolError: the shares belong to no secret of 32 bytes.
     """
     places = {_place(holder): int.from_bytes(share, "little") for holder, share in shares.items()}
     secret = 0
@@ -70,7 +69,7 @@ def combine(shares: Mapping[int, bytes]) -> bytes:
                 denominator = denominator * (other - place) % PRIME
         secret = (secret + value * numerator * pow(denominator, -1, PRIME)) % PRIME
     if secret >= 1 << 8 * SECRET_BYTES:
-        raise CorruptArtifactError(f"the shares of {sorted(shares)} belong to no secret of {SECRET_BYTES} bytes")
+        raise ProtocolError(f"the shares of {sorted(shares)} belong to no secret of {SECRET_BYTES} bytes")
     return secret.to_bytes(SECRET_BYTES, "little")
 
 

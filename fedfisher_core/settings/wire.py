@@ -6,22 +6,56 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
 from fedfisher_core.settings.base import Strict
 
-Round = Literal["keys", "shares", "upload", "unmasking"]
+Round = Literal["keys", "shares", "upload", "consistency", "unmasking"]
 """The messages of a client in the protocol of secure aggregation, in their order."""
 
 
 class SecureSettings(Strict):
     """How clients add up their uploads so that the server learns only the sum (wire.server_view: secure_sum)."""
 
-    bits: Literal[32, 64] = Field(64, description="of a number under the mask; Fishers, which vary widely, need 64")
+    adversary: Literal["honest_but_curious", "active"] = Field(
+        "honest_but_curious",
+        description="the server that clients are safe from: one that follows the protocol, or one that may send wrong "
+        "messages as well, against which clients sign their keys and the list of survivors",
+    )
+    bits: Literal[32, 64] = Field(
+        64, description="of a number under the mask; Fishers, which vary widely, need 64 or a narrow clip"
+    )
+    clip: float = Field(
+        256.0,
+        ge=2.0**-40,
+        le=2.0**40,
+        description="size up to which a client's number (a weight, a Fisher's entry, their product) is held for sure: "
+        "times its examples it is cut off at clip times most_examples, both rounded up to powers of two, and the "
+        "fraction of numbers cut off is reported",
+    )
+    most_examples: int = Field(
+        2**17,
+        ge=1,
+        le=2**40,
+        description="a client with more counts as one with so many, rounded up to a power of two",
+    )
     threshold: int | None = Field(
-        None, ge=2, description="clients that must stay to the end, else nothing is learned; default: more than half"
+        None,
+        ge=2,
+        description="clients that must stay to the end, else nothing is learned; default: more than half, or more than "
+        "two thirds with adversary: active",
     )
     dropouts: dict[NonNegativeInt, Round] = Field(
         {},
         description="simulated: clients by number, with the first message that each fails to send: keys, shares, "
-        "upload (none of them counts in the sum) or unmasking (counts)",
+        "upload (none of them counts in the sum), consistency (with adversary: active) or unmasking (these count)",
     )
+
+    @model_validator(mode="after")
+    def _dropped_messages_are_sent(self) -> "SecureSettings":
+        unsent = sorted(client for client, message in self.dropouts.items() if message == "consistency")
+        if unsent and self.adversary != "active":
+            raise ValueError(
+                f"wire.secure.dropouts: clients {unsent} drop out at 'consistency', a message that "
+                f"wire.secure.adversary={self.adversary!r} does not have; allowed: keys, shares, upload, unmasking"
+            )
+        return self
 
 
 class WireFields(Strict):

@@ -255,6 +255,7 @@ def test_it_is_summed_securely(own_methods: None) -> None:
         {number: reader(found) for number, found in enumerate(updates)},
         {number: len(client.examples) for number, client in enumerate(clients)},
         session=b"outside",
+        private=b"outside",
     )
     result = chosen.of_sums(server(), sums_of(collected, CPU)).networks[0]
     for name, initial in server().initial.items():

@@ -1,6 +1,5 @@
 """Secure aggregation of the embedded digits, by settings, beside what the server makes of every client's upload."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,14 +9,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.partition import label_counts
+from fedfisher_core.federation.secure import collect_securely
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.jobs import graph_of
+from fedfisher_core.secure.protocol import Collected
 from fedfisher_core.settings import WireSettings
 from fedfisher_core.store import Artifact, open_store, read_tensors
 from fedfisher_core.walk import walk_here
@@ -107,15 +109,18 @@ def test_a_secure_sum_gives_the_network_of_the_clients_in_it(
         assert any((network(secure)[key] - tensor).abs().max() > 1e-3 for key, tensor in everyone.items())
 
 
-def bound_of(largest: list[Tensor], bits: int) -> float:
-    """Half a quantisation step for each of three uploads, where all but the client that sent no shares are added."""
-    exponent = math.frexp(max(float(tensor.abs().max()) for tensor in largest))[1]
-    return len(SURVIVORS) / 2 * 2.0 ** (exponent - (bits - 1 - CLIENTS.bit_length()))
+# Of five clients with at most 1,024 examples, and numbers up to 4: three uploads, each off by half a step at most.
+NARROW = {"clip": 4.0, "most_examples": 1024}
+
+
+def bound_of(bits: int) -> float:
+    return len(SURVIVORS) / 2 * 4.0 * 1024 / 2.0 ** (bits - 1 - CLIENTS.bit_length())
 
 
 @pytest.mark.parametrize("bits", [32, 64])
 def test_networks_differ_by_no_more_than_the_quantisation_steps(bits: int, trained: Trained) -> None:
-    wire = SECURE | {"secure": {"bits": bits, "dropouts": DROPOUTS}}
+    wire = SECURE | {"secure": {"bits": bits, "dropouts": DROPOUTS, **NARROW}}
+    bound = bound_of(bits)
     averaged = network(trained.run("fedavg", wire))
     weighted = network(trained.run("fedfisher_diag", wire))
     total = sum(trained.counts[client] for client in SURVIVORS)
@@ -128,15 +133,15 @@ def test_networks_differ_by_no_more_than_the_quantisation_steps(bits: int, train
         ]
         mean = sum(weights[client] for client in SURVIVORS) / total
         rounding = 1e-6 * (mean.abs() + 1)
-        assert ((averaged[key] - mean).abs() <= bound_of(weights, bits) / total + rounding).all()
+        assert ((averaged[key] - mean).abs() <= bound / total + rounding).all()
 
         fisher, product = (sum(one[client] for client in SURVIVORS) for one in (fishers, products))
-        known = fisher > 1024 * bound_of(fishers, bits)
+        known = fisher > 1024 * bound
         quotient = torch.where(known, product / fisher, mean)
-        errors = (bound_of(products, bits) + quotient.abs() * bound_of(fishers, bits)) / fisher
-        allowed = torch.where(known, 1.01 * errors, bound_of(weights, bits) / total) + rounding
+        errors = (bound + quotient.abs() * bound) / fisher
+        allowed = torch.where(known, 1.01 * errors, bound / total) + rounding
         # The server knows the Fisher up to rounding, so that those at the border may fall to either side.
-        border = (fisher / bound_of(fishers, bits) - 1024).abs() < 2
+        border = (fisher / bound - 1024).abs() < 2
         assert (((weighted[key] - quotient).abs() <= allowed) | border).all()
         assert ((fisher > 0) & ~known).double().mean() < 0.01
 
@@ -151,23 +156,35 @@ def test_every_solver_of_the_objective_works_on_sums(trained: Trained) -> None:
         assert secure.measures.loss == pytest.approx(plain.measures.loss, rel=1e-3)
 
 
-@pytest.mark.parametrize("bits", [32, 64])
-def test_bits_are_those_of_all_messages(bits: int, trained: Trained) -> None:
-    done = trained.walk("fedavg", SECURE | {"secure": {"bits": bits, "dropouts": DROPOUTS}})
+@pytest.mark.parametrize(
+    ("bits", "adversary"), [(32, "honest_but_curious"), (64, "honest_but_curious"), (64, "active")]
+)
+def test_bits_are_those_of_all_messages(bits: int, adversary: str, trained: Trained) -> None:
+    secure = {"bits": bits, "adversary": adversary, "threshold": 3, "dropouts": DROPOUTS}
+    done = trained.walk("fedavg", SECURE | {"secure": secure})
     row = done.rows[LABEL]
     tensors = network(done.aggregate(LABEL)).values()
-    numbers = 1 + sum(tensor.numel() for tensor in tensors)
-    # Two keys and an exponent a tensor; shares for four others; vectors; a share of each of four clients.
-    keys, shares, answers = 5 * (64 + 2 * (1 + len(tensors))), 4 * 4 * (33 + 33 + 16), 3 * 4 * 33
-    assert row.upload_bits == 8 * (keys + shares + answers) + 3 * bits * numbers
-    assert row.upload_bits_formula == 3 * bits * numbers
-    # A seed and the global model for everyone; everyone's keys and the exponents; shares; who uploaded.
-    model = 5 * (64 + 256 + 32 * (numbers - 1))
-    assert row.download_bits == model + 8 * (5 * (5 * 64 + 2 * (1 + len(tensors))) + 4 * 3 * (33 + 33 + 16) + 3)
+    parameters = sum(tensor.numel() for tensor in tensors)
+    # Beside the weights: how many examples there are, and how many numbers were cut off.
+    vectors = 3 * bits * (parameters + 2)
+    signature = 64 if adversary == "active" else 0
+    # Two keys; shares for four others; signatures of the survivors; a share of each of four clients.
+    keys, shares, answers = 5 * (64 + signature), 4 * 4 * (33 + 33 + 16), 3 * 4 * 33
+    assert row.upload_bits == 8 * (keys + shares + 3 * signature + answers) + vectors
+    # Papers do not count the tags of what is sealed.
+    assert row.upload_bits_formula == row.upload_bits - 8 * 4 * 4 * 16
+    # A seed and the global model for everyone; everyone's keys; shares; who uploaded; who signed. A list is a byte.
+    model = 5 * (64 + 256 + 32 * parameters)
+    confirmed = 3 * (3 * signature + 1) if signature else 0
+    messages = 5 * (5 * (64 + signature) + 1) + 4 * (3 * (33 + 33 + 16) + 1) + 3 * 1 + confirmed
+    assert row.download_bits == model + 8 * messages
     assert row.start_sent == "seed"
     assert row.method_settings["wire"]["secure"] == {
+        "adversary": adversary,
         "bits": bits,
-        "threshold": None,
+        "clip": 256.0,
+        "most_examples": 131072,
+        "threshold": 3,
         "dropouts": {"1": "shares", "3": "upload"},
     }
 
@@ -175,9 +192,87 @@ def test_bits_are_those_of_all_messages(bits: int, trained: Trained) -> None:
 def test_dropouts_belong_to_the_key_of_the_result(trained: Trained) -> None:
     keys = {
         trained.run("fedavg", wire).key
-        for wire in (PLAIN, SECURE, SECURE | {"secure": {"dropouts": {1: "upload"}}}, SECURE | {"secure": {"bits": 32}})
+        for wire in (
+            PLAIN,
+            SECURE,
+            SECURE | {"secure": {"dropouts": {1: "upload"}}},
+            SECURE | {"secure": {"bits": 32}},
+            SECURE | {"secure": {"adversary": "active"}},
+        )
     }
-    assert len(keys) == 4
+    assert len(keys) == 5
+
+
+def test_signatures_change_nothing_of_the_network(trained: Trained) -> None:
+    dropouts = {1: "upload", 3: "consistency"}
+    signed = {"adversary": "active", "threshold": 3, "dropouts": dropouts}
+    plain = {"dropouts": dropouts | {3: "unmasking"}}
+    one, two = (trained.run("fedfisher_diag", SECURE | {"secure": secure}) for secure in (signed, plain))
+    assert all(torch.equal(tensor, network(two)[key]) for key, tensor in network(one).items())
+    assert read_result(one).details == read_result(two).details
+
+
+def test_an_active_server_needs_more_than_two_thirds_of_the_clients_to_stay(trained: Trained) -> None:
+    dropouts = {0: "upload", 1: "upload"}
+    assert (
+        read_result(trained.run("fedavg", SECURE | {"secure": {"dropouts": dropouts}})).details["clients_in_sum"] == 3
+    )
+    with pytest.raises(InputError, match=r"3 of 5 clients.*threshold=4"):
+        trained.run("fedavg", SECURE | {"secure": {"adversary": "active", "dropouts": dropouts}})
+    with pytest.raises(InputError, match=r"threshold=2 is at most half of 5 clients; allowed with .*'active': 3"):
+        trained.run("fedavg", SECURE | {"secure": {"adversary": "active", "threshold": 2}})
+
+
+def test_what_is_cut_off_is_reported(trained: Trained) -> None:
+    wide = read_result(trained.run("fedfisher_diag", SECURE)).details
+    tight = read_result(trained.run("fedfisher_diag", SECURE | {"secure": {"clip": 2.0**-10}})).details
+    assert wide["clipped_fraction"] == 0
+    assert 0 < tight["clipped_fraction"] < 1
+
+
+def test_a_client_counts_as_no_more_examples_than_all_agreed_on(trained: Trained) -> None:
+    secure = {"most_examples": 500}
+    capped = network(trained.run("fedavg", SECURE | {"secure": secure}))
+    counts = [min(count, 512) for count in trained.counts]
+    assert counts != trained.counts
+    for key, tensor in capped.items():
+        weights = [trained.tensors(client, "weights")[key] / trained.counts[client] for client in EVERYONE]
+        mean = sum(count * one for count, one in zip(counts, weights, strict=True)) / sum(counts)
+        torch.testing.assert_close(tensor.double(), mean, rtol=1e-5, atol=1e-6)
+
+
+def test_two_sessions_of_the_same_clients_share_no_key() -> None:
+    bound = bind_written("fedavg", {"wire": SECURE}, [tiny.TINY])
+    (cell,) = tiny.tiny_settings(Path("unused"), partition={"clients": 3}).cells()
+    weights = {name: torch.zeros(size) for name, size in Weights.shapes(tiny.TINY).items()}
+    readers = dict.fromkeys(range(3), lambda: {Weights: Weights(weights)})
+    counts = dict.fromkeys(range(3), 10)
+    one, same, two, three = (
+        collect_securely(bound, cell, readers, counts, session=session, private=private).messages.adverts
+        for session, private in ((b"one", b"1"), (b"one", b"1"), (b"two", b"1"), (b"one", b"2"))
+    )
+    assert one == same
+    keys = [advert[at : at + 32] for adverts in (one, two, three) for advert in adverts.values() for at in (0, 32)]
+    assert len(set(keys)) == len(keys) == 18
+
+
+def test_the_sessions_name_tells_nothing_of_what_clients_hold(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients of other data agree on the same terms, and share no secret."""
+    seen: list[tuple[bytes, bytes]] = []
+
+    def watched(*given: Any, session: bytes, private: bytes) -> Collected:
+        seen.append((session, private))
+        return collect_securely(*given, session=session, private=private)
+
+    monkeypatch.setattr("fedfisher_core.federation.secure.collect_securely", watched)
+    secure = SECURE | {"secure": {"threshold": 2, "clip": 2048.0}}
+    for clients in ((0, 1, 2), (0, 1, 3)):
+        trained.run("fedavg", secure, clients)
+    (session, private), (other_session, other_private) = seen
+    assert session == other_session
+    assert private != other_private
 
 
 @pytest.mark.parametrize(
@@ -223,6 +318,8 @@ def test_a_budget_beside_a_secure_sum_is_refused() -> None:
         bind_written("fedavg", {"wire": {"server_view": "secure_sum"}}, [tiny.TINY])
     with pytest.raises(InputError, match=r"methods\.fedavg\.wire\.secure\.threshold=1"):
         bind_written("fedavg", {"wire": SECURE | {"secure": {"threshold": 1}}}, [tiny.TINY])
+    with pytest.raises(InputError, match=r"wire\.secure\.dropouts: clients \[1\] drop out at 'consistency'"):
+        bind_written("fedavg", {"wire": SECURE | {"secure": {"dropouts": {1: "consistency"}}}}, [tiny.TINY])
     with pytest.raises(InputError, match=r"methods\.fedavg\.wire\.secure\.dropouts"):
         bind_written("fedavg", {"wire": SECURE | {"secure": {"dropouts": {1: "never"}}}}, [tiny.TINY])
 

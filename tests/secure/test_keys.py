@@ -2,8 +2,8 @@
 
 import pytest
 
-from fedfisher_core.errors import CorruptArtifactError
-from fedfisher_core.secure.keys import TAG_BYTES, agree, public_key, seal, unseal
+from fedfisher_core.errors import ProtocolError
+from fedfisher_core.secure.keys import TAG_BYTES, agree, public_key, seal, stream, unseal
 
 ONE, TWO, THREE = (bytes([number]) * 32 for number in (1, 2, 3))
 
@@ -19,5 +19,18 @@ def test_only_the_key_opens_a_sealed_message() -> None:
     assert len(sealed) == len(b"shares") + TAG_BYTES
     assert unseal(ONE, sealed) == b"shares"
     for key, message in ((TWO, sealed), (ONE, sealed[:-1] + bytes([sealed[-1] ^ 1]))):
-        with pytest.raises(CorruptArtifactError, match="sealed message was changed"):
+        with pytest.raises(ProtocolError, match="sealed message was changed"):
             unseal(key, message)
+
+
+def test_a_point_of_low_order_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="not one that keeps a secret"):
+        agree(ONE, bytes(32), purpose=b"a")
+
+
+def test_a_key_is_expanded_to_bytes_that_do_not_come_again() -> None:
+    draw = stream(ONE)
+    drawn = [draw(32) for _ in range(4)]
+    assert len(set(drawn)) == 4
+    assert stream(ONE)(128) == b"".join(drawn)
+    assert stream(TWO)(32) != drawn[0]

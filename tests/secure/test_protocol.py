@@ -8,31 +8,14 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.secure.fixed_point import FixedPoint, Tensors, exponents_of
+from fedfisher_core.secure.client import Client
+from fedfisher_core.secure.fixed_point import FixedPoint
 from fedfisher_core.secure.masking import mask
-from fedfisher_core.secure.protocol import KEYS_BYTES, SEALED_BYTES, Client, Collected, Terms, collect
+from fedfisher_core.secure.protocol import collect
 from fedfisher_core.secure.shamir import SHARE_BYTES
+from fedfisher_core.secure.terms import KEYS_BYTES, SEALED_BYTES, Terms
 from fedfisher_core.settings import Round
-
-LAYOUT = {"weight": (20, 30), "bias": (7,)}
-SIZE = 607
-
-
-def values(client: int) -> Tensors:
-    rng = np.random.default_rng(100 + client)
-    return {name: (1 + client) * rng.normal(size=shape) for name, shape in LAYOUT.items()}
-
-
-def terms(bits: int = 64, threshold: int = 3, session: bytes = b"one") -> Terms:
-    return Terms(layout=LAYOUT, bits=bits, threshold=threshold, session=session)
-
-
-def run(known: Terms, dropouts: dict[int, Round] | None = None, *, clients: int = 5) -> Collected:
-    members = [
-        Client(number, lambda number=number: values(number), terms=known, rng=np.random.default_rng(number))
-        for number in range(clients)
-    ]
-    return collect(members, known, dropouts=dropouts or {})
+from tests.secure.parties import SIZE, members, run, terms, values
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -52,19 +35,32 @@ def run(known: Terms, dropouts: dict[int, Round] | None = None, *, clients: int 
 def test_the_server_learns_exactly_the_sum_of_the_uploads_that_arrived(
     dropouts: dict[int, Round], summed: list[int], bits: int
 ) -> None:
-    collected = run(terms(bits), dropouts)
+    collected = run(terms(bits=bits), dropouts)
     assert list(collected.uploaded) == summed
-    plain = [collected.code.encode(values(client)) for client in summed]
-    assert np.array_equal(collected.unmask(), np.sum(plain, axis=0, dtype=plain[0].dtype))
+    plain = [collected.terms.code.encode(values(client)) for client in summed]
+    assert np.array_equal(collected.unmasked, np.sum(plain, axis=0, dtype=plain[0].dtype))
+    assert collected.clipped() == 0
     for name, total in collected.tensors().items():
         exact = np.sum([values(client)[name] for client in summed], axis=0)
         assert np.abs(total - exact).max() <= collected.errors()[name] + 1e-13
 
 
-def test_the_code_is_as_fine_as_the_clients_that_take_part_allow() -> None:
-    # The largest client leaves before it says how large its entries are.
-    code = run(terms(), {4: "keys"}).code
-    assert code == FixedPoint.fit(LAYOUT, [exponents_of(values(client)) for client in range(4)], bits=64)
+def test_the_server_learns_how_many_numbers_all_clients_cut_off() -> None:
+    known = Terms(b"", (0, 1, 2), 2, FixedPoint({"x": (4,)}, (0,), clients=3, bits=64))
+    added = {0: [1.0, -1.0, 0.5, 0.0], 1: [1.5, -7.0, 0.5, 0.0], 2: [1.0, 0.0, 0.0, 1e300]}
+    clients = [
+        Client(
+            number,
+            lambda number=number: {"x": np.array(added[number])},  # type: ignore[misc]
+            terms=known,
+            root=bytes([number]) * 32,
+            signing=bytes(32),
+        )
+        for number in added
+    ]
+    collected = collect(clients, known, dropouts={})
+    assert collected.clipped() == 3 / 12
+    assert collected.tensors()["x"].tolist() == [3.0, -2.0, 1.0, 1.0]
 
 
 def chi_square(numbers: NDArray[np.unsignedinteger[Any]]) -> float:
@@ -77,7 +73,7 @@ def chi_square(numbers: NDArray[np.unsignedinteger[Any]]) -> float:
 @pytest.mark.parametrize("bits", [32, 64])
 def test_one_masked_upload_is_uniform(bits: int) -> None:
     layout = {"x": (50_000,)}
-    known = Terms(layout=layout, bits=bits, threshold=2, session=b"")
+    known = Terms(b"", (0, 1, 2), 2, FixedPoint(layout, (0,), clients=3, bits=bits))
     constant = {"x": np.full(50_000, 0.75)}
     uploads: list[bytes] = []
 
@@ -86,11 +82,14 @@ def test_one_masked_upload_is_uniform(bits: int) -> None:
             uploads.append(super().upload(sealed))
             return uploads[-1]
 
-    members = [Watched(number, lambda: constant, terms=known, rng=np.random.default_rng(number)) for number in range(3)]
-    collected = collect(members, known, dropouts={})
+    clients = [
+        Watched(number, lambda: constant, terms=known, root=bytes([number]) * 32, signing=bytes(32))
+        for number in range(3)
+    ]
+    collected = collect(clients, known, dropouts={})
     kind = collected.masked.dtype
     vectors = [np.frombuffer(upload, dtype=kind) for upload in uploads]
-    assert chi_square(collected.code.encode(constant)) < 1e-10
+    assert chi_square(known.code.encode(constant)) < 1e-10
     for vector in vectors:
         assert 1e-3 < chi_square(vector) < 1 - 1e-3
     # Two uploads of the same numbers have nothing in common, nor have all of them together before they are unmasked.
@@ -112,14 +111,18 @@ def test_a_mask_depends_on_its_seed_and_its_session() -> None:
 def test_of_each_client_one_secret_only_can_be_recovered() -> None:
     """The shares that the server gets of a client whose upload arrived are of its own mask, never of its pairs' key."""
     known = terms()
-    members = [
-        Client(number, lambda number=number: values(number), terms=known, rng=np.random.default_rng(number))
-        for number in range(5)
-    ]
-    collected = collect(members, known, dropouts={3: "upload"})
-    for holder in (0, 1, 2, 4):
-        for client, (pair, own) in members[holder]._held.items():
-            assert collected.revealed[client][holder] == (pair if client == 3 else own)
+    held: dict[int, dict[int, tuple[bytes, bytes]]] = {}
+
+    class Watched(Client):
+        def reveal(self, uploaded, signatures):  # type: ignore[no-untyped-def]
+            held[self.number] = dict(self._held)
+            return super().reveal(uploaded, signatures)
+
+    collected = collect(members(known, Watched), known, dropouts={3: "upload"})
+    assert sorted(held) == [0, 1, 2, 4]
+    for holder, shares in held.items():
+        for client, (pair, own) in shares.items():
+            assert collected.messages.revealed(client)[holder] == (pair if client == 3 else own)
             assert pair != own
 
 
@@ -133,13 +136,11 @@ def test_too_few_survivors_are_named_beside_the_threshold(message: Round) -> Non
 
 
 def test_bytes_are_those_of_the_messages() -> None:
-    exponents, shares = 2 * len(LAYOUT), SHARE_BYTES
-    everyone = run(terms(32))
-    assert everyone.upload_bytes == 5 * (KEYS_BYTES + exponents + 4 * SEALED_BYTES + 4 * SIZE + 5 * shares)
-    assert everyone.download_bytes == 5 * (5 * KEYS_BYTES + exponents + 4 * SEALED_BYTES + 1)
-    some = run(terms(64), {0: "keys", 1: "upload"})
-    assert some.upload_bytes == 4 * (KEYS_BYTES + exponents + 3 * SEALED_BYTES) + 3 * (8 * SIZE + 4 * shares)
-
-
-def test_the_same_seed_sends_the_same_bits() -> None:
-    assert run(terms()).masked.tobytes() == run(terms()).masked.tobytes()
+    # A number more than the tensors have says how many were cut off; a list of clients is a byte.
+    shares = SHARE_BYTES
+    everyone = run(terms(bits=32)).messages
+    assert everyone.bytes_sent() == 5 * (KEYS_BYTES + 4 * SEALED_BYTES + 4 * (SIZE + 1) + 5 * shares)
+    assert everyone.bytes_received(5) == 5 * (5 * KEYS_BYTES + 1 + 4 * SEALED_BYTES + 1 + 1)
+    some = run(terms(), {0: "keys", 1: "upload"}).messages
+    assert some.bytes_sent() == 4 * (KEYS_BYTES + 3 * SEALED_BYTES) + 3 * (8 * (SIZE + 1) + 4 * shares)
+    assert some.formula_bits(terms()) == 8 * (some.bytes_sent() - 4 * 3 * 16)

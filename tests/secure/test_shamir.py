@@ -29,7 +29,7 @@ def test_the_field_is_one_and_the_least_that_holds_every_secret() -> None:
 
 @pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32, bytes(range(32))], ids=["least", "largest", "other"])
 def test_any_threshold_of_the_shares_give_the_secret(secret: bytes) -> None:
-    shares = split(secret, threshold=3, holders=HOLDERS, rng=np.random.default_rng(0))
+    shares = split(secret, threshold=3, holders=HOLDERS, draw=np.random.default_rng(0).bytes)
     assert {len(share) for share in shares.values()} == {SHARE_BYTES}
     for size in (3, 4, 5):
         for chosen in combinations(HOLDERS, size):
@@ -38,7 +38,7 @@ def test_any_threshold_of_the_shares_give_the_secret(secret: bytes) -> None:
 
 def test_fewer_shares_fit_every_secret() -> None:
     """For two of three shares and any other secret there is a third share that makes it."""
-    shares = split(bytes(range(32)), threshold=3, holders=(0, 1, 2), rng=np.random.default_rng(0))
+    shares = split(bytes(range(32)), threshold=3, holders=(0, 1, 2), draw=np.random.default_rng(0).bytes)
     first, second = (int.from_bytes(shares[holder], "little") for holder in (0, 1))
     for other in (0, 12345, 2**255):
         # At places 1, 2, 3 Lagrange's weights of the value at 0 are 3, -3 and 1.
@@ -48,8 +48,8 @@ def test_fewer_shares_fit_every_secret() -> None:
 
 
 def test_shares_are_drawn_anew() -> None:
-    rng = np.random.default_rng(0)
-    one, two = (split(bytes(32), threshold=2, holders=HOLDERS, rng=rng) for _ in range(2))
+    draw = np.random.default_rng(0).bytes
+    one, two = (split(bytes(32), threshold=2, holders=HOLDERS, draw=draw) for _ in range(2))
     assert not set(one.values()) & set(two.values())
 
 
@@ -67,4 +67,4 @@ def test_what_cannot_be_shared_is_refused(
     secret: bytes, threshold: int, holders: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        split(secret, threshold=threshold, holders=holders, rng=np.random.default_rng(0))
+        split(secret, threshold=threshold, holders=holders, draw=np.random.default_rng(0).bytes)
