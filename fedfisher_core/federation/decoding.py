@@ -2,10 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from torch import Tensor
-
 from fedfisher_core.data.sources import find_source, read_dataset
-from fedfisher_core.data.tensors import Split
 from fedfisher_core.jobs import Job, NoInputs
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Content, Step
@@ -40,10 +37,9 @@ class DecodeData(Job[NoInputs]):
         # With what normalises the examples, a change of it reaches every digest that rests on them.
         info = {"name": spec.name, "class_names": dataset.class_names, "mean": spec.mean, "std": spec.std}
         return Content(
-            tensors={"train.safetensors": _tensors(dataset.train), "test.safetensors": _tensors(dataset.test)},
+            tensors={
+                f"{part}.safetensors": {name: tensor for name, tensor in vars(split).items() if tensor is not None}
+                for part, split in (("train", dataset.train), ("test", dataset.test))
+            },
             documents={"info.json": info},
         )
-
-
-def _tensors(split: Split) -> dict[str, Tensor]:
-    return {name: tensor for name, tensor in vars(split).items() if tensor is not None}

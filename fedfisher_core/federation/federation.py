@@ -57,10 +57,8 @@ class Federations:
 
     def clients(self, place: Place) -> tuple[int, ...]:
         """List the clients that must be trained, the pooled one included where a method wants it."""
-        chosen = self.methods_of(place).values()
-        ordinary = any(not bound.method.pooled for bound in chosen)
-        pooled = any(bound.method.pooled for bound in chosen)
-        return ((POOLED,) if pooled else ()) + (tuple(range(place.cell.clients)) if ordinary else ())
+        groups = (self.members(place, bound) for bound in self.methods_of(place).values())
+        return tuple(sorted({client for group in groups for client in group}))
 
     def members(self, place: Place, bound: BoundMethod) -> tuple[int, ...]:
         """List the clients whose uploads a method aggregates."""
@@ -118,16 +116,12 @@ class Federations:
         return self._computed[place.cell, client]
 
     def _computing(self, place: Place, client: int, bound: BoundStatistic) -> ComputeStatistic:
+        title, losable = _title(place, client), client != POOLED
+        needs = StatisticInputs(**vars(self._started(place, client)), trained=self.training(place, client).name)
+        # A client's statistics share passes over its data.
+        name, task = f"{bound.statistic.name} of {title}", f"statistics of {title}"
         job = ComputeStatistic(
-            place,
-            client,
-            bound,
-            name=f"{bound.statistic.name} of {_title(place, client)}",
-            needs=StatisticInputs(**vars(self._started(place, client)), trained=self.training(place, client).name),
-            # A client's statistics share passes over its data.
-            task=f"statistics of {_title(place, client)}",
-            numerics=place.numerics,
-            may_be_lost=client != POOLED,
+            place, client, bound, name=name, needs=needs, task=task, numerics=place.numerics, may_be_lost=losable
         )
         if self.settings.privacy is None:
             return job
@@ -149,18 +143,14 @@ class Federations:
 
     def sending(self, place: Place, client: int, bound: BoundMethod) -> SendUpload:
         """The job that encodes what a client uploads to a method."""
-        names, schema = " and ".join(one.statistic.name for one in bound.uploads), schema_of(bound, place)
+        title, uploads, schema = _title(place, client), bound.uploads, schema_of(bound, place)
+        names, form = " and ".join(one.statistic.name for one in uploads), schema.digest().hex()[:6]
+        name, task = f"send {names} as {form}, {title}", f"send uploads of {title}"
+        needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound))
+        # Clients encode on the processor.
+        cpu, losable = Numerics(threads=place.numerics.threads), client != POOLED
         return SendUpload(
-            place,
-            client,
-            bound.uploads,
-            schema,
-            name=f"send {names} as {schema.digest().hex()[:6]}, {_title(place, client)}",
-            needs=SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound)),
-            task=f"send uploads of {_title(place, client)}",
-            # Clients encode on the processor.
-            numerics=Numerics(threads=place.numerics.threads),
-            may_be_lost=client != POOLED,
+            place, client, uploads, schema, name=name, needs=needs, task=task, numerics=cpu, may_be_lost=losable
         )
 
     def aggregation(self, place: Place, label: str) -> Aggregation:

@@ -65,13 +65,9 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
             trained, beside = self.train(network, examples)
         except DivergedClientError as error:
             raise DivergedClientError(f"{self.whose}: {error}") from error
-        return Content(
-            tensors={TENSORS: trained.parameters},
-            documents={
-                "training.json": {"num_examples": len(examples), "epoch_losses": trained.epoch_losses, **beside}
-            },
-            timings={"seconds": time.perf_counter() - begun},
-        )
+        timings = {"seconds": time.perf_counter() - begun}
+        training = {"num_examples": len(examples), "epoch_losses": trained.epoch_losses, **beside}
+        return Content(tensors={TENSORS: trained.parameters}, documents={"training.json": training}, timings=timings)
 
     def private(self) -> dict[str, Any]:
         """Say what belongs to the key beside: nothing without differential privacy."""

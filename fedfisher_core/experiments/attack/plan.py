@@ -135,8 +135,7 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
     trials: list[Trial] = []
     hosts: dict[tuple[str, int, int], Place] = {}
     jobs: list[Job[Any]] = []
-    clients: list[str] = []
-    aggregates: list[str] = []
+    stages: dict[str, list[str]] = {"clients": [], "aggregates": [], "attacks": []}
     for victim in settings.victims():
         federations = check_federations(victim.settings, title=victim.title)
         cases = {label: _case(label, bound) for label, bound in federations.methods.items()}
@@ -148,13 +147,12 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
         for place in federations.places:
             host = hosts.setdefault((place.cell.dataset, victim.target_label, place.cell.seed), place)
             trials.append(Trial(settings, victim, federations, place, cases, host))
-            jobs += trials[-1].jobs()
+            attacks = list(trials[-1].jobs())
+            stages["attacks"] += [job.name for job in attacks]
+            jobs += attacks
         jobs += federations.jobs()
-        stages = federations.stages()
-        clients += stages["clients"]
-        aggregates += stages["aggregates"]
-    attacks = [job.name for trial in trials for job in trial.jobs()]
-    stages = {"clients": clients, "aggregates": aggregates, "attacks": attacks}
+        for stage, names in federations.stages().items():
+            stages[stage] += names
     return AttackPlan(jobs=jobs, stages=stages, settings=settings, trials=tuple(trials))
 
 

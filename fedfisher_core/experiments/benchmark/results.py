@@ -67,13 +67,10 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
             else timings["client_seconds"]
         ),
         server_seconds=timings["seconds"],
-        upload_bits=result.traffic.upload_bits,
-        upload_bits_formula=result.traffic.upload_bits_formula,
-        download_bits=result.traffic.download_bits,
-        start_sent=result.traffic.start_sent,
         peak_memory_bytes=int(timings["peak_memory_bytes"]),
         uses_validation=result.uses_validation,
         reference=not bound.method.one_shot,
         failed_clients=failed,
         artifact=artifact.key,
+        **vars(result.traffic),
     )
