@@ -126,9 +126,9 @@ def _noted(path: Path, purpose: str) -> Iterator[None]:
     since = datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
     text = f"process {os.getpid()} on {platform.node()} ({purpose}, since {since})"
     note = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
-    _holders(path)
     file = None
     try:
+        _holders(path)
         file = take(note)
         if file is not None:
             file.write(text.encode(errors="replace")[:_NOTE_BYTES])

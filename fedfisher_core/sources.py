@@ -29,6 +29,7 @@ INFRASTRUCTURE = (
     "fedfisher_core.experiments.contract",
     "fedfisher_core.experiments.loading",
     "fedfisher_core.experiments.two_layer.settings",
+    "fedfisher_core.files",
     "fedfisher_core.jobs",
     "fedfisher_core.locks",
     "fedfisher_core.methods.binding",

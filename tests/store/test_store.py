@@ -1,8 +1,6 @@
 import json
 import logging
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -230,23 +228,6 @@ def test_a_failed_write_leaves_no_artifact(store: Store) -> None:
     with pytest.raises(ValueError, match="JSON"):
         store.write(STEP, Content(documents={"info.json": {"loss": float("nan")}}))
     assert store.find(STEP) is None
-    assert store.folders() == []
-
-
-def test_leftovers_of_dead_processes_are_swept(store: Store) -> None:
-    finished = subprocess.Popen([sys.executable, "-c", "pass"])
-    finished.wait()
-    writing = store.root / ".writing"
-    dead = writing / f"{finished.pid}-0123"
-    dead.mkdir()
-    (dead / "tensors.safetensors").write_bytes(b"half")
-    probe = writing / f"{finished.pid}-probe"
-    probe.write_bytes(b"")
-    living = [writing / f"{os.getpid()}-4567", writing / "1-89ab"]
-    for path in living:
-        path.mkdir()
-    store.prepare()
-    assert sorted(writing.iterdir()) == sorted(living)
     assert store.folders() == []
 
 
