@@ -10,10 +10,12 @@ import torch
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.store import (
+    STAGES,
     Artifact,
     Content,
     Step,
     Store,
+    open_store,
     read_document,
     read_tensors,
     read_timings,
@@ -265,6 +267,14 @@ def test_other_roots_are_read_and_left_alone(tmp_path: Path, caplog: pytest.LogC
     own = store.write(STEP, content())
     assert store.find(STEP) == own
     assert own.path.is_relative_to(tmp_path / "artifacts")
+
+
+def test_what_a_killed_export_left_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Store(STAGES / "demo" / ".clients-abc").write(STEP, content())
+    assert open_store(Path("artifacts")).find(STEP) is None
+    exported = Store(STAGES / "demo" / "clients").write(STEP, content())
+    assert open_store(Path("artifacts")).find(STEP) == exported
 
 
 def chain(store: Store) -> dict[str, Artifact]:
