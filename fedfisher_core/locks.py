@@ -20,6 +20,7 @@ log = logging.getLogger("fedfisher")
 
 _POLL_SECONDS = 0.1
 _NOTE_BYTES = 500
+_NAMED = 3
 # A forked child shares its parent's locks, and would keep them when the parent is gone.
 _taken: WeakSet[FileIO] = WeakSet()
 
@@ -81,8 +82,9 @@ def _wait(path: Path, timeout: float, shared: bool) -> FileIO:
     end = time.monotonic() + timeout
     while (file := take(path, shared=shared)) is None:
         if time.monotonic() >= end:
-            holders = " and ".join(_holders(path)) or "a process that has not said who it is"
-            raise LockedError(f"{path} is locked by {holders}; waited {timeout:g} s")
+            holders = _holders(path) or ["a process that has not said who it is"]
+            others = f" and {len(holders) - _NAMED} others" if len(holders) > _NAMED else ""
+            raise LockedError(f"{path} is locked by {', '.join(holders[:_NAMED])}{others}; waited {timeout:g} s")
         time.sleep(_POLL_SECONDS)
     return file
 
@@ -144,7 +146,7 @@ def _noted(path: Path, purpose: str) -> Iterator[None]:
 
 
 def _holders(path: Path) -> list[str]:
-    """List who holds a lock, and remove the notes of those that are gone."""
+    """List who holds a lock, a process once for each purpose, and remove the notes of those that are gone."""
     found = []
     for note in sorted(path.parent.iterdir()):
         if not (note.name.startswith(f"{path.name}.") and len(note.name) == len(path.name) + 33):
@@ -160,7 +162,8 @@ def _holders(path: Path) -> list[str]:
             file.close()
         except (OSError, InputError) as error:
             log.debug("%s can't be read: %s", note, error)
-    return found
+    # Of notes that differ in their time alone, the earliest.
+    return list({said.rpartition(", since ")[0]: said for said in sorted(found, reverse=True)}.values())
 
 
 def _drop_in_child() -> None:

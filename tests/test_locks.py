@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -79,6 +79,16 @@ def test_all_that_share_it_are_named(path: Path) -> None:
     ):
         pass
     assert all(f"process {process.pid} on" in str(caught.value) for process in (one, two))
+
+
+def test_a_process_is_named_once_for_each_purpose(path: Path) -> None:
+    with ExitStack() as holders:
+        for purpose in ("run a", "run a", "run b", "run c", "run d", "run e"):
+            holders.enter_context(held(path, purpose=purpose, timeout=0, shared=True))
+        with pytest.raises(LockedError) as caught, held(path, purpose="test", timeout=0):
+            pass
+    assert str(caught.value).count(f"process {os.getpid()}") == 3
+    assert " and 2 others; waited 0 s" in str(caught.value)
 
 
 def test_it_waits_for_the_holder(path: Path) -> None:
