@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     store = commands.add_parser("store", help="manage artifacts").add_subparsers(required=True, metavar="ACTION")
     prune = store.add_parser("prune", help="remove artifacts that no results and no report rest on")
     prune.add_argument("--dry-run", action="store_true", help="only say what would be removed")
+    prune.add_argument("--yes", action="store_true", help="do not ask, even where most of the store would be removed")
     _add_config(prune)
     prune.set_defaults(command=_prune)
 
@@ -204,10 +205,24 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 def _prune(options: argparse.Namespace) -> None:
-    from flows.pruning import prune
+    from flows.pruning import find_unused, remove_unused
 
-    for line in prune(_settings(options), dry_run=options.dry_run):
-        print(line)
+    settings = _settings(options)
+    found = find_unused(settings)
+    if options.dry_run:
+        print(*found.sizes, f"would remove {found}", sep="\n")
+        return
+    if found.is_most and not options.yes and not _agrees(f"most of {settings.run.store} would be removed: {found}"):
+        print("nothing was removed")
+        return
+    removed = remove_unused(settings, found)
+    print(*removed.sizes, f"removed {removed}", sep="\n")
+
+
+def _agrees(warning: str) -> bool:
+    if not sys.stdin.isatty():
+        raise InputError(f"{warning}; confirm with --yes")
+    return input(f"{warning}. Remove? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def _ui(options: argparse.Namespace) -> None:

@@ -1,10 +1,7 @@
 """What made a report."""
 
-import shlex
 import subprocess
-import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
 from prefect.runtime import deployment
 
@@ -12,6 +9,7 @@ from fedfisher_core.registry import plugin_versions
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.store import libraries
+from flows.invocation import command_line
 
 
 def command(flow: str) -> str:
@@ -25,7 +23,7 @@ def command(flow: str) -> str:
     """
     if deployment.name:
         return f"prefect deployment run '{flow}/{deployment.name}'"
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return command_line()
 
 
 def git_commit() -> str:

@@ -1,36 +1,106 @@
 """Remove artifacts that nothing rests on."""
 
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from fedfisher_core.errors import InputError
 from fedfisher_core.reporting.rows import read_artifact_keys
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.store import open_store
+from flows.invocation import command_line
 
 COMMITTED = Path("reports")
 """Folder of the reports that someone chose to commit."""
+_RESULTS = "results.json"
 
 
-def prune(settings: ExperimentSettings, *, dry_run: bool) -> list[str]:
-    """Remove artifacts that no results.json was made from, neither of own results nor of committed reports.
+@dataclass(frozen=True)
+class Unused:
+    """Artifacts that no results.json was made from.
+
+    Args:
+        sizes: bytes of each, by folder.
+        kept: bytes of each of the others, by folder.
+    """
+
+    sizes: Mapping[Path, int]
+    kept: Mapping[Path, int]
+
+    @property
+    def is_most(self) -> bool:
+        """Whether they are more than half of the store, in number or in bytes."""
+        return len(self.sizes) > len(self.kept) or sum(self.sizes.values()) > sum(self.kept.values())
+
+    def __str__(self) -> str:
+        size = sum(self.sizes.values()) / 2**20
+        return f"{len(self.sizes)} artifacts, {size:.0f} MiB; {len(self.kept)} stay"
+
+
+def find_unused(settings: ExperimentSettings) -> Unused:
+    """Look for artifacts that neither own results nor committed reports rest on.
 
     Args:
         settings: name the store and the reports folder.
-        dry_run: only say what would be removed.
 
     Returns:
-        Lines to print.
+        The artifacts.
+
+    Raises:
+        InputError: the store or the reports are not there or can't be read, so that nobody knows what rests on what.
     """
     store = open_store(settings.run.store)
-    keys = [
-        key
-        for folder in dict.fromkeys((settings.run.reports, COMMITTED))
-        for path in folder.glob("*/results.json")
-        for key in read_artifact_keys(path)
-    ]
-    keep = store.reachable(keys)
-    removed = [path for path in store.folders() if path not in keep]
-    size = sum(file.stat().st_size for path in removed for file in path.iterdir())
-    if not dry_run:
-        store.remove(removed)
-    verb = "would remove" if dry_run else "removed"
-    return [*map(str, removed), f"{verb} {len(removed)} artifacts, {size / 2**20:.0f} MiB; {len(keep)} stay"]
+    for name, folder in (("store", settings.run.store), ("reports", settings.run.reports)):
+        if not folder.is_dir():
+            raise InputError(f"run.{name}={str(folder)!r} is no folder, so nothing was removed")
+    folders = dict.fromkeys((settings.run.reports, COMMITTED))
+    results = [path for folder in folders if folder.is_dir() for path in _results_in(folder)]
+    if not results:
+        raise InputError(
+            f"run.reports={str(settings.run.reports)!r} holds no report, on which artifacts could rest, "
+            "so nothing was removed"
+        )
+    used = store.reachable([key for path in results for key in read_artifact_keys(path)])
+    sizes = {path: _size(path) for path in store.folders()}
+    return Unused(
+        sizes={path: size for path, size in sizes.items() if path not in used},
+        kept={path: size for path, size in sizes.items() if path in used},
+    )
+
+
+def remove_unused(settings: ExperimentSettings, found: Unused) -> Unused:
+    """Remove artifacts while nobody uses the store.
+
+    Args:
+        settings: as for `find_unused`.
+        found: what may be removed.
+
+    Returns:
+        What was removed: no artifact that a run has come to rest on meanwhile.
+
+    Raises:
+        LockedError: the store is in use.
+    """
+    store = open_store(settings.run.store)
+    with store.alone(command_line()):
+        now = find_unused(settings)
+        removed = Unused(
+            sizes={path: size for path, size in now.sizes.items() if path in found.sizes},
+            kept={**now.kept, **{path: size for path, size in now.sizes.items() if path not in found.sizes}},
+        )
+        store.remove(removed.sizes)
+    return removed
+
+
+def _results_in(folder: Path) -> list[Path]:
+    try:
+        # A pattern would pass over folders that may not be read, and all that they rest on.
+        reports = [path for path in sorted(folder.iterdir()) if path.is_dir()]
+        return [path / _RESULTS for path in reports if _RESULTS in os.listdir(path)]
+    except OSError as error:
+        raise InputError(f"{error.filename} can't be read: {error.strerror}; so nothing was removed") from error
+
+
+def _size(folder: Path) -> int:
+    return sum(os.lstat(Path(place, name)).st_size for place, _, names in os.walk(folder) for name in names)

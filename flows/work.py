@@ -1,10 +1,12 @@
 """The work of any experiment: its plan, what the store already holds of it, and what becomes of the results."""
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of
 from fedfisher_core.experiments.loading import own_name
@@ -13,12 +15,13 @@ from fedfisher_core.reporting.runs import Runs
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.store import Artifact, Store, open_store
 from fedfisher_core.walk import Walk
+from flows.invocation import command_line
 from flows.probes import require_places
 
 
 @dataclass(frozen=True)
 class Work:
-    """An experiment under way.
+    """An experiment under way. As long as it lives nothing is pruned from its store.
 
     Args:
         experiment: which.
@@ -91,4 +94,8 @@ def prepare(settings: ExperimentSettings, stage: str | None = None) -> Work:
     if stage is not None:
         graph = {job.name: job for job in needed_for(graph, plan.stages[stage])}
     store = open_store(settings.run.store)
-    return Work(experiment, settings, plan, store, Walk(graph, store))
+    lease = ExitStack()
+    lease.enter_context(store.in_use(command_line()))
+    work = Work(experiment, settings, plan, store, Walk(graph, store))
+    finalize(work, lease.close)
+    return work

@@ -2,7 +2,6 @@
 
 import io
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.errors import InputError
+from fedfisher_core.store.writing import new_folder, sweep
 
 PROJECT_DATA_DIR = Path("data")
 SPLITS = ("train", "test")
@@ -35,15 +35,20 @@ def fetch(name: str) -> Path:
     if spec.hub is None and name != EMBEDDED:
         raise InputError(f"data set {name!r} names no source on the hub to fetch it from")
     folder = PROJECT_DATA_DIR / name
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as temporary:
+    writing = PROJECT_DATA_DIR / ".writing"
+    writing.mkdir(parents=True, exist_ok=True)
+    sweep(writing)
+    with new_folder(writing) as temporary:
         if name == EMBEDDED:
-            _write_embedded(Path(temporary))
+            _write_embedded(temporary)
         else:
-            _write_from_hub(spec, Path(temporary))
-        folder.mkdir(exist_ok=True)
-        for split in SPLITS:
-            os.replace(Path(temporary) / f"{split}.parquet", folder / f"{split}.parquet")
+            _write_from_hub(spec, temporary)
+        if not folder.is_dir():
+            # A folder that holds one split alone would be refused by every later run.
+            temporary.rename(folder)
+        else:
+            for split in SPLITS:
+                os.replace(temporary / f"{split}.parquet", folder / f"{split}.parquet")
     return folder
 
 

@@ -1,14 +1,17 @@
 """The folder of a report: result files, page and pictures, and a stamp that says what they show."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fedfisher_core.files import read_regular
 from fedfisher_core.reporting.rows import write_file, write_rows
 
 _ROWS = ("results.json", "results.csv")
 # The digest, then the names of all files, a line each.
 _STAMP = ".content"
+_STAMP_BYTES = 2**20
 
 
 def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], content: str) -> Path:
@@ -41,7 +44,9 @@ def is_current(folder: Path, content: str) -> bool:
         Whether all is there.
     """
     stamp = folder / _STAMP
-    if not stamp.is_file():
+    try:
+        shown, *names = read_regular(stamp, limit=_STAMP_BYTES).decode().split("\n")
+    except (OSError, UnicodeDecodeError):
+        # What can't be read is written again.
         return False
-    shown, *names = stamp.read_text().split("\n")
-    return shown == content and all((folder / name).is_file() for name in names)
+    return shown == content and all(os.path.isfile(folder / name) for name in names)

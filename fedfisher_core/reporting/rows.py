@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.files import parse_json
 
 T = TypeVar("T")
 
@@ -49,11 +50,11 @@ def experiment_of_rows(path: Path) -> str | None:
         What its rows have under `experiment`; None where they have nothing, as those of a benchmark.
     """
     try:
-        rows = json.loads(path.read_bytes())
+        rows = parse_json(path.read_bytes()) if path.is_file() else None
     except (OSError, ValueError):
         return None
-    named = [row["experiment"] for row in rows if "experiment" in row] if isinstance(rows, list) else []
-    return named[0] if named else None
+    found = rows if isinstance(rows, list) else []
+    return next((row["experiment"] for row in found if isinstance(row, dict) and "experiment" in row), None)
 
 
 def read_rows(path: Path, row: type[T]) -> list[T]:
@@ -69,10 +70,13 @@ def read_rows(path: Path, row: type[T]) -> list[T]:
     Raises:
         InputError: the file is missing, or is no list of such rows.
     """
+    # A pipe would be waited for.
+    if not path.is_file():
+        raise InputError(f"no results at {path}; expected a results.json")
     try:
         return TypeAdapter(list[row]).validate_json(path.read_bytes())  # type: ignore[valid-type]
-    except FileNotFoundError:
-        raise InputError(f"no results at {path}; expected a results.json") from None
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror}") from error
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = " ".join(str(part) for part in first["loc"])
@@ -116,12 +120,18 @@ def write_file(path: Path, data: bytes) -> Path:
 
     Returns:
         The path.
+
+    Raises:
+        InputError: the file can't be written, such as where the disk is full.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        temporary.write_bytes(data)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            temporary.write_bytes(data)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path} can't be written: {error.strerror}") from error
     return path

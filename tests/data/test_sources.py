@@ -294,8 +294,8 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
         patch.delenv("FEDFISHER_DATA_DIR", raising=False)
         source = find_source("mnist5k")
         assert source.folder == Path("data/mnist5k")
-        assert [path.name for path in Path("data").iterdir()] == ["mnist5k"]
-        assert sorted(path.name for path in Path("data/mnist5k").iterdir()) == ["test.parquet", "train.parquet"]
+        names = sorted(path.name for path in Path("data").rglob("*"))
+        assert names == [".writing", "mnist5k", "test.parquet", "train.parquet"]
         return read_dataset(source)
 
 

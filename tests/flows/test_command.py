@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.configuration import validate
 from fedfisher_core.experiments.benchmark.rows import sorted_rows
-from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.two_layer.rows import rows_of
 from fedfisher_core.reporting.rows import write_rows
 from fedfisher_core.store import Content, Step, Store
@@ -17,7 +15,6 @@ from fedfisher_core.theory.grid import TwoLayerGrid
 from fedfisher_core.theory.measuring import Errors, SeedErrors
 from flows import cli
 from flows.cli import main
-from flows.pruning import prune
 from tests.experiments.benchmark.samples import make_row
 from tests.flows.test_unchanged import publish
 from tests.flows.test_work import do, prepared
@@ -80,22 +77,6 @@ def test_a_finished_report_is_printed(project: Path, capsys: pytest.CaptureFixtu
 def test_the_runs_of_such_a_file_can_be_browsed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["ui", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"])
     assert "http://127.0.0.1:9: open it in a browser" in capsys.readouterr().out
-
-
-def test_pruning_keeps_what_such_a_report_rests_on(project: Path) -> None:
-    before = set((project / "artifacts/two_layer").iterdir())
-    lines = prune(validate(BenchmarkSettings, {}), dry_run=False)
-    assert lines[-1].startswith("removed 1 artifacts")
-    after = set((project / "artifacts/two_layer").iterdir())
-    assert len(before) == 2
-    assert len(after) == 1
-    assert after < before
-
-
-def test_pruning_can_only_say_what_it_would_remove(project: Path) -> None:
-    before = set((project / "artifacts/two_layer").iterdir())
-    assert prune(validate(BenchmarkSettings, {}), dry_run=True)[-1].startswith("would remove 1 artifacts")
-    assert set((project / "artifacts/two_layer").iterdir()) == before
 
 
 def test_a_benchmark_is_printed_as_one(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

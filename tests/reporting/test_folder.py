@@ -1,10 +1,13 @@
 """The folder of a report, and the stamp that says what it shows."""
 
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from fedfisher_core.errors import InputError
 from fedfisher_core.reporting.folder import is_current, write_folder
 
 
@@ -47,6 +50,43 @@ def test_a_report_that_was_cut_off_is_not_current(tmp_path: Path) -> None:
     write_folder(tmp_path, [Line("a")], FILES, "old")
     (tmp_path / "chart.png").unlink()
     (tmp_path / "chart.png").mkdir()
-    with pytest.raises(OSError, match="directory"):
+    with pytest.raises(InputError, match=r"chart\.png can't be written: Is a directory"):
         write_folder(tmp_path, [Line("b")], FILES, "new")
     assert not is_current(tmp_path, "new")
+    assert not list(tmp_path.glob(".chart*"))
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"file/results\.json can't be written: File exists"):
+        write_folder(tmp_path / "file", [Line("a")], FILES, "digest")
+
+
+def _no_text(stamp: Path) -> None:
+    stamp.write_bytes(b"digest\n\xff")
+
+
+def _a_long_name(stamp: Path) -> None:
+    stamp.write_text("digest\n" + "n" * 5000)
+
+
+def _a_terabyte(stamp: Path) -> None:
+    os.truncate(stamp, 2**40)
+
+
+def _a_pipe(stamp: Path) -> None:
+    stamp.unlink()
+    os.mkfifo(stamp)
+
+
+def _a_folder(stamp: Path) -> None:
+    stamp.unlink()
+    stamp.mkdir()
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("damage", [_no_text, _a_long_name, _a_terabyte, _a_pipe, _a_folder])
+def test_a_report_whose_stamp_was_damaged_is_not_current(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    folder = write_folder(tmp_path, [Line("a")], FILES, "digest")
+    damage(folder / ".content")
+    assert not is_current(folder, "digest")

@@ -1,8 +1,6 @@
 import json
 import logging
 import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -12,10 +10,12 @@ import torch
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.store import (
+    STAGES,
     Artifact,
     Content,
     Step,
     Store,
+    open_store,
     read_document,
     read_tensors,
     read_timings,
@@ -233,23 +233,6 @@ def test_a_failed_write_leaves_no_artifact(store: Store) -> None:
     assert store.folders() == []
 
 
-def test_leftovers_of_dead_processes_are_swept(store: Store) -> None:
-    finished = subprocess.Popen([sys.executable, "-c", "pass"])
-    finished.wait()
-    writing = store.root / ".writing"
-    dead = writing / f"{finished.pid}-0123"
-    dead.mkdir()
-    (dead / "tensors.safetensors").write_bytes(b"half")
-    probe = writing / f"{finished.pid}-probe"
-    probe.write_bytes(b"")
-    living = [writing / f"{os.getpid()}-4567", writing / "1-89ab"]
-    for path in living:
-        path.mkdir()
-    store.prepare()
-    assert sorted(writing.iterdir()) == sorted(living)
-    assert store.folders() == []
-
-
 def test_a_foreign_file_among_the_leftovers_stays(store: Store) -> None:
     foreign = store.root / ".writing" / ".DS_Store"
     foreign.write_bytes(b"")
@@ -284,6 +267,14 @@ def test_other_roots_are_read_and_left_alone(tmp_path: Path, caplog: pytest.LogC
     own = store.write(STEP, content())
     assert store.find(STEP) == own
     assert own.path.is_relative_to(tmp_path / "artifacts")
+
+
+def test_what_a_killed_export_left_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Store(STAGES / "demo" / ".clients-abc").write(STEP, content())
+    assert open_store(Path("artifacts")).find(STEP) is None
+    exported = Store(STAGES / "demo" / "clients").write(STEP, content())
+    assert open_store(Path("artifacts")).find(STEP) == exported
 
 
 def chain(store: Store) -> dict[str, Artifact]:

@@ -1,0 +1,164 @@
+"""The manifest of an artifact: what made it and what its files hold, sealed by a digest of itself."""
+
+import json
+import math
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    StrictFloat,
+    StrictInt,
+    StrictStr,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+)
+
+from fedfisher_core.errors import CorruptArtifactError
+from fedfisher_core.files import parse_json, read_regular
+from fedfisher_core.store.step import Artifact, Step, digest
+
+MANIFEST = "manifest.json"
+_MOST_BYTES = 2**24
+_MOST_NAME_BYTES = 255
+_SHOWN = 60
+
+
+def _plain(name: str) -> str:
+    """Refuse what is not the name of a file in the artifact's own folder."""
+    if name in ("", ".", "..", MANIFEST) or not name.isprintable() or "/" in name or "\\" in name:
+        raise ValueError("no plain file name")
+    if len(name.encode()) > _MOST_NAME_BYTES:
+        raise ValueError("a file name that is too long")
+    return name
+
+
+def _finite(number: float) -> float:
+    # Integers have no bound, and what adds them up as floats would fail.
+    if abs(number) > 1e300 or math.isnan(number):
+        raise ValueError("no finite number")
+    return number
+
+
+_FileName = Annotated[StrictStr, AfterValidator(_plain)]
+_Sha256 = Annotated[StrictStr, StringConstraints(pattern="^[0-9a-f]{64}$")]
+_Measure = Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What an artifact says of itself.
+
+    Args:
+        kind: what it is.
+        key: digest of the step that made it.
+        code: digest of the source that made it.
+        settings: the step's.
+        inputs: digests of the artifacts that it was made from, by role.
+        files: SHA-256 of each file, by name.
+        timings: seconds and bytes that were measured.
+        libraries: versions of what made it.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    kind: StrictStr
+    key: StrictStr
+    code: StrictStr
+    settings: dict[StrictStr, Any]
+    inputs: dict[StrictStr, StrictStr]
+    files: dict[
+        Annotated[StrictStr, AfterValidator(_plain)], Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+    ]
+    timings: dict[StrictStr, Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]]
+    libraries: dict[StrictStr, StrictStr]
+
+    def artifact(self, path: Path) -> Artifact:
+        """Refer to the artifact.
+
+        Args:
+            path: its folder.
+        """
+        return Artifact(kind=self.kind, key=self.key, digest=digest(self.files)[:24], path=path)
+
+
+_MANIFEST = TypeAdapter(Manifest)
+
+
+def manifest_of(step: Step, files: Mapping[str, str], timings: Mapping[str, float]) -> bytes:
+    """Write the manifest of a new artifact.
+
+    Args:
+        step: what made it.
+        files: SHA-256 of each file, by name.
+        timings: what was measured.
+
+    Returns:
+        The file's content.
+    """
+    made = Manifest(
+        kind=step.kind,
+        key=step.key,
+        code=step.code,
+        settings=dict(step.settings),
+        inputs=dict(step.inputs),
+        files=dict(sorted(files.items())),
+        timings=dict(timings),
+        libraries=libraries(),
+    )
+    fields = asdict(made)
+    return json.dumps(fields | {"seal": digest(fields)}, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Read the manifest of an artifact.
+
+    Args:
+        path: the artifact's folder.
+
+    Returns:
+        The manifest, of the artifact that its folder is named after.
+
+    Raises:
+        CorruptArtifactError: it can't be read, is not what was written, or is that of another artifact.
+    """
+    try:
+        fields = parse_json(read_regular(path / MANIFEST, limit=_MOST_BYTES))
+        seal = fields.pop("seal")
+        found = _MANIFEST.validate_python(fields)
+        sealed = digest(fields)
+        key = Step(found.kind, found.code, found.settings, found.inputs).key
+    except OSError as error:
+        raise CorruptArtifactError(f"artifact {path}: {MANIFEST} can't be read: {error.strerror}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = " ".join(str(part) for part in first["loc"])[:_SHOWN]
+        raise CorruptArtifactError(f"artifact {path}: {MANIFEST} has a wrong {place!r}: {first['msg']}") from error
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise CorruptArtifactError(f"artifact {path}: {MANIFEST} is not what was written: {error}") from error
+    if seal != sealed:
+        raise CorruptArtifactError(f"artifact {path}: {MANIFEST} was changed")
+    if (found.kind, found.key, key) != (path.parent.name, path.name, path.name):
+        raise CorruptArtifactError(f"artifact {path} says it is {f'{found.kind}/{found.key}'[:_SHOWN]!r}")
+    return found
+
+
+@cache
+def libraries() -> dict[str, str]:
+    """Versions of what results depend on."""
+    names = ("torch", "torchvision", "numpy", "scipy", "nngeometry", "POT", "opacus", "fedfisher")
+    return {"python": platform.python_version(), **{name: _version(name) for name in names}}
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,126 @@
+"""Reading artifacts: nothing is believed that is not what was written."""
+
+import hashlib
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import SafetensorError, safe_open
+
+from fedfisher_core.errors import CorruptArtifactError
+from fedfisher_core.files import open_regular, parse_json, read_regular
+from fedfisher_core.store.manifest import read_manifest
+from fedfisher_core.store.step import Artifact
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOST_BYTES = 2**34
+"""The largest file that an artifact may have."""
+
+
+def look_up(path: Path) -> Artifact | None:
+    """Look for an artifact and check all of it.
+
+    Args:
+        path: its folder, `<store>/<kind>/<key>`.
+
+    Returns:
+        The artifact; None if there is nothing.
+
+    Raises:
+        CorruptArtifactError: what is there is not intact.
+    """
+    for folder in (path.parent, path):
+        try:
+            mode = folder.lstat().st_mode
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CorruptArtifactError(f"artifact {path} can't be read: {error.strerror}") from error
+        if not stat.S_ISDIR(mode):
+            raise CorruptArtifactError(f"artifact {path} can't be read: {folder} is no folder")
+    manifest = read_manifest(path)
+    for name, expected in manifest.files.items():
+        _check(path, name, expected)
+    return manifest.artifact(path)
+
+
+def read_tensors(artifact: Artifact, name: str) -> "dict[str, Tensor]":
+    """Read one safetensors file of an artifact.
+
+    Args:
+        artifact: the artifact.
+        name: the file's name.
+
+    Returns:
+        Its named tensors.
+
+    Raises:
+        CorruptArtifactError: the file is not what was written.
+    """
+    # Settings can be checked, and artifacts looked for, without torch.
+    from safetensors.torch import load
+
+    return load(_read(artifact, name))
+
+
+def read_document(artifact: Artifact, name: str) -> Any:
+    """Read one JSON file of an artifact.
+
+    Args:
+        artifact: the artifact.
+        name: the file's name.
+
+    Returns:
+        Its content.
+
+    Raises:
+        CorruptArtifactError: the file is not what was written.
+    """
+    return parse_json(_read(artifact, name))
+
+
+def read_timings(artifact: Artifact) -> dict[str, float]:
+    """Read what was measured when an artifact was made.
+
+    Args:
+        artifact: the artifact.
+
+    Returns:
+        Seconds and bytes by name.
+    """
+    return read_manifest(artifact.path).timings
+
+
+def _check(path: Path, name: str, expected: str) -> None:
+    """Check one file of an artifact, without holding a large one in memory."""
+    try:
+        with open_regular(path / name, limit=MOST_BYTES) as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        _require_equal(path, name, found, expected)
+        # What was sealed by others than this project may still be no such file.
+        if name.endswith(".json"):
+            parse_json(read_regular(path / name, limit=MOST_BYTES))
+        elif name.endswith(".safetensors"):
+            with safe_open(path / name, framework="np"):
+                pass
+    except OSError as error:
+        raise CorruptArtifactError(f"artifact {path}: {name} can't be read: {error.strerror}") from error
+    except (ValueError, SafetensorError) as error:
+        raise CorruptArtifactError(f"artifact {path}: {name} can't be parsed: {error}") from error
+
+
+def _read(artifact: Artifact, name: str) -> bytes:
+    manifest = read_manifest(artifact.path)
+    try:
+        data = read_regular(artifact.path / name, limit=MOST_BYTES)
+    except OSError as error:
+        raise CorruptArtifactError(f"artifact {artifact.path}: {name} can't be read: {error.strerror}") from error
+    _require_equal(artifact.path, name, hashlib.sha256(data).hexdigest(), manifest.files.get(name))
+    return data
+
+
+def _require_equal(path: Path, name: str, found: str, expected: str | None) -> None:
+    if found != expected:
+        raise CorruptArtifactError(f"artifact {path}: {name} was changed")
