@@ -30,6 +30,7 @@ INFRASTRUCTURE = (
     "fedfisher_core.experiments.loading",
     "fedfisher_core.experiments.two_layer.settings",
     "fedfisher_core.jobs",
+    "fedfisher_core.locks",
     "fedfisher_core.methods.binding",
     "fedfisher_core.methods.method",
     "fedfisher_core.progress",
