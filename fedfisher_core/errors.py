@@ -23,3 +23,7 @@ class DivergedClientError(ArithmeticError):
 
 class DivergedAttackError(ArithmeticError):
     """A part of an attack whose loss is not finite; the message names the part, the step and the loss."""
+
+
+class OutputError(RuntimeError):
+    """Results that are kept, but could not be written to a place where people look; the message names the place."""

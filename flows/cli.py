@@ -5,10 +5,11 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.errors import DivergedClientError, InputError, OutputError
 from flows.server import PrefectServer
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (InputError, DivergedClientError) as error:
         print(f"fedfisher: {error}", file=sys.stderr)
         sys.exit(2)
+    except OutputError as error:
+        print(f"fedfisher: {error}", file=sys.stderr)
+        sys.exit(1)
     except KeyboardInterrupt:
         print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
         sys.exit(130)
@@ -125,14 +129,18 @@ def _run(options: argparse.Namespace) -> None:
         server.start()
     from flows.unchanged import is_unchanged
     from flows.work import prepare
+    from tasks.tracking import prepare_tracking
 
     # All checks come before any work.
     for work in [prepare(settings) for settings in chosen]:
         if not is_unchanged(work):
-            _reach(server)
-            from flows.experiment import flow_of
+            with ThreadPoolExecutor(max_workers=1) as beside:
+                # Recording waits for it, and says what went wrong.
+                beside.submit(prepare_tracking, work.settings.tracking)
+                _reach(server)
+                from flows.experiment import flow_of
 
-            flow_of(work.settings.experiment)(work.settings)
+                flow_of(work.settings.experiment)(work.settings)
         _print_report(work.folder)
         print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
@@ -227,9 +235,12 @@ def _agrees(warning: str) -> bool:
 
 def _ui(options: argparse.Namespace) -> None:
     tracking = _settings(options).tracking
-    if not tracking.mlflow.startswith("sqlite:"):
+    if tracking.database is None:
         print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
         return
+    from tasks.tracking import prepare_tracking
+
+    prepare_tracking(tracking)
     # MLflow's job workers take seconds to start and serve nothing that is shown here.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     command = [
@@ -252,3 +263,9 @@ def _doctor(options: argparse.Namespace) -> None:
     print("\n".join(lines))
     if not ready:
         sys.exit(1)
+
+
+if __name__ == "__main__":
+    # A report says what made it.
+    sys.argv[0] = "fedfisher"
+    main()

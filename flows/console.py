@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.errors import DivergedClientError, InputError, OutputError
 
 
 class _OneErrorOnce(logging.Filter):
@@ -12,7 +12,7 @@ class _OneErrorOnce(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         finished = record.getMessage().startswith("Finished in state")
-        return not (finished or isinstance(error, InputError | DivergedClientError))
+        return not (finished or isinstance(error, InputError | DivergedClientError | OutputError))
 
 
 def configure_logging() -> None:

@@ -22,6 +22,7 @@ from flows.provenance import command, git_commit, page_of
 from flows.sharing import REPORT, export, share
 from flows.unchanged import content_of, is_unchanged
 from flows.work import Work, prepare
+from tasks.options import limited
 from tasks.recording import record
 from tasks.reporting import report
 
@@ -100,13 +101,13 @@ def _publish(work: Work) -> None:
     """Write the report, record the rows in MLflow, and show both in Prefect's UI."""
     settings, experiment = work.settings, work.experiment
     page = page_of(settings, command=command(_title(settings.experiment)))
-    folder = report(
+    folder = limited(report, settings.run)(
         folder=work.folder,
         rows=work.rows,
         files=experiment.files(work.plan, work.walk.outcome, work.rows, page),
         content=content_of(experiment, settings, work.rows),
     )
-    record(
+    limited(record, settings.run)(
         settings=settings.tracking,
         experiment=settings.name,
         runs=work.runs,

@@ -5,8 +5,6 @@ import queue
 from functools import partial
 from typing import Any
 
-import torch
-from prefect.client.orchestration import get_client
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
@@ -15,7 +13,7 @@ from fedfisher_core.store import Store
 from fedfisher_core.walk import Batch, Walk, compute
 from flows.progress import Progress
 from tasks.job import run_job
-from tasks.options import GPU_LIMIT, limited
+from tasks.options import limited
 
 
 def walk_in_tasks(walk: Walk, store: Store, run: WorkSettings, *, name: str) -> None:
@@ -34,7 +32,6 @@ def walk_in_tasks(walk: Walk, store: Store, run: WorkSettings, *, name: str) -> 
         Exception: a job failed that the work can't do without.
     """
     workers = run.workers or len(os.sched_getaffinity(0))
-    _allow_gpus()
     finished: queue.SimpleQueue[PrefectFuture[Any]] = queue.SimpleQueue()
     started: dict[Any, Batch] = {}
     with Progress(name=name, total=len(walk.graph), done=walk.done) as progress, _runner(run, workers) as runner:
@@ -63,10 +60,3 @@ def _runner(run: WorkSettings, workers: int) -> TaskRunner[Any]:
     if run.runner == "processes":
         return ProcessPoolTaskRunner(max_workers=workers)
     return ThreadPoolTaskRunner(max_workers=workers)
-
-
-def _allow_gpus() -> None:
-    """Tell the Prefect server how many tasks may compute on GPUs at a time: one each."""
-    if torch.cuda.is_available():
-        with get_client(sync_client=True) as client:
-            client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=torch.cuda.device_count())

@@ -2,14 +2,15 @@
 
 import http.client
 import os
-import sqlite3
+import tempfile
 import urllib.request
-from contextlib import closing
 from pathlib import Path
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import ExperimentSettings
+from fedfisher_core.settings import ExperimentSettings, TrackingSettings
 from fedfisher_core.store import open_store
+from flows.databases import require_database, require_writable
+from tasks.tracking import require_layout
 
 _PATIENCE_SECONDS = 5
 
@@ -24,33 +25,35 @@ def require_places(settings: ExperimentSettings) -> None:
         InputError: names the setting, its value and what is wrong.
     """
     open_store(settings.run.store).prepare()
-    _require_writable(settings.run.reports, "run.reports")
-    _require_mlflow(settings.tracking.mlflow)
+    require_writable(settings.run.reports, f"run.reports={str(settings.run.reports)!r}")
+    _require_replaceable(settings.run.reports / settings.name)
+    _require_temporary_folder()
+    _require_mlflow(settings.tracking)
     _require_prefect(settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
 
 
-def _require_writable(folder: Path, setting: str) -> None:
+def _require_replaceable(folder: Path) -> None:
+    """Check the folder of a report that may be there from before; what is refused later should make none."""
+    if folder.exists():
+        require_writable(folder, f"the report's folder {str(folder)!r} (run.reports and name)")
+
+
+def _require_temporary_folder() -> None:
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".probe-{os.getpid()}"
-        probe.write_bytes(b"")
-        probe.unlink(missing_ok=True)
-    except OSError as error:
-        raise InputError(f"{setting}={str(folder)!r} can't be written: {error.strerror}") from error
+        tempfile.gettempdir()
+    except FileNotFoundError as error:
+        raise InputError(f"no temporary folder can be written (TMPDIR): {error.strerror}") from error
 
 
-def _require_mlflow(uri: str) -> None:
-    if uri.startswith("http"):
-        _require_server(f"{uri.rstrip('/')}/health", f"tracking.mlflow={uri!r}")
+def _require_mlflow(tracking: TrackingSettings) -> None:
+    path, name = tracking.database, f"tracking.mlflow={tracking.mlflow!r}"
+    if path is None:
+        _require_server(f"{tracking.mlflow.rstrip('/')}/health", name)
         return
-    # As SQLAlchemy reads it: a query may follow, and nothing is percent-encoded.
-    path = Path(uri.removeprefix("sqlite:///").partition("?")[0])
-    try:
-        with closing(sqlite3.connect(path)) as database:
-            database.execute("BEGIN IMMEDIATE")
-            database.rollback()
-    except sqlite3.Error as error:
-        raise InputError(f"tracking.mlflow={uri!r} can't be opened: {error}") from error
+    require_database(path, name)
+    require_layout(tracking)
+    artifacts = tracking.mlflow_artifacts
+    require_writable(artifacts, f"tracking.mlflow_artifacts={str(artifacts)!r}")
 
 
 def _require_prefect(api: str | None) -> None:

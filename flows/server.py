@@ -8,13 +8,21 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import InputError
+from flows.databases import require_database, require_writable
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 API_VARIABLE = "PREFECT_API_URL"
 _START_SECONDS = 150
 _LEAVE_SECONDS = 2
 _STOP_SECONDS = 60
+# What a server says in the place of its address.
+_REFUSAL = "refused: "
 # What Prefect sets for a server of one process: no pages, and no services that look after schedules.
 _ENVIRONMENT = {"PREFECT_UI_ENABLED": "0", "PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
 
@@ -50,7 +58,7 @@ class PrefectServer:
         """Wait until the server answers, and set PREFECT_API_URL, which Prefect reads when it is imported.
 
         Raises:
-            InputError: it does not start.
+            InputError: it does not start, or its database can't be used.
         """
         self.start()
         if self._address is None:
@@ -62,6 +70,8 @@ class PrefectServer:
         assert self._process.stdout is not None
         there, _, _ = select.select([self._process.stdout], [], [], _START_SECONDS)
         address = self._process.stdout.readline().strip() if there else ""
+        if address.startswith(_REFUSAL):
+            raise InputError(address.removeprefix(_REFUSAL))
         if not address:
             raise InputError(
                 f"the temporary Prefect server did not start within {_START_SECONDS} s; "
@@ -76,9 +86,14 @@ def main() -> None:
     # Prefect knows of servers in profiles and files too.
     from prefect.settings import get_current_settings
 
-    configured = get_current_settings().api.url
-    if configured:
-        print(configured, flush=True)
+    settings = get_current_settings()
+    if settings.api.url:
+        print(settings.api.url, flush=True)
+        return
+    try:
+        _require_sqlite(settings.server.database.connection_url)
+    except InputError as error:
+        print(f"{_REFUSAL}{error}", flush=True)
         return
     import uvicorn
 
@@ -97,6 +112,18 @@ def main() -> None:
             timeout_graceful_shutdown=_LEAVE_SECONDS,
         )
         Announced(config).run(sockets=[bound])
+
+
+def _require_sqlite(address: "SecretStr | None") -> None:
+    """Check a database that is a file; Prefect itself would wait for it without a word."""
+    from sqlalchemy import make_url
+
+    url = make_url(address.get_secret_value()) if address else None
+    if url is not None and url.get_backend_name() == "sqlite" and url.database not in (None, ":memory:"):
+        path = Path(str(url.database))
+        name = f"Prefect's database {str(path)!r} (in PREFECT_HOME)"
+        require_writable(path.parent, name)
+        require_database(path, name)
 
 
 def _end_with_input() -> None:

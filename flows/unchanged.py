@@ -22,7 +22,6 @@ from fedfisher_core.store import libraries
 from flows.sharing import is_shared
 from flows.work import Work
 
-_LOCAL = "sqlite:///"
 _CONTENTS = """
     SELECT tags.value FROM tags JOIN runs USING (run_uuid) JOIN experiments USING (experiment_id)
     WHERE tags.key = 'content' AND experiments.name = ?
@@ -81,12 +80,11 @@ def is_recorded(settings: TrackingSettings, experiment: str, runs: Runs) -> bool
     Returns:
         Whether all of it is; False for a server, and for a database that is laid out in another way.
     """
-    if not settings.mlflow.startswith(_LOCAL):
+    if settings.database is None:
         return False
-    path = Path(settings.mlflow.removeprefix(_LOCAL).partition("?")[0])
     wanted = {experiment: runs.single, f"{experiment}{SUMMARY}": runs.summary}
     try:
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+        with closing(sqlite3.connect(f"{settings.database.absolute().as_uri()}?mode=ro", uri=True)) as database:
             return all(
                 {one.content for one in records} <= {content for (content,) in database.execute(_CONTENTS, (name,))}
                 for name, records in wanted.items()

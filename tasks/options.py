@@ -9,18 +9,20 @@ import torch
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import TaskRun
-from prefect.concurrency.sync import concurrency
+from prefect.context import TaskRunContext
 from prefect.states import State
 
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import WorkSettings
+from tasks.gpu import gpu_slot
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-GPU_LIMIT = "fedfisher-gpu"
 _RETRY_DELAY_SECONDS = 2
+# A task that waited longer for a GPU would be stopped before it is done.
+_WAITING_SHARE = 0.5
 
 
 class _KnownLimit(logging.Filter):
@@ -77,13 +79,27 @@ def computing(numerics: Numerics) -> Iterator[None]:
 
     Args:
         numerics: where it computes.
+
+    Raises:
+        LockedError: another process holds the GPU for half of the time that the task has.
     """
     torch.set_num_threads(numerics.threads)
     if numerics.device == "cpu":
         yield
     else:
-        with concurrency(GPU_LIMIT, occupy=1):
+        with gpu_slot(_current_gpu(), timeout=_WAITING_SHARE * _seconds_of_task()):
             yield
+
+
+def _current_gpu() -> str:
+    """Name the GPU that this thread computes on, which other processes may number differently."""
+    return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+
+
+def _seconds_of_task() -> float:
+    context = TaskRunContext.get()
+    seconds = context.task.timeout_seconds if context is not None else None
+    return WorkSettings().timeout_seconds if seconds is None else seconds
 
 
 async def _may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:

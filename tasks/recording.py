@@ -7,15 +7,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fedfisher_core.errors import OutputError
 from fedfisher_core.reporting.runs import SUMMARY, Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks.options import step
+from tasks.tracking import prepare_tracking, recording
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-_LOCAL = "sqlite:///"
 # Without this tag the UI takes the experiment for one about language models.
 _MODEL_TRAINING = {"mlflow.experimentKind": "custom_model_development"}
 
@@ -32,14 +33,26 @@ def record(settings: TrackingSettings, experiment: str, runs: Callable[[], Runs]
 
     Returns:
         How many runs were written; those that had not changed were not.
+
+    Raises:
+        InputError: a local database can't be laid out, or another process writes to it for too long.
+        OutputError: MLflow can't be written to.
     """
     # Importing MLflow takes seconds, which a worker that only trains should not spend.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    from mlflow import MlflowClient
+    from mlflow import MlflowClient, MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
 
-    client, wanted = MlflowClient(tracking_uri=settings.mlflow), runs()
-    written = _write(client, settings, experiment, wanted.single, tags)
-    return written + _write(client, settings, f"{experiment}{SUMMARY}", wanted.summary, tags)
+    wanted = runs()
+    prepare_tracking(settings)
+    try:
+        with recording(settings):
+            client = MlflowClient(tracking_uri=settings.mlflow)
+            written = _write(client, settings, experiment, wanted.single, tags)
+            return written + _write(client, settings, f"{experiment}{SUMMARY}", wanted.summary, tags)
+    except (MlflowException, SQLAlchemyError, OSError) as error:
+        said = str(error).partition("\n")[0]
+        raise OutputError(f"runs can't be recorded at {settings.mlflow}: {said}; all results are kept") from error
 
 
 def _write(
@@ -53,7 +66,8 @@ def _write(
     known = {run.data.tags.get("identity"): run for run in _runs(client, experiment_id)}
     written = 0
     for one in records:
-        run = known.get(one.identity)
+        # Whoever else writes to a server may have created the run since the list was read.
+        run = known.get(one.identity) or next(_runs(client, experiment_id, f"tags.identity = '{one.identity}'"), None)
         if run is not None and run.data.tags.get("content") == one.content:
             continue
         if run is not None and one.series:
@@ -94,15 +108,15 @@ def _experiment(client: "MlflowClient", settings: TrackingSettings, name: str) -
         if found.lifecycle_stage == "deleted":
             client.restore_experiment(found.experiment_id)
         return found.experiment_id
-    local = settings.mlflow.startswith(_LOCAL)
+    local = settings.database is not None
     location = (settings.mlflow_artifacts / name).absolute().as_uri() if local else None
     return client.create_experiment(name, artifact_location=location, tags=_MODEL_TRAINING)
 
 
-def _runs(client: "MlflowClient", experiment_id: str) -> "Iterator[Run]":
+def _runs(client: "MlflowClient", experiment_id: str, wanted: str = "") -> "Iterator[Run]":
     token = None
     while True:
-        page = client.search_runs([experiment_id], max_results=1000, page_token=token)
+        page = client.search_runs([experiment_id], wanted, max_results=1000, page_token=token)
         yield from page
         token = page.token
         if not token:

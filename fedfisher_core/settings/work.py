@@ -7,6 +7,8 @@ from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_va
 
 from fedfisher_core.settings.base import Strict
 
+_LOCAL = "sqlite:///"
+
 
 class WorkSettings(Strict):
     """How the work of any experiment is carried out."""
@@ -45,6 +47,14 @@ class TrackingSettings(Strict):
         if not value.startswith(("sqlite:///", "http://", "https://")):
             raise ValueError("must begin with sqlite:///, http:// or https://")
         return value
+
+    @property
+    def database(self) -> Path | None:
+        """The SQLite file that MLflow keeps runs in; None where a server keeps them."""
+        if not self.mlflow.startswith(_LOCAL):
+            return None
+        # As SQLAlchemy reads it: a query may follow, and nothing is percent-encoded.
+        return Path(self.mlflow.removeprefix(_LOCAL).partition("?")[0])
 
 
 class PageSettings(Strict):

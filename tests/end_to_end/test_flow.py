@@ -1,5 +1,6 @@
 """The flow on a real Prefect server, in this process: limits of tasks, lost clients, what the UI shows."""
 
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -35,7 +36,7 @@ from fedfisher_core.reporting.rows import read_rows
 from fedfisher_core.settings import RunSettings
 from fedfisher_core.wire.structure import EXACT, Structure
 from flows.experiment import flow_of, stage_flow_of
-from tasks.options import GPU_LIMIT, computing, limited, step
+from tasks.options import computing, limited, step
 from tests.end_to_end.conftest import SMALL
 
 pytestmark = pytest.mark.end_to_end
@@ -208,11 +209,11 @@ def test_a_task_that_takes_too_long_is_stopped(place: Path) -> None:
         waiting()
 
 
-def test_only_one_task_at_a_time_computes_on_a_gpu(place: Path) -> None:
-    # There is no GPU where tests run: the slot is what is tested, and it only asks what kind of device this is.
+def test_only_one_task_at_a_time_computes_on_a_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # There is no GPU where tests run: the slot is what is tested, which only has a name.
+    monkeypatch.setattr("tasks.options._current_gpu", lambda: "one")
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
     numerics = Numerics(device="cuda")
-    with get_client(sync_client=True) as client:
-        client.upsert_global_concurrency_limit_by_name(GPU_LIMIT, limit=1)
     inside, most, lock = 0, 0, threading.Lock()
 
     @step(run_name="on a gpu {number}")

@@ -1,6 +1,7 @@
 """The command, where it needs no server."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,19 @@ def test_what_can_not_be_run_is_refused_by_name(
     assert err.startswith("fedfisher: ")
     for word in words:
         assert word in err
+
+
+def test_the_module_is_the_command(project: Path) -> None:
+    root = Path(cli.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-m", "flows.cli", "report", "nothing"],
+        env=os.environ | {"PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("fedfisher: no report 'nothing' in results")
 
 
 def test_a_finished_report_is_printed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

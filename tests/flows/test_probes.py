@@ -3,6 +3,7 @@
 import os
 import socket
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -36,6 +37,8 @@ def free_port() -> int:
         ({"tracking": {"mlflow": "sqlite:///absent/mlflow.db"}}, "tracking.mlflow='sqlite:///absent/mlflow.db'"),
         ({"tracking": {"mlflow": "sqlite:///."}}, "tracking.mlflow='sqlite:///.'"),
         ({"tracking": {"mlflow": "sqlite:///text"}}, "tracking.mlflow='sqlite:///text'"),
+        ({"tracking": {"mlflow_artifacts": "file"}}, "tracking.mlflow_artifacts='file'"),
+        ({"run": {"reports": "."}, "name": "file"}, "the report's folder 'file' (run.reports and name)"),
     ],
 )
 def test_a_place_that_cannot_be_written_is_refused(workplace: Path, changes: dict[str, Any], setting: str) -> None:
@@ -55,6 +58,32 @@ def test_a_database_of_any_name_is_found_where_it_is(workplace: Path, name: str)
 def test_options_of_a_database_are_no_part_of_its_name(workplace: Path) -> None:
     require(workplace, tracking={"mlflow": "sqlite:///runs.db?timeout=20"})
     assert (workplace / "runs.db").is_file()
+
+
+def test_a_database_that_is_damaged_behind_its_first_page_is_refused(workplace: Path) -> None:
+    with closing(sqlite3.connect(workplace / "mlflow.db")) as database:
+        database.execute("CREATE TABLE runs (name TEXT)")
+        database.executemany("INSERT INTO runs VALUES (?)", [("x" * 100,)] * 2000)
+        database.commit()
+    content = bytearray((workplace / "mlflow.db").read_bytes())
+    content[20 * 4096 : 21 * 4096] = b"\xa5" * 4096
+    (workplace / "mlflow.db").write_bytes(content)
+    with pytest.raises(InputError, match=r"tracking\.mlflow='sqlite:///mlflow\.db' (is damaged|can't be opened)"):
+        require(workplace, tracking={"mlflow": "sqlite:///mlflow.db"})
+
+
+def test_a_database_of_another_version_is_refused(workplace: Path) -> None:
+    with closing(sqlite3.connect(workplace / "mlflow.db")) as database:
+        database.execute("CREATE TABLE runs AS SELECT 'one' AS name")
+    with pytest.raises(InputError, match=r"tracking\.mlflow=.*laid out for another version of MLflow"):
+        require(workplace)
+
+
+def test_without_a_temporary_folder_nothing_starts(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(workplace / "absent")])
+    with pytest.raises(InputError, match=r"no temporary folder can be written \(TMPDIR\)"):
+        require(workplace)
 
 
 def test_a_database_that_others_read_is_accepted(workplace: Path) -> None:

@@ -1,3 +1,5 @@
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,14 @@ def test_a_profile_of_prefect_names_the_server(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     PrefectServer(None).wait()
     assert server.os.environ[API_VARIABLE] == "http://127.0.0.1:2/api"
+
+
+def test_a_locked_database_of_prefect_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
+    with closing(sqlite3.connect(tmp_path / "prefect.db")) as database:
+        database.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(InputError, match=r"Prefect's database .*locked"):
+            PrefectServer(None).wait()
 
 
 def test_a_server_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

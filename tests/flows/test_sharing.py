@@ -1,9 +1,13 @@
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from fedfisher_core.errors import OutputError
+from fedfisher_core.locks import LockedError
 from fedfisher_core.store import Artifact, Content, Step, Store, open_store
+from flows import sharing
 from flows.sharing import export, is_shared, share
 from flows.work import Work, prepare
 from tests.flows.test_work import do
@@ -37,6 +41,29 @@ def test_a_stage_holds_exactly_its_artifacts(project: Path) -> None:
     assert again == folder
     assert sorted(path.name for path in (folder / "clients").iterdir()) == sorted([two.key, three.key])
     assert [path.name for path in folder.parent.iterdir()] == ["clients"]
+
+
+def test_what_a_killed_export_left_is_no_store_and_is_removed_by_the_next(project: Path) -> None:
+    artifact = stored(Store(project / "artifacts"), 0)
+    left = project / "stages/.writing-left"
+    shutil.copytree(artifact.path, left / artifact.kind / artifact.key)
+    step = Step(kind="clients", code="a", settings={"client": 0})
+    assert open_store(project / "elsewhere").find(step) is None
+    export("small", "clients", [])
+    assert not left.exists()
+
+
+def test_a_stage_that_can_not_be_written_is_one_error(project: Path) -> None:
+    (project / "stages").mkdir()
+    (project / "stages/small").write_text("")
+    with pytest.raises(OutputError, match="stage 'stages/small/clients' can't be written"):
+        export("small", "clients", [])
+
+
+def test_two_exports_at_once_wait_for_each_other(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "_PATIENCE_SECONDS", 0)
+    with sharing._alone(), pytest.raises(LockedError, match="hands results to DVC"):
+        export("small", "clients", [])
 
 
 def test_a_stage_takes_no_space_of_its_own(project: Path) -> None:
@@ -110,6 +137,15 @@ def test_stages_are_shared_when_they_hold_what_the_plan_says(project: Path, fini
     export("tiny", "aggregates", [])
     assert not is_shared(finished)
     export("tiny", "aggregates", [*finished.artifacts("aggregates"), *finished.artifacts("clients")])
+    assert not is_shared(finished)
+
+
+def test_sharing_that_was_broken_off_is_not_done(project: Path, finished: Work) -> None:
+    (project / "dvc.lock").write_text("")
+    for stage in finished.plan.stages:
+        export("tiny", stage, finished.artifacts(stage))
+    assert is_shared(finished)
+    (project / "stages/.unfinished").touch()
     assert not is_shared(finished)
 
 
