@@ -53,8 +53,8 @@ def experiment_of_rows(path: Path) -> str | None:
         rows = parse_json(path.read_bytes()) if path.is_file() else None
     except (OSError, ValueError):
         return None
-    found = rows if isinstance(rows, list) else []
-    return next((row["experiment"] for row in found if isinstance(row, dict) and "experiment" in row), None)
+    named = [row.get("experiment") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return next((name for name in named if isinstance(name, str)), None)
 
 
 def read_rows(path: Path, row: type[T]) -> list[T]:

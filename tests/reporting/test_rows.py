@@ -1,5 +1,6 @@
 import csv
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,14 +66,24 @@ def test_any_rows_tell_their_experiment_and_their_artifacts(tmp_path: Path) -> N
     assert read_artifact_keys(path) == ["key-1", "key-2"]
 
 
-@pytest.mark.parametrize("text", ['[{"benchmark": "demo"}]', "[]", "{", '"two_layer"'])
+@pytest.mark.parametrize(
+    "text", ['[{"benchmark": "demo"}]', "[]", "{", '"two_layer"', "[1]", '[{"experiment": []}]', "[" * 100_000]
+)
 def test_rows_without_an_experiment_tell_none(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_text(text)
     assert experiment_of_rows(tmp_path / "results.json") is None
     assert experiment_of_rows(tmp_path / "absent.json") is None
 
 
-@pytest.mark.parametrize("text", ['[{"benchmark": "demo"}]', "{", '"two_layer"'])
+@pytest.mark.timeout(20)
+def test_a_pipe_is_no_results_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "results.json")
+    assert experiment_of_rows(tmp_path / "results.json") is None
+    with pytest.raises(InputError, match="no results at"):
+        read_rows(tmp_path / "results.json", Line)
+
+
+@pytest.mark.parametrize("text", ['[{"benchmark": "demo"}]', "{", '"two_layer"', "[" * 100_000])
 def test_rows_that_name_no_artifact_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "results.json").write_text(text)
     with pytest.raises(InputError, match="no list of result rows"):
