@@ -229,8 +229,7 @@ def open_store(root: Path) -> Store:
     Returns:
         The store; outputs of DVC's stages, which `dvc pull` may have brought, are read as well.
     """
-    stages = sorted(path for path in STAGES.glob("*/*/") if not path.name.startswith("."))
-    return Store(root, others=stages)
+    return Store(root, others=[stage for experiment in _folders_in(STAGES) for stage in _folders_in(experiment)])
 
 
 def _folders_in(folder: Path) -> list[Path]:
@@ -242,6 +241,8 @@ def _folders_in(folder: Path) -> list[Path]:
                 for entry in entries
                 if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
             )
+    except FileNotFoundError:
+        return []
     except OSError as error:
         _warn(f"{folder} can't be read: {error.strerror}; it is passed over")
         return []

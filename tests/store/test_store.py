@@ -271,7 +271,8 @@ def test_other_roots_are_read_and_left_alone(tmp_path: Path, caplog: pytest.LogC
 
 def test_what_a_killed_export_left_is_no_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Store(STAGES / "demo" / ".clients-abc").write(STEP, content())
+    for half in (STAGES / "demo" / ".clients-abc", STAGES / ".demo" / "clients"):
+        Store(half).write(STEP, content())
     assert open_store(Path("artifacts")).find(STEP) is None
     exported = Store(STAGES / "demo" / "clients").write(STEP, content())
     assert open_store(Path("artifacts")).find(STEP) == exported
