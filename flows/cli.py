@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.errors import DivergedClientError, InputError, OutputError
+from fedfisher_core.errors import DivergedClientError, IncompleteError, InputError, OutputError
 from flows.server import PrefectServer
 
 if TYPE_CHECKING:
@@ -34,7 +34,10 @@ _REPORTS = (Path("results"), Path("reports"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit: 0 for complete success, 2 for bad input, 1 for any other failure.
+    """Run the command and exit.
+
+    The code is 0 for complete success, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for any other
+    failure. If jobs of a run failed, it is 2 where bad input or diverged clients explain them all, and 1 elsewhere.
 
     Args:
         arguments: of the command line; by default the process's own.
@@ -47,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (InputError, DivergedClientError) as error:
         print(f"fedfisher: {error}", file=sys.stderr)
         sys.exit(2)
+    except IncompleteError as error:
+        print(f"fedfisher: {error}", file=sys.stderr)
+        sys.exit(_code_of([error]))
     except OutputError as error:
         print(f"fedfisher: {error}", file=sys.stderr)
         sys.exit(1)
@@ -59,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run experiments, or what is left of them")
+    run = commands.add_parser("run", help="run experiments, or what is left of them; exits with 1 if jobs failed")
     run.add_argument("config", nargs="*", type=Path, default=[_PARAMS], help=f"settings (default: {_PARAMS})")
     _add_overrides(run)
     run.set_defaults(command=_run)
@@ -132,6 +138,7 @@ def _run(options: argparse.Namespace) -> None:
     from tasks.tracking import prepare_tracking
 
     # All checks come before any work.
+    incomplete: list[IncompleteError] = []
     for work in [prepare(settings) for settings in chosen]:
         if not is_unchanged(work):
             with ThreadPoolExecutor(max_workers=1) as beside:
@@ -140,9 +147,21 @@ def _run(options: argparse.Namespace) -> None:
                 _reach(server)
                 from flows.experiment import flow_of
 
-                flow_of(work.settings.experiment)(work.settings)
+                try:
+                    flow_of(work.settings.experiment)(work.settings)
+                except IncompleteError as error:
+                    print(f"fedfisher: {error}", file=sys.stderr)
+                    incomplete.append(error)
+                    if not error.reported:
+                        continue
         _print_report(work.folder)
         print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
+    if incomplete:
+        sys.exit(_code_of(incomplete))
+
+
+def _code_of(incomplete: Sequence[IncompleteError]) -> int:
+    return 2 if all(error.by_user for error in incomplete) else 1
 
 
 def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
@@ -190,12 +209,16 @@ def _report(options: argparse.Namespace) -> None:
 def _print_report(folder: Path) -> None:
     from fedfisher_core.experiments.contract import experiments
     from fedfisher_core.experiments.loading import DEFAULT
+    from fedfisher_core.failures import read_failed
+    from fedfisher_core.reporting.folder import FAILED
     from fedfisher_core.reporting.rows import experiment_of_rows
     from fedfisher_core.reporting.tables import as_text
 
     path = folder / "results.json"
     experiment = experiments.get(experiment_of_rows(path) or DEFAULT)
     print(as_text(experiment.tables(experiment.read(path))))
+    for one in read_failed(folder / FAILED):
+        print(f"\nfailed: {one.job}: {one.reason}")
     print(f"\nreport: {folder / 'index.html'}")
 
 
