@@ -3,17 +3,23 @@
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
 from fedfisher_core.errors import DivergedClientError, IncompleteError, InputError, OutputError
 from flows.server import PrefectServer
 
 if TYPE_CHECKING:
+    from prefect import Flow
+
     from fedfisher_core.settings import ExperimentSettings
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Nothing here phones home, and Prefect reports what goes wrong rather than every task that does not. A temporary server
 # that is stopped in the middle of writing down an event tells of it in a hundred lines; no result rests on that event.
@@ -25,6 +31,8 @@ _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "DVC_NO_ANALYTICS": "true",
+    # What it says of a command that was stopped is that it cleans up.
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
 
@@ -56,9 +64,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OutputError as error:
         print(f"fedfisher: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
-        sys.exit(130)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Python would wait for the jobs under way, of which nothing is kept before they end.
+        os._exit(143 if isinstance(stop, _Terminated) else 130)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which stops the command as Ctrl-C does."""
+
+
+def _terminate(signal_number: int, frame: object) -> NoReturn:
+    raise _Terminated
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -148,7 +167,7 @@ def _run(options: argparse.Namespace) -> None:
                 from flows.experiment import flow_of
 
                 try:
-                    flow_of(work.settings.experiment)(work.settings)
+                    _on(server, flow_of(work.settings.experiment))(work.settings)
                 except IncompleteError as error:
                     print(f"fedfisher: {error}", file=sys.stderr)
                     incomplete.append(error)
@@ -185,13 +204,20 @@ def _stage(options: argparse.Namespace) -> None:
     _reach(server)
     from flows.experiment import stage_flow_of
 
-    stage_flow_of(settings.experiment, options.stage)(settings)
+    _on(server, stage_flow_of(settings.experiment, options.stage))(settings)
+
+
+def _on(server: PrefectServer, flow: "Flow[P, R]") -> "Flow[P, R]":
+    from flows.records import looked_after
+
+    return looked_after(flow) if server.temporary else flow
 
 
 def _reach(server: PrefectServer) -> None:
     """Have Prefect ready before it is imported."""
     from flows.console import configure_logging
 
+    signal.signal(signal.SIGTERM, _terminate)
     server.wait()
     configure_logging()
 

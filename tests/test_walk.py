@@ -338,8 +338,8 @@ def test_too_few_clients_end_only_what_needs_them(store: Store) -> None:
 
 def test_jobs_that_failed_together_are_tried_one_by_one(store: Store) -> None:
     jobs = [
-        add("a", number=1, together="both"),
-        add("b", number=2, together="both", fails="out of paper"),
+        add("a", number=1, task="both"),
+        add("b", number=2, task="both", fails="out of paper"),
         add("after a", "a", number=3),
         add("after b", "b", number=4),
     ]
@@ -360,9 +360,9 @@ def test_a_job_that_needs_two_failed_ones_fails_once(store: Store) -> None:
 
 def test_what_is_lost_and_what_fails_are_counted_once(store: Store) -> None:
     jobs = [
-        add("lost", number=1, fails="diverges", losable=True, weight=9.0),
+        add("lost", number=1, fails="diverges", may_be_lost=True, weight=9.0),
         add("broken", number=2, fails="out of paper"),
-        add("both", "lost", "broken", number=3, losable=True),
+        add("both", "lost", "broken", number=3, may_be_lost=True),
         add("sum", "broken", optional=["both"], number=4),
     ]
     walk = Walk(graph_of(jobs), store)
