@@ -7,6 +7,7 @@ from fedfisher_core.errors import DivergedClientError, InputError, JobError
 from fedfisher_core.failures import described
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.store import Artifact
+from tasks.memory import give_back
 from tasks.options import computing, step
 
 
@@ -32,3 +33,5 @@ def run_job(title: str, work: Callable[[], list[Artifact]], numerics: Numerics) 
             raise
         except Exception as error:
             raise JobError(described(error), traceback.format_exc()) from error
+        finally:
+            give_back()
