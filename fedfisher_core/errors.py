@@ -27,3 +27,35 @@ class DivergedAttackError(ArithmeticError):
 
 class OutputError(RuntimeError):
     """Results that are kept, but could not be written to a place where people look; the message names the place."""
+
+
+class JobError(RuntimeError):
+    """What a job raised, as text: not every error can be sent from one process to another.
+
+    Args:
+        reason: the error.
+        trace: where it was raised.
+    """
+
+    def __init__(self, reason: str, trace: str) -> None:
+        super().__init__(reason, trace)
+        self.reason = reason
+        self.trace = trace
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class IncompleteError(RuntimeError):
+    """Some jobs failed; what did not need them is done.
+
+    Args:
+        message: how many, and where more is said.
+        by_user: whether other settings or other data would mend all of it.
+        reported: whether there is a report of the rest.
+    """
+
+    def __init__(self, message: str, *, by_user: bool, reported: bool) -> None:
+        super().__init__(message)
+        self.by_user = by_user
+        self.reported = reported

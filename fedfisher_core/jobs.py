@@ -135,7 +135,7 @@ class Job(ABC, Generic[I]):
             lost: why each was lost, by name.
 
         Raises:
-            Exception: it can't.
+            DivergedClientError: it can't.
         """
         raise next(iter(lost.values()))
 

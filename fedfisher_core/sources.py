@@ -37,6 +37,7 @@ INFRASTRUCTURE = (
     "fedfisher_core.progress",
     "fedfisher_core.registry",
     "fedfisher_core.reporting",
+    "fedfisher_core.scratch",
     "fedfisher_core.settings",
     "fedfisher_core.signatures",
     "fedfisher_core.sources",

@@ -3,10 +3,11 @@
 import heapq
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, dependents_of, inputs_of, names_in
 from fedfisher_core.store import Artifact, Step, Store
 
@@ -38,10 +39,12 @@ class Outcome:
     Args:
         artifacts: by name of the job that made them.
         lost: why jobs are missing that the work went on without, by name.
+        failed: why jobs are missing that nothing could be done without, and those that need them, by name.
     """
 
     artifacts: Mapping[str, Artifact]
-    lost: Mapping[str, Exception]
+    lost: Mapping[str, Exception] = field(default_factory=dict)
+    failed: Mapping[str, Failure] = field(default_factory=dict)
 
 
 class Walk:
@@ -62,6 +65,7 @@ class Walk:
         self._waiting = {name: len(set(names_in(job.needs))) for name, job in graph.items()}
         self._artifacts: dict[str, Artifact] = {}
         self._lost: dict[str, Exception] = {}
+        self._failed: dict[str, Failure] = {}
         # Names of all jobs with the same key, by that key, from when the first is missed until it is computed.
         self._missing: dict[str, list[str]] = {}
         self._ready: list[tuple[float, int, str]] = []
@@ -71,18 +75,18 @@ class Walk:
 
     @property
     def finished(self) -> bool:
-        """Whether every job is done or lost."""
+        """Whether every job is done, lost or failed."""
         return self.done == len(self.graph)
 
     @property
     def done(self) -> int:
-        """How many jobs are done or lost."""
-        return len(self._artifacts) + len(self._lost)
+        """How many jobs are done, lost or failed."""
+        return len(self._artifacts) + len(self._lost) + len(self._failed)
 
     @property
     def outcome(self) -> Outcome:
         """What was made so far."""
-        return Outcome(artifacts=self._artifacts, lost=self._lost)
+        return Outcome(artifacts=self._artifacts, lost=self._lost, failed=self._failed)
 
     def take(self) -> Batch | None:
         """Take the largest batch that can start.
@@ -110,35 +114,61 @@ class Walk:
                 done.append(name)
         self._settle(self._released(done))
 
-    def lose(self, batch: Batch, error: Exception) -> None:
-        """Go on without a batch, if the graph allows it.
+    def lose(self, batch: Batch, error: Exception) -> Failure | None:
+        """Go on without a batch.
+
+        Where a client diverged, each job that needs it decides whether it can do without. Any other failure takes all
+        jobs with it that need the failed one. Jobs that failed together are tried again one by one first.
 
         Args:
             batch: from `take`.
             error: why it failed.
 
-        Raises:
-            Exception: the error itself, or that of a job that can't do without.
+        Returns:
+            What has failed with it; None where nothing has.
         """
+        diverged = isinstance(error, DivergedClientError)
+        if len(batch.jobs) > 1 and not diverged:
+            for job, inputs, step in zip(batch.jobs, batch.inputs, batch.steps, strict=True):
+                self._queue(job.name, job, inputs, step)
+            return None
         names = [name for step in batch.steps for name in self._missing.pop(step.key)]
-        if not isinstance(error, DivergedClientError) or not all(self.graph[name].may_be_lost for name in names):
-            raise error
-        released = []
-        for name in names:
-            self._lost[name] = error
+        if diverged and all(self.graph[name].may_be_lost for name in names):
+            return self._go_on_without(names, error)
+        return self._fail(names, Failure.of(names[0], error))
+
+    def _go_on_without(self, names: list[str], error: Exception) -> Failure | None:
+        failure, released = None, []
+        self._lost |= dict.fromkeys(names, error)
         for name in names:
             for dependent in self._dependents[name]:
                 self._waiting[dependent] -= 1
+                if dependent in self._lost or dependent in self._failed:
+                    continue
                 job = self.graph[dependent]
                 if job.may_be_lost:
-                    if dependent not in self._lost and dependent not in names:
-                        self._lost[dependent] = error
-                        names.append(dependent)
+                    self._lost[dependent] = error
+                    names.append(dependent)
                     continue
-                job.without({need: self._lost[need] for need in names_in(job.needs) if need in self._lost})
+                try:
+                    job.without({need: self._lost[need] for need in names_in(job.needs) if need in self._lost})
+                except DivergedClientError as refusal:
+                    failure = self._fail([dependent], Failure.of(names[0], refusal))
+                    continue
                 if self._waiting[dependent] == 0:
                     released.append(dependent)
         self._settle(released)
+        return failure
+
+    def _fail(self, names: Sequence[str], failure: Failure) -> Failure:
+        """Leave jobs out with all that need them."""
+        todo = [*names]
+        while todo:
+            name = todo.pop()
+            if name not in self._failed and name not in self._lost:
+                self._failed[name] = failure
+                todo += self._dependents[name]
+        return failure
 
     def _released(self, done: Sequence[str]) -> list[str]:
         """Count finished jobs off those that need them; list the ones that need no more."""
@@ -146,7 +176,7 @@ class Walk:
         for name in done:
             for dependent in self._dependents[name]:
                 self._waiting[dependent] -= 1
-                if self._waiting[dependent] == 0 and dependent not in self._lost:
+                if self._waiting[dependent] == 0 and dependent not in self._lost and dependent not in self._failed:
                     released.append(dependent)
         return released
 
@@ -169,10 +199,13 @@ class Walk:
             self._artifacts[name] = found
             return True
         self._missing[step.key] = [name]
-        if job.batch not in self._batches:
-            heapq.heappush(self._ready, (-job.size(inputs), next(self._order), job.batch))
-        self._batches.setdefault(job.batch, []).append((job, inputs, step))
+        self._queue(job.batch, job, inputs, step)
         return False
+
+    def _queue(self, batch: str, job: Job[Any], inputs: Any, step: Step) -> None:
+        if batch not in self._batches:
+            heapq.heappush(self._ready, (-job.size(inputs), next(self._order), batch))
+        self._batches.setdefault(batch, []).append((job, inputs, step))
 
 
 def compute(batch: Batch, store: Store) -> list[Artifact]:
@@ -200,14 +233,17 @@ def walk_here(graph: Mapping[str, Job[Any]], store: Store) -> Outcome:
         What was made.
 
     Raises:
-        Exception: a job failed that the graph can't do without.
+        Exception: a job failed.
+        DivergedClientError: a job can't do without a client that diverged.
     """
     walk = Walk(graph, store)
     while (batch := walk.take()) is not None:
         try:
             artifacts = compute(batch, store)
         except DivergedClientError as error:
-            walk.lose(batch, error)
+            failure = walk.lose(batch, error)
+            if failure is not None:
+                raise DivergedClientError(failure.reason) from error
         else:
             walk.keep(batch, artifacts)
     return walk.outcome

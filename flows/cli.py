@@ -3,17 +3,23 @@
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
-from fedfisher_core.errors import DivergedClientError, InputError, OutputError
+from fedfisher_core.errors import DivergedClientError, IncompleteError, InputError, OutputError
 from flows.server import PrefectServer
 
 if TYPE_CHECKING:
+    from prefect import Flow
+
     from fedfisher_core.settings import ExperimentSettings
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Nothing here phones home, and Prefect reports what goes wrong rather than every task that does not. A temporary server
 # that is stopped in the middle of writing down an event tells of it in a hundred lines; no result rests on that event.
@@ -25,6 +31,8 @@ _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
     "DVC_NO_ANALYTICS": "true",
+    # What it says of a command that was stopped is that it cleans up.
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
 
@@ -34,7 +42,10 @@ _REPORTS = (Path("results"), Path("reports"))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command and exit: 0 for complete success, 2 for bad input, 1 for any other failure.
+    """Run the command and exit.
+
+    The code is 0 for complete success, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for any other
+    failure. If jobs of a run failed, it is 2 where bad input or diverged clients explain them all, and 1 elsewhere.
 
     Args:
         arguments: of the command line; by default the process's own.
@@ -47,19 +58,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (InputError, DivergedClientError) as error:
         print(f"fedfisher: {error}", file=sys.stderr)
         sys.exit(2)
+    except IncompleteError as error:
+        print(f"fedfisher: {error}", file=sys.stderr)
+        sys.exit(_code_of([error]))
     except OutputError as error:
         print(f"fedfisher: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
-        sys.exit(130)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # Python would wait for the jobs under way, of which nothing is kept before they end.
+        os._exit(143 if isinstance(stop, _Terminated) else 130)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which stops the command as Ctrl-C does."""
+
+
+def _terminate(signal_number: int, frame: object) -> NoReturn:
+    raise _Terminated
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run experiments, or what is left of them")
+    run = commands.add_parser("run", help="run experiments, or what is left of them; exits with 1 if jobs failed")
     run.add_argument("config", nargs="*", type=Path, default=[_PARAMS], help=f"settings (default: {_PARAMS})")
     _add_overrides(run)
     run.set_defaults(command=_run)
@@ -132,6 +157,7 @@ def _run(options: argparse.Namespace) -> None:
     from tasks.tracking import prepare_tracking
 
     # All checks come before any work.
+    incomplete: list[IncompleteError] = []
     for work in [prepare(settings) for settings in chosen]:
         if not is_unchanged(work):
             with ThreadPoolExecutor(max_workers=1) as beside:
@@ -140,9 +166,21 @@ def _run(options: argparse.Namespace) -> None:
                 _reach(server)
                 from flows.experiment import flow_of
 
-                flow_of(work.settings.experiment)(work.settings)
+                try:
+                    _on(server, flow_of(work.settings.experiment))(work.settings)
+                except IncompleteError as error:
+                    print(f"fedfisher: {error}", file=sys.stderr)
+                    incomplete.append(error)
+                    if not error.reported:
+                        continue
         _print_report(work.folder)
         print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
+    if incomplete:
+        sys.exit(_code_of(incomplete))
+
+
+def _code_of(incomplete: Sequence[IncompleteError]) -> int:
+    return 2 if all(error.by_user for error in incomplete) else 1
 
 
 def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
@@ -166,13 +204,20 @@ def _stage(options: argparse.Namespace) -> None:
     _reach(server)
     from flows.experiment import stage_flow_of
 
-    stage_flow_of(settings.experiment, options.stage)(settings)
+    _on(server, stage_flow_of(settings.experiment, options.stage))(settings)
+
+
+def _on(server: PrefectServer, flow: "Flow[P, R]") -> "Flow[P, R]":
+    from flows.records import looked_after
+
+    return looked_after(flow) if server.temporary else flow
 
 
 def _reach(server: PrefectServer) -> None:
     """Have Prefect ready before it is imported."""
     from flows.console import configure_logging
 
+    signal.signal(signal.SIGTERM, _terminate)
     server.wait()
     configure_logging()
 
@@ -190,12 +235,16 @@ def _report(options: argparse.Namespace) -> None:
 def _print_report(folder: Path) -> None:
     from fedfisher_core.experiments.contract import experiments
     from fedfisher_core.experiments.loading import DEFAULT
+    from fedfisher_core.failures import read_failed
+    from fedfisher_core.reporting.folder import FAILED
     from fedfisher_core.reporting.rows import experiment_of_rows
     from fedfisher_core.reporting.tables import as_text
 
     path = folder / "results.json"
     experiment = experiments.get(experiment_of_rows(path) or DEFAULT)
     print(as_text(experiment.tables(experiment.read(path))))
+    for one in read_failed(folder / FAILED):
+        print(f"\nfailed: {one.job}: {one.reason}")
     print(f"\nreport: {folder / 'index.html'}")
 
 

@@ -3,16 +3,13 @@
 import logging
 import sys
 
-from fedfisher_core.errors import DivergedClientError, InputError, OutputError
-
 
 class _OneErrorOnce(logging.Filter):
-    """Drops Prefect's tracebacks of errors that the command reports itself, in one line."""
+    """Drops what Prefect says of errors, all of which the command reports itself."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        finished = record.getMessage().startswith("Finished in state")
-        return not (finished or isinstance(error, InputError | DivergedClientError | OutputError))
+        dropped = ("Finished in state", "Task run exceeded", "Crash detected")
+        return not (record.exc_info or record.getMessage().startswith(dropped))
 
 
 def configure_logging() -> None:

@@ -13,7 +13,12 @@ from prefect import Flow, flow
 from prefect.artifacts import create_link_artifact, create_table_artifact
 from prefect.runtime import flow_run
 
+from fedfisher_core.errors import IncompleteError
 from fedfisher_core.experiments.contract import experiments
+from fedfisher_core.failures import failed_jobs, failed_json, traces_text
+from fedfisher_core.reporting.folder import FAILED, TRACES
+from fedfisher_core.reporting.formats import plural
+from fedfisher_core.reporting.rows import write_file
 from fedfisher_core.reporting.tables import as_records
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.walk import require_all
@@ -64,11 +69,13 @@ def stage_flow_of(name: str, stage: str) -> Flow[..., None]:
 
     def body(settings: ExperimentSettings) -> None:
         work = prepare(settings, None if stage == REPORT else stage)
-        _finish(work)
         if stage == REPORT:
-            _publish(work)
-        else:
-            export(work.settings.name, stage, work.artifacts(stage))
+            _finish_and_publish(work)
+            return
+        _finish(work)
+        _require_complete(work, reported=False)
+        require_all(work.plan.jobs, work.walk.outcome)
+        export(work.settings.name, stage, work.artifacts(stage))
 
     return _named(body, f"{name}-{stage}")
 
@@ -81,31 +88,55 @@ def run(settings: ExperimentSettings) -> str:
 
     Returns:
         The report's folder.
+
+    Raises:
+        IncompleteError: some jobs failed; the report shows the results of the others.
     """
     work = prepare(settings)
-    if is_unchanged(work):
-        return str(work.folder)
-    _finish(work)
-    _publish(work)
-    share(work)
+    if not is_unchanged(work):
+        _finish_and_publish(work)
+        share(work)
     return str(work.folder)
 
 
 def _finish(work: Work) -> None:
     if not work.walk.finished:
         walk_in_tasks(work.walk, work.store, work.settings.run, name=work.settings.name)
-    require_all(work.plan.jobs, work.walk.outcome)
+
+
+def _finish_and_publish(work: Work) -> None:
+    _finish(work)
+    if work.rows:
+        _publish(work)
+    _require_complete(work, reported=bool(work.rows))
+
+
+def _require_complete(work: Work, *, reported: bool) -> None:
+    """Write down where jobs failed."""
+    failed = work.walk.outcome.failed
+    if failed:
+        causes = failed_jobs(failed)
+        traces = write_file(work.folder / TRACES, traces_text(failed).encode())
+        raise IncompleteError(
+            f"{work.settings.name}: {plural(len(causes), 'job')} failed and {sum(len(one.left_out) for one in causes)} "
+            f"that need them were left out; tracebacks: {traces}",
+            by_user=all(failure.by_user for failure in failed.values()),
+            reported=reported,
+        )
 
 
 def _publish(work: Work) -> None:
     """Write the report, record the rows in MLflow, and show both in Prefect's UI."""
     settings, experiment = work.settings, work.experiment
-    page = page_of(settings, command=command(_title(settings.experiment)))
+    failed = failed_jobs(work.walk.outcome.failed)
+    page = page_of(settings, command=command(_title(settings.experiment)), failed=failed)
+    files = experiment.files(work.plan, work.walk.outcome, work.rows, page)
     folder = limited(report, settings.run)(
         folder=work.folder,
         rows=work.rows,
-        files=experiment.files(work.plan, work.walk.outcome, work.rows, page),
-        content=content_of(experiment, settings, work.rows),
+        files={**files, FAILED: failed_json(failed)} if failed else files,
+        # What is left is never taken for the whole.
+        content="" if failed else content_of(experiment, settings, work.rows),
     )
     limited(record, settings.run)(
         settings=settings.tracking,

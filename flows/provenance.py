@@ -1,10 +1,12 @@
 """What made a report."""
 
 import subprocess
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from prefect.runtime import deployment
 
+from fedfisher_core.failures import FailedJob
 from fedfisher_core.registry import plugin_versions
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.settings import ExperimentSettings
@@ -35,12 +37,13 @@ def git_commit() -> str:
     return found.stdout.strip()
 
 
-def page_of(settings: ExperimentSettings, *, command: str) -> PageData:
+def page_of(settings: ExperimentSettings, *, command: str, failed: Sequence[FailedJob]) -> PageData:
     """Gather what every report shows beside its results.
 
     Args:
         settings: the experiment.
         command: what was run.
+        failed: the jobs that failed.
 
     Returns:
         The frame of the page.
@@ -54,4 +57,5 @@ def page_of(settings: ExperimentSettings, *, command: str) -> PageData:
         settings=settings.shown(),
         settings_yaml=settings.to_yaml(),
         notes=settings.report.notes,
+        failed=failed,
     )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic import SecretStr
 
 API_VARIABLE = "PREFECT_API_URL"
+_TEMPORARY = "temporary"
 _START_SECONDS = 150
 _LEAVE_SECONDS = 2
 _STOP_SECONDS = 60
@@ -40,6 +41,8 @@ class PrefectServer:
     def __init__(self, configured: str | None) -> None:
         self._address = configured or os.environ.get(API_VARIABLE)
         self._process: subprocess.Popen[str] | None = None
+        self.temporary = False
+        """Whether the server is known to be a temporary one."""
 
     def start(self) -> None:
         """Begin to start a temporary server, unless one is known or it was begun before."""
@@ -77,11 +80,13 @@ class PrefectServer:
                 f"the temporary Prefect server did not start within {_START_SECONDS} s; "
                 f"allowed: {API_VARIABLE}, the address of another"
             )
+        address, _, kind = address.partition(" ")
+        self.temporary = kind == _TEMPORARY
         return address
 
 
 def main() -> None:
-    """Serve until standard input ends, and print the API's address once it answers."""
+    """Serve until standard input ends, and print the API's address and what it is once it answers."""
     threading.Thread(target=_end_with_input, daemon=True).start()
     # Prefect knows of servers in profiles and files too.
     from prefect.settings import get_current_settings
@@ -100,7 +105,7 @@ def main() -> None:
     class Announced(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            print(address, flush=True)
+            print(address, _TEMPORARY, flush=True)
 
     with socket.create_server(("127.0.0.1", 0)) as bound:
         address = f"http://127.0.0.1:{bound.getsockname()[1]}/api"

@@ -1,14 +1,13 @@
 """Runs in MLflow, written anew only where they have changed."""
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import OutputError
 from fedfisher_core.reporting.runs import SUMMARY, Record, Runs
+from fedfisher_core.scratch import scratch
 from fedfisher_core.settings import TrackingSettings
 from tasks.options import step
 from tasks.tracking import prepare_tracking, recording
@@ -87,10 +86,10 @@ def _fill(client: "MlflowClient", run_id: str, one: Record, tags: Mapping[str, s
     from mlflow.entities import Metric, Param, RunTag
 
     now = int(time.time() * 1000)
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch() as folder:
         for name, data in one.draw().items():
-            Path(folder, name).write_bytes(data)
-        client.log_artifacts(run_id, folder, "figures")
+            (folder / name).write_bytes(data)
+        client.log_artifacts(run_id, str(folder), "figures")
     # The content's digest comes last: a run that was cut off before is written again.
     client.log_batch(
         run_id,

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, graph_of, needed_for
 from fedfisher_core.store import Artifact, Content, Step, Store, read_document
 from fedfisher_core.walk import Batch, Walk, compute, require_all, walk_here
@@ -278,6 +279,96 @@ def test_nobody_may_be_left(store: Store) -> None:
 def test_a_failure_of_another_kind_ends_the_work(store: Store) -> None:
     with pytest.raises(ValueError, match="out of paper"):
         walk_here(graph_of(federation(failing=[1], least=0, kind="out of paper")), store)
+
+
+def finish(walk: Walk, store: Store) -> list[Failure]:
+    """Do the work as a pool does, and list what is said of it."""
+    found = []
+    while (batch := walk.take()) is not None:
+        try:
+            artifacts = compute(batch, store)
+        except (ValueError, DivergedClientError) as error:
+            failure = walk.lose(batch, error)
+            if failure is not None:
+                found.append(failure)
+        else:
+            walk.keep(batch, artifacts)
+    return found
+
+
+def test_what_does_not_need_a_failed_job_is_done(store: Store) -> None:
+    jobs = [
+        add("a", number=1),
+        add("broken", "a", number=2, fails="out of paper"),
+        add("after", "broken", number=3),
+        add("last", "after", "a", number=4),
+        add("other", "a", number=5),
+    ]
+    walk = Walk(graph_of(jobs), store)
+    (failure,) = finish(walk, store)
+    assert (failure.job, failure.reason, failure.by_user) == ("broken", "ValueError: out of paper", False)
+    assert "in compute" in failure.trace
+    assert walk.finished
+    assert results(walk.outcome.artifacts) == {"a": 1, "other": 6}
+    assert walk.outcome.failed == dict.fromkeys(["broken", "after", "last"], failure)
+    assert walk.outcome.lost == {}
+    assert not Walk(graph_of(jobs), store).finished
+
+
+def test_a_failed_client_takes_the_aggregation_with_it_whatever_is_tolerated(store: Store) -> None:
+    walk = Walk(graph_of([*federation(failing=[1], least=0, kind="out of paper"), add("other", number=7)]), store)
+    (failure,) = finish(walk, store)
+    assert failure.job == "train client 1"
+    assert walk.outcome.lost == {}
+    names = ["train client 1", "fisher of client 1", "gram of client 1", "send client 1", "aggregate"]
+    assert set(walk.outcome.failed) == set(names)
+    assert set(walk.outcome.artifacts) == set(walk.graph) - set(names)
+
+
+def test_too_few_clients_end_only_what_needs_them(store: Store) -> None:
+    jobs = [*federation(failing=[0, 1], least=2), add("report", "aggregate", number=0), add("other", number=7)]
+    walk = Walk(graph_of(jobs), store)
+    (failure,) = finish(walk, store)
+    assert failure.job == "train client 1"
+    assert failure.reason == "aggregate can't do without send client 0, send client 1"
+    assert failure.by_user
+    assert set(walk.outcome.failed) == {"aggregate", "report"}
+    assert walk.finished
+
+
+def test_jobs_that_failed_together_are_tried_one_by_one(store: Store) -> None:
+    jobs = [
+        add("a", number=1, task="both"),
+        add("b", number=2, task="both", fails="out of paper"),
+        add("after a", "a", number=3),
+        add("after b", "b", number=4),
+    ]
+    walk = Walk(graph_of(jobs), store)
+    (failure,) = finish(walk, store)
+    assert failure.job == "b"
+    assert results(walk.outcome.artifacts) == {"a": 1, "after a": 4}
+    assert set(walk.outcome.failed) == {"b", "after b"}
+
+
+def test_a_job_that_needs_two_failed_ones_fails_once(store: Store) -> None:
+    jobs = [add("a", number=1, fails="one"), add("b", number=2, fails="two"), add("sum", "a", "b", number=3)]
+    walk = Walk(graph_of(jobs), store)
+    assert [failure.job for failure in finish(walk, store)] == ["a", "b"]
+    assert walk.done == 3
+    assert walk.outcome.failed["sum"].job == "a"
+
+
+def test_what_is_lost_and_what_fails_are_counted_once(store: Store) -> None:
+    jobs = [
+        add("lost", number=1, fails="diverges", may_be_lost=True, weight=9.0),
+        add("broken", number=2, fails="out of paper"),
+        add("both", "lost", "broken", number=3, may_be_lost=True),
+        add("sum", "broken", optional=["both"], number=4),
+    ]
+    walk = Walk(graph_of(jobs), store)
+    finish(walk, store)
+    assert walk.finished
+    assert (set(walk.outcome.lost), set(walk.outcome.failed)) == ({"lost", "both"}, {"broken", "sum"})
 
 
 def test_whatever_must_not_be_lost_ends_the_work(store: Store) -> None:

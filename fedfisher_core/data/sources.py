@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tensors import Dataset, Split
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Tokens, Vectors
+from fedfisher_core.scratch import scratch
 
 DATA_DIR_VARIABLE = "FEDFISHER_DATA_DIR"
 
@@ -95,8 +95,8 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
         InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read or
             a label is out of range.
     """
-    with tempfile.TemporaryDirectory(prefix="fedfisher-") as cache:
-        tables = _open(source, cache)
+    with scratch() as cache:
+        tables = _open(source, str(cache))
         train, test = (
             Table(tables[split], f"split {split!r} of data set {source.spec.name!r}") for split in ("train", "test")
         )

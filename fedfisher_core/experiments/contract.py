@@ -46,7 +46,8 @@ class Experiment(Generic[S, P, R]):
         row: data class of one result, with the field `artifact`, the key of what its numbers were read from.
         plan: checks all that can be checked without work, and lists the jobs; raises `InputError`, which names the
             setting, its value and what is allowed.
-        rows: gathers what the plan's jobs measured, in the order of the result files.
+        rows: gathers what the plan's jobs measured, in the order of the result files; jobs that failed have no
+            artifact, and what needs them has no row.
         files: makes the report of plan, outcome, rows and what every report shows: files by name, index.html among
             them. The result files are made of the rows.
         runs: lists what MLflow records; figures are drawn only where a run is new.

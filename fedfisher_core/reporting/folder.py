@@ -8,6 +8,9 @@ from typing import Any
 from fedfisher_core.files import read_regular
 from fedfisher_core.reporting.rows import write_file, write_rows
 
+FAILED, TRACES = "failed.json", "failed.log"
+"""Names of the files that say which jobs failed, and where."""
+
 _ROWS = ("results.json", "results.csv")
 # The digest, then the names of all files, a line each.
 _STAMP = ".content"
@@ -27,6 +30,8 @@ def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], 
         The folder.
     """
     write_rows(rows, folder)
+    for stale in {FAILED, TRACES} - set(files):
+        (folder / stale).unlink(missing_ok=True)
     for name, data in files.items():
         write_file(folder / name, data)
     write_file(folder / _STAMP, "\n".join([content, *_ROWS, *files]).encode())

@@ -1,6 +1,6 @@
 """What the pages of all experiments share: the frame of a report, and its templates."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from fedfisher_core.failures import FailedJob
 from fedfisher_core.reporting import formats
 from fedfisher_core.reporting.notes import notes_html
 
@@ -28,6 +29,7 @@ class PageData:
         settings: the settings; nested mappings become groups.
         settings_yaml: the same as YAML.
         notes: paragraphs in the little markup of `notes_html`.
+        failed: jobs that failed, whose results are missing.
     """
 
     title: str
@@ -38,6 +40,7 @@ class PageData:
     settings: Mapping[str, Any]
     settings_yaml: str
     notes: str
+    failed: Sequence[FailedJob] = ()
 
 
 def render(template: str, page: PageData, **shown: Any) -> str:

@@ -1,5 +1,6 @@
 """The flow on a real Prefect server, in this process: limits of tasks, lost clients, what the UI shows."""
 
+import re
 import tempfile
 import threading
 import time
@@ -24,7 +25,7 @@ from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import validate
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.errors import IncompleteError, InputError
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.jobs import Numerics
@@ -97,8 +98,12 @@ def runs_of(name: str) -> list[FlowRun]:
 
 def test_a_lost_client_ends_the_run_unless_the_settings_go_on_without_it(place: Path) -> None:
     wanted = settings(methods={"fedavg": {}, "fragile_mean": {}}, partition={"alpha": [0.3], "clients": [6]})
-    with pytest.raises(DivergedClientError, match=r"client \d of .* alpha=0\.3.*'fragile'.*run\.min_clients"):
+    with pytest.raises(IncompleteError, match="failed") as caught:
         benchmark(wanted)
+    assert caught.value.by_user
+    assert not caught.value.reported
+    traces = (place / "results/small/failed.log").read_text()
+    assert re.search(r"client \d of .* alpha=0\.3.*'fragile'.*run\.min_clients", traces)
     kept = list((place / "artifacts/clients").iterdir())
 
     folder = benchmark(wanted.model_copy(update={"run": wanted.run.model_copy(update={"min_clients": 1})}))

@@ -29,7 +29,8 @@ def make_galleries(plan: AttackPlan, outcome: Outcome) -> list[Gallery]:
         outcome: of its jobs.
 
     Returns:
-        One gallery a data set and network: a row a method, and its images of one target label after the other.
+        One gallery a data set and network: a row a method, and its images of one target label after the other. What
+        failed for one of the labels is left out.
     """
     settings = plan.settings
     shown = min(_SHOWN, settings.inversion.images)
@@ -38,18 +39,28 @@ def make_galleries(plan: AttackPlan, outcome: Outcome) -> list[Gallery]:
     for dataset, model in dict.fromkeys((trial.place.cell.dataset, trial.place.cell.model) for trial in first):
         chosen = [trial for trial in first if (trial.place.cell.dataset, trial.place.cell.model) == (dataset, model)]
         rows: dict[str, list[Tensor]] = {}
-        for trial in {trial.victim.target_label: trial for trial in chosen}.values():
+        by_label = {trial.victim.target_label: trial for trial in chosen}
+        for trial in by_label.values():
+            partition = outcome.artifacts.get(trial.federations.partition(trial.place).name)
+            if partition is None:
+                continue
             data = outcome.artifacts[trial.data]
-            partition = outcome.artifacts[trial.federations.partition(trial.place).name]
             images = private_images(PartitionInputs(data, partition), trial.victim.target_label)
             rows.setdefault("the client's own images", []).append(images[:shown])
         for trial in chosen:
             for label in trial.cases:
                 epsilon = trial.victim.epsilon
                 name = label if epsilon is None else f"{label}, ε = {epsilon:g}"
-                rows.setdefault(name, []).append(best_images(outcome.artifacts[trial.attack(label).name]))
-        for trial in {trial.victim.target_label: trial for trial in chosen}.values():
-            rows.setdefault(BOUNDS["prior"], []).append(prior_sample(outcome.artifacts[trial.bounds.name]))
+                attack = outcome.artifacts.get(trial.attack(label).name)
+                if attack is not None:
+                    rows.setdefault(name, []).append(best_images(attack))
+        for trial in by_label.values():
+            bounds = outcome.artifacts.get(trial.bounds.name)
+            if bounds is not None:
+                rows.setdefault(BOUNDS["prior"], []).append(prior_sample(bounds))
+        rows = {name: images for name, images in rows.items() if len(images) == len(by_label)}
+        if not rows:
+            continue
         labels = ", ".join(map(str, settings.threat.target_labels))
         galleries.append(
             Gallery(

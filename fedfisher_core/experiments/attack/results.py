@@ -17,7 +17,7 @@ _BOUND_CASES = {"uniform": "floor: nothing", "prior": "floor: auxiliary images",
 
 
 def make_rows(plan: AttackPlan, outcome: Outcome) -> list[AttackRow]:
-    """Gather what was measured of every method in every trial, and the floors and ceilings.
+    """Gather what was measured of every method in every trial, and the floors and ceilings, where nothing failed.
 
     Args:
         plan: the experiment.
@@ -26,8 +26,14 @@ def make_rows(plan: AttackPlan, outcome: Outcome) -> list[AttackRow]:
     Returns:
         The rows.
     """
-    attacks = [_row(trial, label, outcome) for trial in plan.trials for label in trial.cases]
+    made = [(trial, label) for trial in plan.trials for label in trial.cases if _is_made(trial, label, outcome)]
+    attacks = [_row(trial, label, outcome) for trial, label in made]
     return attacks + _bound_rows(plan, outcome)
+
+
+def _is_made(trial: Trial, label: str, outcome: Outcome) -> bool:
+    aggregation = trial.federations.aggregation(trial.place, label)
+    return trial.attack(label).name in outcome.artifacts and aggregation.name in outcome.artifacts
 
 
 def _row(trial: Trial, label: str, outcome: Outcome) -> AttackRow:
@@ -55,7 +61,7 @@ def _row(trial: Trial, label: str, outcome: Outcome) -> AttackRow:
 
 def _bound_rows(plan: AttackPlan, outcome: Outcome) -> list[AttackRow]:
     """Gather the floors and ceilings, one of each a data set, label and seed."""
-    shared = {trial.bounds.name: trial for trial in plan.trials}
+    shared = {trial.bounds.name: trial for trial in plan.trials if trial.bounds.name in outcome.artifacts}
     rows = []
     for name, label in BOUNDS.items():
         for job, trial in shared.items():

@@ -20,8 +20,8 @@ _DPI = 80
 
 def make_runs(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> Runs:
     """List one run for every row, and one summary run for every method and budget; see `Experiment.runs`."""
-    made = [outcome.artifacts[trial.attack(label).name] for trial in plan.trials for label in trial.cases]
-    attacks = {artifact.key: artifact for artifact in made}
+    made = [outcome.artifacts.get(trial.attack(label).name) for trial in plan.trials for label in trial.cases]
+    attacks = {artifact.key: artifact for artifact in made if artifact is not None}
     return Runs(single=list(_trial_records(rows, attacks)), summary=list(_summary_records(plan, outcome, rows)))
 
 

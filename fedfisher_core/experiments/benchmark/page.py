@@ -1,6 +1,6 @@
 """The report of a benchmark: one HTML page that needs nothing outside itself."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from fedfisher_core.experiments.benchmark.figures import (
 from fedfisher_core.experiments.benchmark.grids import partition_grid
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, parse_published
 from fedfisher_core.experiments.benchmark.published import PublishedResult, compare, read_published
+from fedfisher_core.experiments.benchmark.results import failed_cells
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
 from fedfisher_core.experiments.benchmark.summary import Setting, families, overview
@@ -60,9 +61,11 @@ def report_files(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row], pag
     """Make the page, and the chart of accuracies as accuracy.png; see `Experiment.files`."""
     first = plan.settings.seeds[0]
     shown = {place.cell.setting: place for place in plan.federations.places if place.cell.seed == first}
-    views = [_view(place.cell, outcome.artifacts[plan.federations.partition(place).name]) for place in shown.values()]
+    splits = [(place.cell, plan.federations.partition(place).name) for place in shown.values()]
+    views = [_view(cell, outcome.artifacts[name]) for cell, name in splits if name in outcome.artifacts]
+    failed = failed_cells(plan, outcome)
     return {
-        "index.html": render_page(page, rows, views, _published(plan.settings)).encode(),
+        "index.html": render_page(page, rows, views, _published(plan.settings), failed).encode(),
         "accuracy.png": to_png(accuracy_by_alpha_figure(rows)),
     }
 
@@ -83,6 +86,7 @@ def render_page(
     rows: Sequence[Row],
     partitions: Sequence[PartitionView],
     published: Sequence[PublishedResult] | None,
+    failed: Mapping[tuple[Setting, str], str],
 ) -> str:
     """Render a report.
 
@@ -91,6 +95,7 @@ def render_page(
         rows: the results, at least one.
         partitions: the splits to show, one a setting.
         published: published accuracies to compare with; None for no comparison.
+        failed: why methods failed with every seed of a setting, by both.
 
     Returns:
         The page.
@@ -110,6 +115,7 @@ def render_page(
         rows_by_setting=list(gather(rows, lambda row: Setting.of(row).label).items()),
         families=[(family, group, overview(group)) for family, group in families(rows).items()],
         failures=_failures(rows),
+        failed=failed,
         methods=sorted({row.method for row in rows}),
         seeds=sorted({row.seed for row in rows}),
         method_settings=_method_settings(rows),

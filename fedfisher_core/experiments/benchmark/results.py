@@ -2,6 +2,7 @@
 
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
+from fedfisher_core.experiments.benchmark.summary import ROUNDS, Setting
 from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
@@ -10,7 +11,7 @@ from fedfisher_core.walk import Outcome
 
 
 def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:
-    """Make one row for every method in every federation.
+    """Make one row for every method in every federation, where it did not fail.
 
     Args:
         plan: the benchmark.
@@ -24,7 +25,31 @@ def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:
         _row(plan.settings.name, federations, place, label, outcome)
         for place in federations.places
         for label in federations.methods_of(place)
+        if federations.aggregation(place, label).name in outcome.artifacts
     )
+
+
+def failed_cells(plan: BenchmarkPlan, outcome: Outcome) -> dict[tuple[Setting, str], str]:
+    """List methods that failed with every seed of a setting.
+
+    Args:
+        plan: the benchmark.
+        outcome: of its jobs.
+
+    Returns:
+        Why, in one line, by setting and label of the method.
+    """
+    federations = plan.federations
+    cells: dict[tuple[Setting, str], str] = {}
+    made: set[tuple[Setting, str]] = set()
+    for place in federations.places:
+        for label in federations.methods_of(place):
+            cell, name = (Setting.of_cell(place.cell), label), federations.aggregation(place, label).name
+            if name in outcome.failed:
+                cells.setdefault(cell, outcome.failed[name].reason)
+            else:
+                made.add(cell)
+    return {cell: reason for cell, reason in cells.items() if cell not in made}
 
 
 def _row(benchmark: str, federations: Federations, place: Place, label: str, outcome: Outcome) -> Row:
@@ -46,7 +71,7 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
         partition=cell.scheme,
         alpha=cell.alpha,
         num_clients=cell.clients,
-        num_rounds=1,
+        num_rounds=ROUNDS,
         seed=cell.seed,
         method=label,
         method_settings=bound.described(),

@@ -11,6 +11,10 @@ from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, Repeated, gather, paired_difference
 from fedfisher_core.reporting.tables import Table
+from fedfisher_core.settings import Cell
+
+ROUNDS = 1
+"""How many rounds a benchmark has."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,11 @@ class Setting:
     def of(cls, row: Row) -> "Setting":
         """The setting of a row."""
         return cls(row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds)
+
+    @classmethod
+    def of_cell(cls, cell: Cell) -> "Setting":
+        """The setting of a federation."""
+        return cls(cell.dataset, cell.model, cell.scheme, cell.alpha, cell.clients, ROUNDS)
 
     @property
     def split(self) -> str:

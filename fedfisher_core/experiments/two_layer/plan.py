@@ -40,7 +40,7 @@ def make_plan(settings: TwoLayerSettings) -> TwoLayerPlan:
 
 
 def make_rows(plan: TwoLayerPlan, outcome: Outcome) -> list[TwoLayerRow]:
-    """Lay out the errors of all seeds.
+    """Lay out the errors of all seeds that did not fail.
 
     Args:
         plan: the experiment.
@@ -50,7 +50,7 @@ def make_rows(plan: TwoLayerPlan, outcome: Outcome) -> list[TwoLayerRow]:
         The rows.
     """
     settings = plan.settings
-    found = {job.seed: outcome.artifacts[job.name] for job in plan.seeds}
+    found = {job.seed: outcome.artifacts[job.name] for job in plan.seeds if job.name in outcome.artifacts}
     return [
         row
         for seed, artifact in found.items()

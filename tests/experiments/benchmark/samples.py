@@ -1,12 +1,14 @@
 """Rows and reports for the tests; the numbers are made up and round."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
 from fedfisher_core.experiments.benchmark.page import PartitionView, render_page
 from fedfisher_core.experiments.benchmark.published import PublishedResult
 from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.reporting.page import PageData
 
 
@@ -77,6 +79,7 @@ def render(
     *,
     partitions: Sequence[PartitionView] = (PartitionView("mnist", 0, np.array([[5, 0], [1, 7]]), ["zero", "one"]),),
     published: Sequence[PublishedResult] | None = None,
+    failed_cells: Mapping[tuple[Setting, str], str] = MappingProxyType({}),
     **changes: object,
 ) -> str:
-    return render_page(make_page(**changes), rows, partitions, published)
+    return render_page(make_page(**changes), rows, partitions, published, failed_cells)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -5,6 +6,8 @@ import pytest
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.page import report_files
 from fedfisher_core.experiments.benchmark.published import COLUMNS, PublishedResult
+from fedfisher_core.experiments.benchmark.summary import Setting
+from fedfisher_core.failures import FailedJob
 from tests.experiments.benchmark.samples import make_page, make_row, make_rows, render
 from tests.reporting.pages import Page
 from tests.walked import walk_tiny
@@ -163,3 +166,14 @@ def test_what_was_not_counted_is_said() -> None:
     assert "0.25" in counted
     assert "not counted" not in counted
     assert "not counted" in Page(render([make_row()])).text
+
+
+def test_what_failed_is_said_where_its_number_would_be() -> None:
+    rows = make_rows({"fedavg": 0.5, "kfac": 0.6}, seeds=1)
+    other = replace(rows[0], alpha=0.9)
+    failed = (FailedJob("kfac: alpha=0.9", "ValueError: <b>out of paper</b>", ("report",)),)
+    cells = {(Setting.of(other), "kfac"): failed[0].reason}
+    page = Page(render([*rows, other], failed=failed, failed_cells=cells))
+    assert "kfac: alpha=0.9ValueError: <b>out of paper</b>1 job" in page.text
+    assert "kfacfailed: ValueError: <b>out of paper</b>" in page.text
+    assert "Failed" not in Page(render(rows)).text

@@ -81,7 +81,7 @@ def make_plan(settings: CoinSettings) -> CoinPlan:
 
 
 def make_rows(plan: CoinPlan, outcome: Outcome) -> list[CoinRow]:
-    found = {coin.bias: outcome.artifacts[coin.name] for coin in plan.coins}
+    found = {coin.bias: outcome.artifacts[coin.name] for coin in plan.coins if coin.name in outcome.artifacts}
     return [
         CoinRow(plan.settings.name, "coin", bias, read_document(artifact, "heads.json"), artifact.key)
         for bias, artifact in found.items()

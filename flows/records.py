@@ -1,0 +1,111 @@
+"""What runs leave in the database of temporary Prefect servers: the dead are said to be, and the oldest are removed."""
+
+import logging
+import re
+import time
+from io import FileIO
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+from uuid import UUID
+
+import httpx
+from prefect import Flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    FlowRunFilter,
+    FlowRunFilterId,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_HOME
+from prefect.states import Crashed
+
+from fedfisher_core.locks import take
+
+_KEPT_RUNS = 50
+_SECONDS = 5.0
+log = logging.getLogger("fedfisher")
+_NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_held: list[FileIO] = []
+
+
+def looked_after(flow: Flow[P, R]) -> Flow[P, R]:
+    """Tidy up, and have a flow's runs tidied up in turn.
+
+    Args:
+        flow: about to run on a temporary server.
+
+    Returns:
+        The flow to run.
+    """
+    tidy()
+    return flow.with_options(on_running=[_note])
+
+
+def tidy(*, kept: int = _KEPT_RUNS, seconds: float = _SECONDS) -> None:
+    """Look after the flow runs that this project made on temporary servers, and after no others.
+
+    Each has a file in PREFECT_HOME, which its process keeps locked as long as it lives.
+
+    Args:
+        kept: how many that have ended stay in the database.
+        seconds: after which removing goes on with the next run.
+    """
+    folder = _folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    noted = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    ended = [path for path in noted if _NAME.fullmatch(path.name) and _is_free(path)]
+    end = time.monotonic() + seconds
+    try:
+        with get_client(sync_client=True) as client:
+            _mark_dead(client, [UUID(path.name) for path in ended])
+            for path in ended[: max(len(ended) - kept, 0)]:
+                if time.monotonic() < end:
+                    _remove(client, UUID(path.name))
+                    path.unlink()
+    except httpx.HTTPError as error:
+        log.warning("records of earlier runs in Prefect's database are left as they are: %s", error)
+
+
+def _note(flow: object, flow_run: FlowRun, state: object) -> None:
+    """Say that this process runs a flow, as long as it lives."""
+    file = take(_folder() / str(flow_run.id))
+    if file is not None:
+        _held.append(file)
+
+
+def _mark_dead(client: SyncPrefectClient, ended: list[UUID]) -> None:
+    unfinished = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING])
+    wanted = FlowRunFilter(id=FlowRunFilterId(any_=ended), state=FlowRunFilterState(type=unfinished))
+    for run in client.read_flow_runs(flow_run_filter=wanted) if ended else []:
+        client.set_flow_run_state(run.id, Crashed(message="The process that ran it is gone."), force=True)
+
+
+def _remove(client: SyncPrefectClient, run: UUID) -> None:
+    made = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
+    try:
+        for artifact in client.read_artifacts(artifact_filter=made):
+            client.delete_artifact(artifact.id)
+        client.delete_flow_run(run)
+    except ObjectNotFound:
+        log.debug("flow run %s was removed before", run)
+
+
+def _is_free(path: Path) -> bool:
+    file = take(path)
+    if file is None:
+        return False
+    file.close()
+    return True
+
+
+def _folder() -> Path:
+    return PREFECT_HOME.value() / "fedfisher"

@@ -1,0 +1,67 @@
+"""A command that is killed or ended alone takes everything with it, and the next run goes on."""
+
+import os
+import random
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.conftest import SMALL, Workplace
+
+pytestmark = pytest.mark.end_to_end
+
+SEED = 14
+SETTINGS = SMALL | {"train": {"epochs": 30}, "methods": {"fedavg": {}, "fedfisher_diag": {}}}
+
+
+@pytest.fixture
+def place(workplace: Workplace, tmp_path: Path) -> Workplace:
+    """A workplace without a Prefect server, whose commands can be told from all others by a variable."""
+    (tmp_path / "temporary").mkdir()
+    environment = {key: value for key, value in workplace.environment.items() if key != "PREFECT_API_URL"}
+    return Workplace(workplace.folder, environment | {"TMPDIR": str(tmp_path / "temporary"), "MARK": str(tmp_path)})
+
+
+def alive(place: Workplace) -> dict[int, str]:
+    """Command lines by process number."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment, line = (folder / "environ").read_bytes(), (folder / "cmdline").read_bytes()
+        except OSError:
+            # It ended meanwhile, or is another user's.
+            continue
+        if f"MARK={place.environment['MARK']}\0".encode() in environment and line:
+            found[int(folder.name)] = line.replace(b"\0", b" ").decode()
+    return found
+
+
+@pytest.mark.parametrize("runner", ["threads", "processes"])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_nothing_outlives_the_command(place: Workplace, runner: str, sent: signal.Signals, code: int) -> None:
+    place.write("params.yaml", SETTINGS | {"run": {"runner": runner, "workers": 2}})
+    process = place.start("fedfisher", "run")
+    deadline = time.monotonic() + 200
+    while not list((place.folder / "artifacts/partitions").glob("*/manifest.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    wait = random.Random(f"{SEED} {runner} {sent.name}").uniform(0, 3)
+    time.sleep(wait)
+    assert len(alive(place)) > 1
+    os.kill(process.pid, sent)
+    deadline = time.monotonic() + 10
+    while alive(place) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(place) == {}, f"seed {SEED}, {sent.name} after {wait:.2f} s"
+    _, err = process.communicate()
+    assert process.returncode == code, err
+    assert "Traceback" not in err
+    if sent is not signal.SIGKILL:
+        assert re.fullmatch(r"fedfisher: stopped; .*\n", err), err
+    place.run("fedfisher", "run")
+    assert len(place.rows("small")) == 2
+    assert list(Path(place.environment["TMPDIR"]).iterdir()) == []

@@ -1,0 +1,34 @@
+"""The rows of a benchmark that some methods failed in."""
+
+from pathlib import Path
+
+from fedfisher_core.experiments.benchmark.results import failed_cells, make_rows
+from fedfisher_core.experiments.benchmark.runs import make_runs
+from fedfisher_core.experiments.benchmark.summary import Setting
+from fedfisher_core.failures import Failure
+from fedfisher_core.walk import Outcome
+from tests.walked import Walked, walk_tiny
+
+
+def without(walked: Walked, method: str, *, seeds: list[int]) -> Outcome:
+    """The same outcome, had a method failed with some seeds."""
+    federations = walked.plan.federations
+    names = [federations.aggregation(place, method).name for place in federations.places if place.cell.seed in seeds]
+    left = {name: artifact for name, artifact in walked.outcome.artifacts.items() if name not in names}
+    return Outcome(left, failed={name: Failure(name, "ValueError: a", "", by_user=False) for name in names})
+
+
+def test_what_failed_has_no_row_and_the_rest_has(workplace: Path) -> None:
+    walked = walk_tiny(workplace, {"fedavg": {}, "ensemble": {}}, seeds=[0, 1])
+    whole = make_rows(walked.plan, walked.outcome)
+    assert failed_cells(walked.plan, walked.outcome) == {}
+
+    some = without(walked, "ensemble", seeds=[1])
+    rows = make_rows(walked.plan, some)
+    assert rows == [row for row in whole if (row.method, row.seed) != ("ensemble", 1)]
+    assert failed_cells(walked.plan, some) == {}
+    assert len(make_runs(walked.plan, some, rows).single) == 3
+
+    every = without(walked, "ensemble", seeds=[0, 1])
+    assert {row.method for row in make_rows(walked.plan, every)} == {"fedavg"}
+    assert failed_cells(walked.plan, every) == {(Setting.of(whole[0]), "ensemble"): "ValueError: a"}
