@@ -130,6 +130,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
                 "model": {"name": place.cell.model, "bias": place.settings.model.bias},
                 "seed": place.cell.seed,
                 **protocol,
+                **({} if place.settings.may_validate else {"validation": "private"}),
                 **self.numerics.described(),
             },
             inputs=digests_of(inputs) | uploads,
@@ -205,7 +206,7 @@ def read_result(artifact: Artifact) -> Result:
 
 
 def server_of(place: Place, inputs: StartInputs[Artifact]) -> Server:
-    """Give a server what it holds before the first upload.
+    """Give a server what it holds before the first upload; with privacy, no validation images that are not public.
 
     Args:
         place: the federation.
@@ -215,13 +216,14 @@ def server_of(place: Place, inputs: StartInputs[Artifact]) -> Server:
         The server.
     """
     dataset = load_data(inputs.data)
+    held = validation_set(inputs.partition)[: None if place.settings.may_validate else 0]
     return Server(
         spec=place.spec,
         dataset=dataset.spec,
         initial=load_start(inputs.start, place.device),
         generator=torch_generator(place.cell.seed, Stream.SERVER),
         device=place.device,
-        validation=select(dataset.train, dataset.spec, validation_set(inputs.partition)).to(place.device),
+        validation=select(dataset.train, dataset.spec, held).to(place.device),
     )
 
 

@@ -1,6 +1,6 @@
 """What is checked of federations before any work starts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -17,7 +17,7 @@ from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.jobs import Numerics
-from fedfisher_core.methods.binding import bind
+from fedfisher_core.methods.binding import BoundMethod, bind
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
 from fedfisher_core.sources import source_digest
@@ -49,8 +49,11 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         specs = dict.fromkeys(place.spec for place in places if scopes[label].admits(place.cell))
         methods[label] = bind(label, entry, specs, settings.wire, settings.statistics)
         require_privacy(settings, label, methods[label].method.uploads)
+        if methods[label].validates:
+            _require_validation(settings, label)
         # A source that can't be read is refused before any work rests on it.
         source_digest(methods[label].method.function, *methods[label].method.uploads)
+    _require_one_release(settings, methods)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
     for spec in dict.fromkeys(place.spec for place in places):
@@ -67,6 +70,30 @@ def _require_label(settings: FederationSettings, dataset: str) -> None:
     label, classes = settings.partition.target_label, datasets.get(dataset).classes
     if label is not None and label >= classes:
         raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
+
+
+def _require_validation(settings: FederationSettings, label: str) -> None:
+    """Check that the server has validation images, and may look at them."""
+    if settings.data.validation_size == 0:
+        raise InputError(
+            f"data.validation_size=0, but method {label!r} selects on the server's validation images; "
+            "allowed: 1 or more"
+        )
+    if not settings.may_validate:
+        raise InputError(
+            f"data.public_validation=false with privacy, but method {label!r} selects on the server's validation "
+            "images, which are clients' training images; allowed: true, if they are public, or to select nothing"
+        )
+
+
+def _require_one_release(settings: FederationSettings, methods: Mapping[str, BoundMethod]) -> None:
+    """Check that with privacy all examples are released by one client each, which has one budget."""
+    pooled = [label for label, bound in methods.items() if bound.method.pooled]
+    if settings.privacy is not None and pooled and len(pooled) < len(methods):
+        raise InputError(
+            f"method {pooled[0]!r}: with privacy, to train on all data in one place is a second release of every "
+            f"client's examples, which no budget counts; allowed: in a benchmark of its own"
+        )
 
 
 def _scope(label: str, scope: Scope, settings: FederationSettings) -> Scope:

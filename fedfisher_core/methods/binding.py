@@ -69,6 +69,11 @@ class BoundMethod:
         assert self.method.sums is not None
         return self.method.sums.aggregate(server, sums, **self._chosen())
 
+    @property
+    def validates(self) -> bool:
+        """Whether it looks at the server's validation images."""
+        return self.method.validates is not None and self.method.validates(self.settings)
+
     def _chosen(self) -> dict[str, Any]:
         return {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
 

@@ -51,6 +51,7 @@ def large_enough(spec: ModelSpec) -> None:
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/2112.12371",
     supports=large_enough,
+    validates=lambda settings: settings.select,
 )
 def dense(
     server: Server,

@@ -15,6 +15,11 @@ from fedfisher_core.solvers.solution import Score, Solution
 class Solver(Strict, ABC):
     """A way to minimise sum_i p_i (w - w_i)^T F_i (w - w_i), with its settings."""
 
+    @property
+    def validates(self) -> bool:
+        """Whether it selects on the server's validation images."""
+        return False
+
     @abstractmethod
     def minimise(self, quadratic: Quadratic, server: Server) -> Solution:
         """Minimise the objective.
@@ -34,6 +39,11 @@ class Iterative(Solver):
     steps: PositiveInt = Field(2000, description="most steps")
     select: bool = Field(False, description="return the iterate that scores best on the validation set, else the last")
     check_every: PositiveInt = Field(100, description="steps between two iterates that are scored")
+
+    @property
+    def validates(self) -> bool:
+        """See `Solver.validates`."""
+        return self.select
 
     def _score(self, server: Server) -> Score | None:
         return server.scorer() if self.select else None
@@ -124,6 +134,18 @@ _Choice = Field(discriminator="name")
 DiagonalSolver = Annotated[ClosedForm | ConjugateGradients | GradientDescent | PaperDiagonal, _Choice, _Named]
 KroneckerSolver = Annotated[ConjugateGradients | GradientDescent | PaperKronecker, _Choice, _Named]
 DenseSolver = Annotated[ClosedForm | ConjugateGradients | GradientDescent, _Choice, _Named]
+
+
+def solver_validates(settings: Any) -> bool:
+    """Tell whether a variant of FedFisher looks at the server's validation images.
+
+    Args:
+        settings: of the method, with a solver.
+
+    Returns:
+        Whether the solver does.
+    """
+    return settings.solver.validates
 
 
 def aggregate_by(solver: Solver, quadratic: Quadratic, server: Server) -> Aggregate:

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -35,6 +36,7 @@ class Method:
         settings: the function's keyword arguments as a model.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
+        validates: tells from its settings whether it looks at the server's validation images; None where it never does.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Method:
     settings: type[BaseModel]
     supports: Callable[[ModelSpec], None] | None = None
     sums: Summation | None = None
+    validates: Callable[[Any], bool] | None = None
 
     @property
     def summary(self) -> str:
@@ -69,6 +72,7 @@ def method(
     pooled: bool = False,
     supports: Callable[[ModelSpec], None] | None = None,
     sums: Summation | None = None,
+    validates: Callable[[Any], bool] | None = None,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
 
@@ -81,6 +85,7 @@ def method(
         pooled: whether it is given one client that holds all data, instead of the clients.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients, where that is possible.
+        validates: tells from its settings whether it looks at the server's validation images; None where it never does.
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
@@ -102,6 +107,7 @@ def method(
                 settings=settings,
                 supports=supports,
                 sums=sums,
+                validates=validates,
             ),
         )
         return function

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
@@ -27,12 +27,18 @@ def _supports(spec: ModelSpec) -> None:
     streams(spec)
 
 
+def _validates(settings: Any) -> bool:
+    candidates = len(settings.correction) * len(settings.past_correction)
+    return settings.ground_metric == "activations" or candidates > 1
+
+
 @method(
     "otfusion",
     uploads=(Weights,),
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/1910.05653",
     supports=_supports,
+    validates=_validates,
 )
 def otfusion(
     server: Server,

@@ -16,7 +16,12 @@ from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
 
 
-@method("regmean", uploads=(Weights, Gram), reference="https://arxiv.org/abs/2212.09849")
+@method(
+    "regmean",
+    uploads=(Weights, Gram),
+    reference="https://arxiv.org/abs/2212.09849",
+    validates=lambda settings: len(settings.off_diagonal) > 1,
+)
 def regmean(
     server: Server,
     uploads: Sequence[Upload],

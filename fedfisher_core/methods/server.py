@@ -100,7 +100,10 @@ class Server:
             InputError: there are none.
         """
         if not self.can_validate:
-            raise InputError("data.validation_size=0, but the method selects on the validation set; allowed: 1 or more")
+            raise InputError(
+                "the method looks at the server's validation images, of which it has none; allowed: "
+                "data.validation_size=1 or more, and data.public_validation=true with privacy"
+            )
         self._used = True
         return self._validation
 

@@ -25,6 +25,11 @@ class DataSettings(Strict):
     validation_size: NonNegativeInt = Field(
         500, description="training images that the server holds; methods that select on them say so"
     )
+    public_validation: bool = Field(
+        False,
+        description="whether these images, which clients train on as well, are public: with privacy, no method may "
+        "look at them unless they are, as differential privacy does not cover what is shown of them",
+    )
 
 
 PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "column", "target"]

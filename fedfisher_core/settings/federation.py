@@ -74,6 +74,11 @@ class FederationSettings(RecipeSettings):
             raise ValueError(f"skip={[one.model_dump(exclude_none=True) for one in self.skip]} leaves no point")
         return self
 
+    @property
+    def may_validate(self) -> bool:
+        """Whether the server may look at its validation images: with privacy, only if they are public."""
+        return self.privacy is None or self.data.public_validation
+
     def points(self) -> dict[str, tuple[Any, ...]]:
         """List the values that each coordinate of a `Cell` takes, by the coordinate's name."""
         return {

@@ -12,7 +12,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server import Aggregate
 from tests import tiny
-from tests.methods.clients import aggregate, made_up_uploads
+from tests.methods.clients import aggregate, bind_written, made_up_uploads, server
 
 QUICK: dict[str, dict[str, Any]] = {"dense": {"epochs": 2, "generator_steps": 2, "images": 8}}
 NAMES = sorted(name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core."))
@@ -86,6 +86,13 @@ def test_the_order_of_clients_matters_only_where_it_must(name: str) -> None:
     shapes = [[tensor.shape for tensor in one.networks[0].values()] for one in (forward, backward)]
     same = shapes[0] == shapes[1] and close(forward.networks[0], backward.networks[0], atol=2e-4)
     assert same != (name in ORDERED), ORDERED.get(name)
+
+
+@every_method
+def test_the_use_of_the_validation_set_is_declared(name: str) -> None:
+    bound, held = bind_written(name, QUICK.get(name, {}), [tiny.TINY]), server()
+    bound(held, clients())
+    assert bound.validates is held.used_validation
 
 
 @every_method

@@ -288,8 +288,10 @@ def test_the_use_of_the_validation_set_is_noted(
 ) -> None:
     held = server()
     assert not held.used_validation
-    bind_written(name, settings, [tiny.TINY])(held, clients)
+    bound = bind_written(name, settings, [tiny.TINY])
+    bound(held, clients)
     assert held.used_validation is uses
+    assert bound.validates is uses
 
 
 def test_to_ask_for_a_validation_set_is_not_to_use_it() -> None:
@@ -308,7 +310,7 @@ def test_to_ask_for_a_validation_set_is_not_to_use_it() -> None:
 def test_selection_without_a_validation_set_is_refused(
     name: str, settings: dict[str, Any], clients: list[Upload]
 ) -> None:
-    with pytest.raises(InputError, match=r"data\.validation_size=0, but the method selects on the validation set"):
+    with pytest.raises(InputError, match="validation images, of which it has none"):
         aggregate(name, clients, validation=empty(), **settings)
 
 

@@ -178,14 +178,17 @@ def test_the_corrections_are_chosen_on_the_validation_set() -> None:
 def test_only_what_is_chosen_or_compared_on_images_needs_them() -> None:
     uploads = uploads_of(different(tiny.TINY))
     alone = server(validation=empty())
-    bind_written("otfusion", CORRECTED, [tiny.TINY])(alone, uploads)
+    bound = bind_written("otfusion", CORRECTED, [tiny.TINY])
+    bound(alone, uploads)
     assert not alone.used_validation
+    assert not bound.validates
     for settings in ({}, CORRECTED | {"ground_metric": "activations"}):
-        with pytest.raises(InputError, match=r"data\.validation_size=0"):
+        with pytest.raises(InputError, match="validation images, of which it has none"):
             bind_written("otfusion", settings, [tiny.TINY])(server(validation=empty()), uploads)
-        with_images = server()
-        bind_written("otfusion", settings, [tiny.TINY])(with_images, uploads)
+        with_images, bound = server(), bind_written("otfusion", settings, [tiny.TINY])
+        bound(with_images, uploads)
         assert with_images.used_validation
+        assert bound.validates
 
 
 def test_activations_are_of_as_many_images_as_asked_for() -> None:
