@@ -1,6 +1,10 @@
 """One seed tree: every random choice has a generator of its own, named by what it is for."""
 
+import hashlib
+import json
+from collections.abc import Mapping
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,8 +23,8 @@ class Stream(IntEnum):
     SECURE = 7
 
 
-def _sequence(seed: int, stream: Stream, index: int) -> np.random.SeedSequence:
-    return np.random.SeedSequence(entropy=seed, spawn_key=(int(stream), index))
+def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence:
+    return np.random.SeedSequence(entropy=seed, spawn_key=(int(stream), *branch))
 
 
 def numpy_generator(seed: int, stream: Stream, index: int = 0) -> np.random.Generator:
@@ -48,5 +52,24 @@ def torch_generator(seed: int, stream: Stream, index: int = 0) -> torch.Generato
     Returns:
         A generator that shares no state with any other branch.
     """
-    state = int(_sequence(seed, stream, index).generate_state(1, np.uint64)[0]) >> 1
-    return torch.Generator().manual_seed(state)
+    return _torch_generator(_sequence(seed, stream, index))
+
+
+def torch_generator_for(use: Mapping[str, Any], seed: int, stream: Stream, index: int = 0) -> torch.Generator:
+    """Build a torch generator that serves one use alone, below one branch of the tree; see `torch_generator`.
+
+    Args:
+        use: everything that tells it from other uses, as JSON has it.
+        seed: the root, a benchmark's seed.
+        stream: what the generator is for.
+        index: which of several, such as the client's number.
+
+    Returns:
+        A generator that shares no state with any other branch or use.
+    """
+    content = hashlib.sha256(json.dumps(use, sort_keys=True).encode()).digest()
+    return _torch_generator(_sequence(seed, stream, index, int.from_bytes(content)))
+
+
+def _torch_generator(sequence: np.random.SeedSequence) -> torch.Generator:
+    return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0]) >> 1)

@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from fedfisher_core.seeds import Stream, numpy_generator, torch_generator
+from fedfisher_core.seeds import Stream, numpy_generator, torch_generator, torch_generator_for
 
 BRANCHES = list(itertools.product((0, 1, 2**31), Stream, (0, 1, 7)))
 
@@ -20,6 +20,14 @@ def test_a_branch_can_be_drawn_again() -> None:
         assert numpy_generator(*branch).random() == numpy_generator(*branch).random()
         first, again = (torch.rand(3, generator=torch_generator(*branch)) for _ in range(2))
         assert torch.equal(first, again)
+
+
+def test_every_use_has_a_generator_of_its_own_whatever_the_order_of_its_words() -> None:
+    uses = [{"epsilon": 2.0, "steps": 3}, {"epsilon": 4.0, "steps": 3}, {"steps": 3, "epsilon": 2.0}]
+    drawn = [torch.rand(3, generator=torch_generator_for(use, 0, Stream.CLIENT, 1)) for use in uses]
+    assert torch.equal(drawn[0], drawn[2])
+    other = torch.rand(3, generator=torch_generator(0, Stream.CLIENT, 1))
+    assert not any(torch.equal(drawn[0], one) for one in (drawn[1], other))
 
 
 def test_drawing_from_one_branch_leaves_the_others_alone() -> None:

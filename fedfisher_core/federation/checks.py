@@ -48,7 +48,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     for label, entry in settings.methods.items():
         specs = dict.fromkeys(place.spec for place in places if scopes[label].admits(place.cell))
         methods[label] = bind(label, entry, specs, settings.wire, settings.statistics)
-        require_privacy(settings, label, methods[label].method.uploads)
+        require_privacy(settings, label, methods[label].uploads)
         if methods[label].validates:
             _require_validation(settings, label)
         # A source that can't be read is refused before any work rests on it.

@@ -132,8 +132,7 @@ class Federations:
 
     def _budget(self, place: Place, client: int) -> Budget:
         assert self.settings.privacy is not None
-        uploaded = tuple(one.statistic for one in self.statistics(place, client))
-        return Budget(self.settings.privacy, self.settings.train, uploaded)
+        return Budget(self.settings.privacy, self.settings.train, self.statistics(place, client))
 
     def names_of_statistics(self, place: Place, client: int, bound: BoundMethod) -> dict[str, str]:
         """Names of the jobs that make what a client uploads to a method, by the statistic's name."""

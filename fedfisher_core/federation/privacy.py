@@ -1,16 +1,17 @@
 """What differential privacy asks of each client of a federation."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.errors import InputError
 from fedfisher_core.privacy.accountant import Noise, calibrate
 from fedfisher_core.privacy.fishers import require_private, require_private_fisher
 from fedfisher_core.privacy.training import steps_of
 from fedfisher_core.settings import FederationSettings, PrivacySettings, TrainSettings
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.bound import BoundStatistic
 
 # A client with so many examples needs the least noise: what is out of its reach is out of anybody's.
 _MANY_EXAMPLES = 10**6
@@ -28,7 +29,7 @@ class Budget:
 
     privacy: PrivacySettings
     train: TrainSettings
-    statistics: tuple[type[Statistic], ...]
+    statistics: tuple["BoundStatistic", ...]
 
     def noise(self, num_examples: int) -> Noise:
         """Find the noise that keeps within the budget.
@@ -42,13 +43,14 @@ class Budget:
         Raises:
             InputError: there is none.
         """
-        mechanisms = sum(one.mechanisms or 0 for one in self.statistics)
+        mechanisms = sum(one.statistic.mechanisms or 0 for one in self.statistics)
         steps = steps_of(self.train, num_examples)
         return _calibrate(self.privacy, num_examples, self.train.batch_size, steps, mechanisms)
 
     def described(self) -> dict[str, Any]:
         """Say what belongs to the key of everything that the client releases."""
-        releases = sorted(one.name for one in self.statistics if one.mechanisms)
+        # Those that follow from the weights cost nothing.
+        releases = {one.statistic.name: one.described() for one in self.statistics if one.statistic.mechanisms}
         return {"privacy": {**self.privacy.model_dump(mode="json"), "releases": releases}}
 
 
@@ -58,23 +60,22 @@ def _calibrate(privacy: PrivacySettings, num_examples: int, batch_size: int, ste
     return calibrate(privacy, num_examples=num_examples, batch_size=batch_size, steps=steps, releases=releases)
 
 
-def require_privacy(settings: FederationSettings, label: str, statistics: Iterable[type[Statistic]]) -> None:
+def require_privacy(settings: FederationSettings, label: str, uploads: tuple["BoundStatistic", ...]) -> None:
     """Check that a method's uploads can be released with differential privacy, and within the budget.
 
     Args:
         settings: of the federation.
         label: the method's.
-        statistics: its uploads.
+        uploads: its statistics.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
     """
     if settings.privacy is None:
         return
-    statistics = tuple(statistics)
     require_private_fisher(settings.fisher)
     try:
-        require_private(statistics)
+        require_private(one.statistic for one in uploads)
     except InputError as error:
         raise InputError(f"method {label!r}: {error}") from error
-    Budget(settings.privacy, settings.train, statistics).noise(_MANY_EXAMPLES)
+    Budget(settings.privacy, settings.train, uploads).noise(_MANY_EXAMPLES)

@@ -7,6 +7,7 @@ from fedfisher_core.client.local import Local
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.privacy.local import PrivateLocal
+from fedfisher_core.seeds import Stream, torch_generator_for
 from fedfisher_core.store import Artifact
 
 
@@ -28,4 +29,8 @@ class ReleaseStatistic(ComputeStatistic):
         """See `ComputeStatistic.local`."""
         plain = super().local(inputs)
         noise = self.budget.noise(len(plain.examples))
-        return PrivateLocal(**vars(plain), privacy=self.budget.privacy, noise=noise)
+        # What was trained is another client's under any other setting, so that no two releases have the same noise.
+        use = {"client": inputs.trained.digest, **self.budget.described()}
+        generator = torch_generator_for(use, self.place.cell.seed, Stream.FISHER, self.branch)
+        shared = {**vars(plain), "generator": generator}
+        return PrivateLocal(**shared, privacy=self.budget.privacy, noise=noise)

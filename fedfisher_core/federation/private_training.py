@@ -3,14 +3,17 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from fedfisher_core.client.training import Trained
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.federation.inputs import StartInputs
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.privacy.training import train_privately
-from fedfisher_core.seeds import Stream
+from fedfisher_core.seeds import Stream, torch_generator_for
+from fedfisher_core.store import Artifact
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,16 @@ class TrainPrivately(TrainClient):
         """See `TrainClient.private`."""
         return self.budget.described()
 
-    def train(self, network: nn.Module, examples: Examples) -> tuple[Trained, dict[str, Any]]:
+    def chance(self, inputs: StartInputs[Artifact]) -> torch.Generator:
+        """See `TrainClient.chance`; no two trainings draw the same noise, which their difference would cancel."""
+        step, where = self.step(inputs), self.numerics.described()
+        settings = {name: value for name, value in step.settings.items() if name not in where}
+        use = {"settings": settings, "inputs": dict(step.inputs)}
+        return torch_generator_for(use, self.place.cell.seed, Stream.CLIENT, self.branch)
+
+    def train(
+        self, network: nn.Module, examples: Examples, generator: torch.Generator
+    ) -> tuple[Trained, dict[str, Any]]:
         """See `TrainClient.train`; the noise is noted."""
         noise = self.budget.noise(len(examples))
         trained = train_privately(
@@ -36,7 +48,7 @@ class TrainPrivately(TrainClient):
             self.budget.train,
             noise_multiplier=noise.training,
             gradient_clip=self.budget.privacy.gradient_clip,
-            generator=self.generator(Stream.CLIENT),
+            generator=generator,
             augmented=self.place.dataset.augment,
         )
         return trained, {"noise": asdict(noise)}

@@ -5,6 +5,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from fedfisher_core.client.training import Trained, train
@@ -62,7 +63,7 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
         begun = time.perf_counter()
         try:
             network = self.place.spec.load(load_start(inputs.start, self.place.device))
-            trained, beside = self.train(network, examples)
+            trained, beside = self.train(network, examples, self.chance(inputs))
         except DivergedClientError as error:
             raise DivergedClientError(f"{self.whose}: {error}") from error
         timings = {"seconds": time.perf_counter() - begun}
@@ -73,15 +74,29 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
         """Say what belongs to the key beside: nothing without differential privacy."""
         return {}
 
-    def train(self, network: nn.Module, examples: Examples) -> tuple[Trained, dict[str, Any]]:
+    def chance(self, inputs: StartInputs[Artifact]) -> torch.Generator:
+        """Build the generator of the training.
+
+        Args:
+            inputs: the artifacts.
+
+        Returns:
+            A generator on the CPU.
+        """
+        return self.generator(Stream.CLIENT)
+
+    def train(
+        self, network: nn.Module, examples: Examples, generator: torch.Generator
+    ) -> tuple[Trained, dict[str, Any]]:
         """Train a network.
 
         Args:
             network: holds the weights that the client starts from; trained in place.
             examples: the client's.
+            generator: draws the order of the examples, and whatever else the training leaves to chance.
 
         Returns:
             The trained weights, and what is worth knowing of the training beside.
         """
         settings, augmented = self.place.settings.train, self.place.dataset.augment
-        return train(network, examples, settings, generator=self.generator(Stream.CLIENT), augmented=augmented), {}
+        return train(network, examples, settings, generator=generator, augmented=augmented), {}

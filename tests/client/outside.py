@@ -151,7 +151,7 @@ class NoisyMean(TensorStatistic):
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
-        return {"mean": Size([spec.inputs.shape.numel()])}
+        return {"mean": Size([spec.inputs.size])}
 
 
 def directions(rank: int, size: int, seed: int) -> Tensor:

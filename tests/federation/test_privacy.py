@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.uploads import TENSORS
@@ -17,6 +18,7 @@ from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.store import Artifact, read_document, read_tensors
 from tests import tiny, walked
+from tests.client.outside import NoisyMean
 
 PRIVATE = {"epsilon": 4.0, "delta": 1e-3}
 FISHERS = ("fedfisher_diag", "fedfisher_kfac")
@@ -61,6 +63,50 @@ def test_private_clients_are_others_than_plain_ones_and_the_same_again(workplace
     for name, artifact in private.items():
         assert not same(artifact, plain[name])
         assert same(artifact, again[name])
+
+
+def one_step(folder: Path, epsilon: float) -> tuple[torch.Tensor, float]:
+    """Train for one step on all examples: the weights, and the deviation of the noise on the sum of the gradients."""
+    settings = tiny.tiny_settings(
+        folder, privacy={"epsilon": epsilon, "delta": 1e-3}, train={"epochs": None, "steps": 1, "batch_size": 500}
+    )
+    artifact = walked.walk(settings, "clients").client(0, "fedavg")["weights"]
+    weights = torch.cat([tensor.flatten() for _, tensor in sorted(read_tensors(artifact, TENSORS).items())])
+    return weights.double(), noise({"weights": artifact})["training"]
+
+
+def test_two_budgets_of_a_sweep_do_not_share_their_noise(workplace: Path) -> None:
+    (some, less), (more, least), (bare, nearly_none) = (one_step(workplace, epsilon) for epsilon in (2.0, 4.0, 1000.0))
+    assert least > 30 * nearly_none
+    # If they did, the two would lie on one line with the weights without noise, which anybody could then go back to.
+    guessed = (less * more - least * some) / (less - least)
+    assert (guessed - bare).norm() > 0.5 * (more - bare).norm()
+    assert cosine(some - bare, more - bare).abs() < 0.4
+
+
+def mean_image(folder: Path, *, radius: float = 0.1, **changes: Any) -> torch.Tensor:
+    """Release a mean of images that are all longer than the radius, so that in its units nothing but noise differs."""
+    statistics = {"noisy_mean": {"radius": radius}}
+    settings = tiny.tiny_settings(folder, methods={"with_mean": {}}, statistics=statistics, **changes)
+    artifact = walked.walk(settings, "clients").client(0, "with_mean")["noisy_mean"]
+    return read_tensors(artifact, TENSORS)["mean"].double() / radius
+
+
+def cosine(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cosine_similarity(one, other, dim=0)
+
+
+@pytest.mark.parametrize("changes", [{"privacy": PRIVATE | {"epsilon": 8.0}}, {"radius": 0.2}])
+def test_two_releases_under_different_settings_do_not_share_their_noise(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    own = replace(methods.get("fedavg"), name="with_mean", uploads=(Weights, NoisyMean), sums=None)
+    monkeypatch.setitem(methods._things, "with_mean", own)
+    plain, first, second = (
+        mean_image(workplace, **given)
+        for given in ({"privacy": None}, {"privacy": PRIVATE}, {"privacy": PRIVATE} | changes)
+    )
+    assert cosine(first - plain, second - plain).abs() < 0.5
 
 
 def test_private_factors_have_no_negative_eigenvalue(workplace: Path) -> None:
