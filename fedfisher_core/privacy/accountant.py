@@ -4,9 +4,8 @@ A client releases its trained weights (DP-SGD: one Gaussian mechanism a step, on
 two Fishers (one Gaussian mechanism each, on all its examples). One accountant composes them by their Renyi divergences
 (Mironov, Talwar and Zhang 2019, "Renyi differential privacy of the sampled Gaussian mechanism").
 
-Two data sets of a client are neighbours when one is the other with one example more. The numbers of examples n_i are
-taken as public: they are sent in the clear, and sampling rates and means are made of them. Clients hold disjoint
-examples, so that what each spends isn't added up over clients.
+`fedfisher_core.privacy` says which data sets are neighbours, and that the number of examples n_i is public. Clients
+hold disjoint examples, so that what each spends isn't added up over clients.
 """
 
 import math
