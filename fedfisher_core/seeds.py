@@ -21,6 +21,7 @@ class Stream(IntEnum):
     ATTACK = 5
     FISHER = 6
     SECURE = 7
+    AUDIT = 8
 
 
 def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence:

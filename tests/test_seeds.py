@@ -48,6 +48,7 @@ def test_the_tree_stays_as_it_is() -> None:
         "ATTACK": 5,
         "FISHER": 6,
         "SECURE": 7,
+        "AUDIT": 8,
     }
 
 

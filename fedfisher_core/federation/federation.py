@@ -11,6 +11,7 @@ from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Sent
 from fedfisher_core.federation.aggregation import AggregateUploads
+from fedfisher_core.federation.auditing import AuditClient
 from fedfisher_core.federation.decoding import DecodeData
 from fedfisher_core.federation.inputs import DataInputs, StartInputs
 from fedfisher_core.federation.place import POOLED, Place, client_name
@@ -76,6 +77,8 @@ class Federations:
             yield self.data(place)
             yield self.partition(place)
             yield self.start(place)
+            if (audit := self.audit(place)) is not None:
+                yield audit
             for client in self.clients(place):
                 yield self.start(place, client)
                 yield self.training(place, client)
@@ -107,6 +110,15 @@ class Federations:
         losable = client != POOLED
         job = TrainClient(place, client, name=name, needs=needs, numerics=place.numerics, may_be_lost=losable)
         return job if self.settings.privacy is None else TrainPrivately(**vars(job), budget=self._budget(place, client))
+
+    def audit(self, place: Place) -> AuditClient | None:
+        """The job that audits the privacy of the first client; None where none is asked for."""
+        if self.settings.audit is None:
+            return None
+        client = self.clients(place)[0]
+        training, name = self.training(place, client), f"audit {_title(place, client)}"
+        shared = {**vars(training), "name": name, "may_be_lost": False}
+        return AuditClient(**shared, audit=self.settings.audit)
 
     def statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
         """The jobs that compute what a client uploads beside its weights."""

@@ -13,7 +13,7 @@ from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.privacy.training import train_privately
 from fedfisher_core.seeds import Stream, torch_generator_for
-from fedfisher_core.store import Artifact
+from fedfisher_core.store import Artifact, read_document
 
 
 @dataclass(frozen=True)
@@ -52,3 +52,15 @@ class TrainPrivately(TrainClient):
             augmented=self.place.dataset.augment,
         )
         return trained, {"noise": asdict(noise)}
+
+
+def spent_by(artifact: Artifact) -> float:
+    """Read what a client's releases cost.
+
+    Args:
+        artifact: made by `TrainPrivately`.
+
+    Returns:
+        epsilon of all that it releases.
+    """
+    return read_document(artifact, "training.json")["noise"]["epsilon"]

@@ -36,6 +36,7 @@ def train_privately(
     noise_multiplier: float,
     gradient_clip: float,
     generator: torch.Generator,
+    num_examples: int | None = None,
     augmented: bool = False,
 ) -> Trained:
     """Minimise the cross-entropy on a client's examples by DP-SGD.
@@ -56,6 +57,7 @@ def train_privately(
         noise_multiplier: deviation of the noise, as a multiple of the clip.
         gradient_clip: largest L2 norm of an example's gradient.
         generator: draws the batches, the augmentation and the noise, on the CPU.
+        num_examples: n, the number that is public; more than there are where some add nothing. None for all there are.
         augmented: whether each batch is cropped and mirrored at random.
 
     Returns:
@@ -66,6 +68,8 @@ def train_privately(
         DivergedClientError: the loss or a weight is not finite.
     """
     layers = _supported_layers(network)
+    public = len(examples) if num_examples is None else num_examples
+    rate = sampling_rate(public, settings.batch_size)
     # Opacus takes seconds to import.
     from fedfisher_core.privacy.descent import PrivateDescent
 
@@ -78,15 +82,15 @@ def train_privately(
             settings,
             noise_multiplier=noise_multiplier,
             gradient_clip=gradient_clip,
-            expected_batch_size=min(settings.batch_size, len(examples)),
+            expected_batch_size=min(settings.batch_size, public),
             generator=generator,
         ) as descent,
     ):
-        for epoch, steps in enumerate(_epochs(settings, len(examples))):
+        for epoch, steps in enumerate(_epochs(settings, public)):
             total = 0.0
             seen = 0
             for _ in range(steps):
-                batch = _draw(len(examples), settings.batch_size, generator).to(examples.inputs.device)
+                batch = _draw(len(examples), rate, generator).to(examples.inputs.device)
                 inputs = examples.inputs[batch]
                 if augmented:
                     inputs = augment(inputs, generator)
@@ -109,11 +113,11 @@ def _epochs(settings: TrainSettings, examples: int) -> Iterator[int]:
         yield min(per_epoch, settings.steps - done)
 
 
-def _draw(examples: int, batch_size: int, generator: torch.Generator) -> Tensor:
+def _draw(examples: int, rate: float, generator: torch.Generator) -> Tensor:
     """Draw a Poisson-sampled batch as indices of examples."""
     # In double precision, a number falls below the rate as often as it should to 2^-53.
     uniform = torch.rand(examples, dtype=torch.float64, generator=generator)
-    return (uniform < sampling_rate(examples, batch_size)).nonzero()[:, 0]
+    return (uniform < rate).nonzero()[:, 0]
 
 
 def _supported_layers(network: nn.Module) -> dict[str, Layer]:

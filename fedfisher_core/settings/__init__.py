@@ -3,6 +3,7 @@
 from fedfisher_core.settings.base import Name, Strict, as_mapping, as_tuple
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
+    AuditSettings,
     DataSettings,
     FisherSettings,
     ModelSettings,
@@ -19,6 +20,7 @@ from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, Wire
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
 
 __all__ = [
+    "AuditSettings",
     "Cell",
     "DataSettings",
     "ExperimentSettings",

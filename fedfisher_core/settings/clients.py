@@ -159,6 +159,21 @@ class PrivacyMechanism(Strict):
     )
 
 
+class AuditSettings(Strict):
+    """A lower bound on epsilon from guesses about canaries (Steinke et al. 2023)."""
+
+    canaries: PositiveInt = Field(
+        1000, description="examples of the first client that get a wrong label and are left out by the toss of a coin"
+    )
+    guesses: PositiveInt = Field(100, description="canaries of which the auditor says whether they were there")
+
+    @model_validator(mode="after")
+    def _guesses_are_of_canaries(self) -> "AuditSettings":
+        if self.guesses > self.canaries:
+            raise ValueError(f"audit.guesses={self.guesses}; allowed: at most audit.canaries={self.canaries}")
+        return self
+
+
 class PrivacySettings(PrivacyMechanism):
     """Differential privacy of every client."""
 

@@ -8,6 +8,7 @@ from fedfisher_core.settings.base import Strict, as_mapping, as_tuple
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
     DIRICHLET_SCHEMES,
+    AuditSettings,
     DataSettings,
     FisherSettings,
     ModelSettings,
@@ -60,6 +61,16 @@ class FederationSettings(RecipeSettings):
     privacy: PrivacySettings | None = Field(
         None, description="differential privacy of every client; what methods have it release shares one budget"
     )
+
+    audit: AuditSettings | None = Field(
+        None, description="with privacy: what a run of its own shows of the first client's epsilon, from below"
+    )
+
+    @model_validator(mode="after")
+    def _audits_are_of_privacy(self) -> "FederationSettings":
+        if self.audit is not None and self.privacy is None:
+            raise ValueError("audit with privacy=null; allowed: with `privacy`, as it audits its epsilon")
+        return self
 
     @model_validator(mode="after")
     def _distinct(self) -> "FederationSettings":

@@ -11,12 +11,18 @@ import torch
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.plan import make_plan
+from fedfisher_core.federation.auditing import read_audit
 from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.methods.fedavg import fedavg
 from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.store import Artifact, read_document, read_tensors
+from fedfisher_core.privacy.accountant import Noise
+from fedfisher_core.store import Artifact, open_store, read_document, read_tensors
+from fedfisher_core.walk import walk_here
 from tests import tiny, walked
 from tests.client.outside import NoisyMean
 
@@ -125,6 +131,8 @@ def test_private_factors_have_no_negative_eigenvalue(workplace: Path) -> None:
             "public_validation=false with privacy, but method 'fedf",
         ),
         ({"methods": {"fedavg": {}, "centralised": {}}}, "method 'centralised': .* a second release"),
+        ({"privacy": None, "audit": {}}, r"audit with privacy=null"),
+        ({"audit": {"canaries": 5, "guesses": 6}}, r"audit\.guesses=6; allowed: at most audit\.canaries=5"),
         ({"privacy": {"epsilon": -1}}, r"privacy\.epsilon=-1"),
         ({"privacy": {"epsilon": 1, "delta": 1}}, r"privacy\.delta=1"),
     ],
@@ -161,6 +169,41 @@ def test_a_method_that_does_not_say_so_finds_private_images_withheld(
 def test_the_pooled_client_alone_is_one_release(workplace: Path) -> None:
     federations = check_federations(tiny.tiny_settings(workplace, privacy=PRIVATE, methods={"centralised": {}}))
     assert set(federations.methods) == {"centralised"}
+
+
+def test_the_report_has_both_bounds_on_epsilon(workplace: Path) -> None:
+    audit = {"canaries": 20, "guesses": 8}
+    done = walked.walk(tiny.tiny_settings(workplace, privacy=PRIVATE, audit=audit))
+    job = done.plan.federations.audit(done.place)
+    assert job is not None
+    found = read_audit(done.outcome.artifacts[job.name])
+    assert (found.canaries, found.guesses) == (20, 8)
+    assert 0 <= found.correct <= 8
+    row = done.rows["fedavg"]
+    assert row.audited_epsilon == found.lower
+    assert row.epsilon == pytest.approx(found.upper, rel=1e-3)
+    assert 0 <= found.lower <= found.upper <= PRIVATE["epsilon"]
+
+
+def test_noise_that_is_too_small_for_what_is_claimed_is_found_out(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = Noise(training=1e-3, release=None, epsilon=0.5)
+    monkeypatch.setattr(Budget, "noise", lambda *given: silent)
+    settings = tiny.tiny_settings(
+        workplace,
+        partition={"clients": [1]},
+        privacy=PRIVATE,
+        audit={"canaries": 60, "guesses": 30},
+        train={"epochs": 60, "learning_rate": 0.5},
+    )
+    federations = make_plan(settings).federations
+    job = federations.audit(federations.places[0])
+    assert job is not None
+    needed = needed_for(graph_of([*federations.jobs()]), [job.name])
+    outcome = walk_here({one.name: one for one in needed}, open_store(settings.run.store))
+    found = read_audit(outcome.artifacts[job.name])
+    assert found.lower > found.upper
 
 
 def test_a_plan_with_private_fishers_is_made(workplace: Path) -> None:

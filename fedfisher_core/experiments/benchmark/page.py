@@ -116,6 +116,7 @@ def render_page(
         families=[(family, group, overview(group)) for family, group in families(rows).items()],
         failures=_failures(rows),
         failed=failed,
+        privacy=_privacy(rows),
         methods=sorted({row.method for row in rows}),
         seeds=sorted({row.seed for row in rows}),
         method_settings=_method_settings(rows),
@@ -127,6 +128,14 @@ def render_page(
         costs=client_costs(rows),
         partitions=list(zip(partitions, grids, strict=True)),
     )
+
+
+def _privacy(rows: Sequence[Row]) -> list[tuple[str, int, float, float | None]]:
+    """List setting, seed and both bounds on epsilon, which all methods share, where there was differential privacy."""
+    known = (
+        (Setting.of(row).label, row.seed, row.epsilon, row.audited_epsilon) for row in rows if row.epsilon is not None
+    )
+    return list(dict.fromkeys(known))
 
 
 def _failures(rows: Sequence[Row]) -> list[FailedClients]:

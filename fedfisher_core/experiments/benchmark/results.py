@@ -4,8 +4,10 @@ from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import ROUNDS, Setting
 from fedfisher_core.federation.aggregating import read_result
+from fedfisher_core.federation.auditing import read_audit
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.store import read_timings
 from fedfisher_core.walk import Outcome
 
@@ -59,6 +61,11 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
     failed = [one for one in members if any(name in outcome.lost for name in federations.names_of_client(place, one))]
     left = [client for client in members if client not in failed]
 
+    trained = [federations.training(place, client).name for client in left]
+    privacy, audit = federations.settings.privacy, federations.audit(place)
+    # The rows are there even where the audit failed.
+    audited = None if audit is None else outcome.artifacts.get(audit.name)
+
     def seconds(names: list[str]) -> float:
         return sum(read_timings(outcome.artifacts[name])["seconds"] for name in names)
 
@@ -80,7 +87,7 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
         loss=result.measures.loss,
         worst_client_accuracy=result.measures.worst_client_accuracy,
         worst_class_accuracy=result.measures.worst_class_accuracy,
-        client_train_seconds=seconds([federations.training(place, client).name for client in left]),
+        client_train_seconds=seconds(trained),
         client_statistics_seconds={
             one.name: seconds([uploads[client][one.name] for client in left])
             for one in bound.method.uploads
@@ -97,5 +104,7 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
         reference=not bound.method.one_shot,
         failed_clients=failed,
         artifact=artifact.key,
+        epsilon=None if privacy is None else max(spent_by(outcome.artifacts[name]) for name in trained),
+        audited_epsilon=None if audited is None else read_audit(audited).lower,
         **vars(result.traffic),
     )

@@ -44,6 +44,9 @@ class Row:
         reference: whether this is no one-shot method but a bound or a baseline of another kind.
         failed_clients: clients whose upload is missing.
         artifact: key of the artifact that the numbers were read from.
+        epsilon: what the accountant gives for all that one client releases, to all methods together; None without
+            differential privacy.
+        audited_epsilon: what an audit of one client showed epsilon to be at least; None without an audit.
 
     Raises:
         InputError: a measure is not finite.
@@ -79,6 +82,8 @@ class Row:
     artifact: str
     client_encode_seconds: float | None = None
     start_sent: str | None = None
+    epsilon: float | None = None
+    audited_epsilon: float | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -77,6 +77,14 @@ def test_failed_clients_are_said_before_any_result(page: Page) -> None:
     assert "Clients failed" not in Page(render([make_row()])).text
 
 
+def test_both_bounds_on_epsilon_are_shown_where_there_are_any(page: Page) -> None:
+    rows = [make_row(seed=seed, epsilon=7.996, audited_epsilon=audited) for seed, audited in ((0, 1.234), (1, None))]
+    shown = Page(render(rows)).text
+    for part in ("Differential privacy", "1.23", "8.00", "not audited"):
+        assert part in shown
+    assert "Differential privacy" not in page.text
+
+
 def test_every_row_is_traced_to_its_artifact(page: Page) -> None:
     for row in ROWS:
         assert row.artifact in page.text
