@@ -10,6 +10,7 @@ import fedfisher_core.attack.likelihoods
 from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.estimators import Estimator, Exact
+from fedfisher_core.privacy.release import Release
 from fedfisher_core.registry import Registry, import_submodules
 
 S = TypeVar("S", bound=Statistic)
@@ -62,12 +63,14 @@ class Knowledge:
         auxiliary: its own images, as the network takes them, shape (images, channels, height, width).
         share: p_1, the attacked client's share of all examples.
         estimator: of the clients' Fishers.
+        release: how they were released with differential privacy; None where they were not.
     """
 
     network: nn.Module
     auxiliary: Tensor
     share: float
     estimator: Estimator = EXACT
+    release: Release | None = None
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,8 @@ Everything is as `fedfisher_core.fisher` has it for the exact estimator of softm
 Kronecker factors among it, but differentiable in the images, and of several sets of images at a time.
 """
 
+import math
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -80,6 +82,21 @@ class Moment:
 
     vectors: Tensor
     scale: float
+
+    def clipped(self, limit: float) -> "Moment":
+        """Shorten what each image adds to the sum, before the scale, to a Frobenius norm.
+
+        Args:
+            limit: largest norm; infinite for none.
+
+        Returns:
+            The moment of which no image has more than that.
+        """
+        each = self.vectors.permute(1, 2, 3, 0, 4).flatten(3)
+        # Both products have one norm, and the smaller one takes less.
+        small = each @ each.mT if each.shape[2] <= each.shape[3] else each.mT @ each
+        lengths = torch.linalg.vector_norm(small, dim=(2, 3))
+        return Moment(self.vectors * (lengths / limit).clamp(min=1).rsqrt()[:, :, None, None], self.scale)
 
     def squared_distance(self, target: Tensor) -> Tensor:
         """Compare with a given factor.
@@ -174,12 +191,13 @@ def kfac_of(network: nn.Module, images: Tensor) -> dict[str, KroneckerMoments]:
     return factors
 
 
-def diagonal_of(network: nn.Module, images: Tensor) -> dict[str, Tensor]:
+def diagonal_of(network: nn.Module, images: Tensor, *, clip: float = math.inf) -> dict[str, Tensor]:
     """Compute the diagonal of the Fisher of sets of images.
 
     Args:
         network: see `kfac_of`.
         images: likewise.
+        clip: to which the L2 norm of an image's squared derivatives, those of all layers together, is shortened.
 
     Returns:
         By layer, in the shape of the layer's matrix, (sets, rows, columns), a bias in the last column.
@@ -188,16 +206,26 @@ def diagonal_of(network: nn.Module, images: Tensor) -> dict[str, Tensor]:
         InputError: see `kfac_of`.
         UnsupportedLayerError: likewise.
     """
-    diagonal = {}
-    for name, seen in _look(network, images)[0].items():
-        if isinstance(seen.layer, nn.Linear):
-            lengths = seen.gradients.squeeze(-1).square().sum(0)
-            total = lengths.mT @ seen.patches.squeeze(-1).square()
-        else:
-            # An example's gradients are sums over windows, to be squared after: no product of moments gives them.
-            total = (seen.gradients @ seen.patches.mT).square().sum((0, 2))
-        diagonal[name] = total / images.shape[1]
-    return diagonal
+    squares = {name: _squares(seen) for name, seen in _look(network, images)[0].items()}
+    lengths = torch.stack([length for length, _ in squares.values()]).sum(0)
+    # The root of what is at least 1 has a finite gradient, that of a length may not.
+    shares = (lengths / clip**2).clamp(min=1).rsqrt() / images.shape[1]
+    return {name: weighted(shares) for name, (_, weighted) in squares.items()}
+
+
+def _squares(seen: _Seen) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """Square the derivatives of one layer's matrix, and add them up over directions.
+
+    Returns:
+        Squared norms, shape (sets, images), and a function from weights of this shape to sums over images.
+    """
+    if isinstance(seen.layer, nn.Linear):
+        rows, columns = seen.gradients.squeeze(-1).square().sum(0), seen.patches.squeeze(-1).square()
+        lengths = rows.square().sum(2) * columns.square().sum(2)
+        return lengths, lambda weights: (weights[..., None] * rows).mT @ columns
+    # An example's gradients are sums over windows, to be squared after: no product of moments gives them.
+    each = (seen.gradients @ seen.patches.mT).square().sum(0)
+    return each.square().sum((2, 3)), lambda weights: (weights[..., None, None] * each).sum(1)
 
 
 def _look(network: nn.Module, images: Tensor) -> tuple[dict[str, _Seen], int]:

@@ -13,6 +13,7 @@ from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import from_matrix
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.privacy.noise import add_noise, add_symmetric_noise, nearest_semidefinite
+from fedfisher_core.privacy.release import moment_deviation
 from fedfisher_core.privacy.sums import ClippedSums, MomentSum, clipped_sums
 from fedfisher_core.settings import FisherSettings, PrivacySettings
 
@@ -118,10 +119,10 @@ def _noisy_factors(
     sums: ClippedSums, examples: int, noise_multiplier: float, generator: torch.Generator, *, like: Tensor
 ) -> dict[str, Kronecker]:
     """Means of the moments with noise, as factors."""
-    tensors = sum(len(pair) for pair in sums.moments.values())
+    factors = sum(len(pair) for pair in sums.moments.values())
 
     def factor(moments: MomentSum) -> Tensor:
-        deviation = noise_multiplier * moments.clip * tensors**0.5
+        deviation = moment_deviation(moments.clip, factors=factors, multiplier=noise_multiplier)
         noisy = add_symmetric_noise(moments.total, deviation, generator)
         return nearest_semidefinite(noisy * (moments.scale / examples)).to(like)
 

@@ -14,6 +14,7 @@ from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.fisher.single_pass import CHUNK
 from fedfisher_core.privacy.contributions import Contributions, clip_factors
 from fedfisher_core.privacy.layers import LayerExamples, LayerShape
+from fedfisher_core.privacy.release import moment_clips
 from fedfisher_core.settings import PrivacySettings
 
 _EXACT = Exact()
@@ -190,15 +191,16 @@ def _empty_moments(
 ) -> tuple[MomentSum, MomentSum]:
     """Zero sums of a layer's moments, to become factors in the scale of `fedfisher_core.fisher.blocks`."""
     scale = nominal_directions(_EXACT, classes) ** 0.5
+    input_clip, output_clip = moment_clips(settings, windows=shape.windows, columns=shape.columns)
     return (
         MomentSum(
             total=like.new_zeros(shape.columns, shape.columns),
-            clip=settings.input_clip * shape.windows * shape.columns,
+            clip=input_clip,
             scale=scale,
         ),
         MomentSum(
             total=like.new_zeros(shape.rows, shape.rows),
-            clip=settings.output_clip,
+            clip=output_clip,
             scale=1 / (scale * shape.windows),
         ),
     )

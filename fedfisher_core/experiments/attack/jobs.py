@@ -33,12 +33,14 @@ from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.inputs import PartitionInputs, R
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.place import POOLED
+from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.sending import codecs_of
 from fedfisher_core.federation.uploads import PAYLOAD, TENSORS
 from fedfisher_core.jobs import digests_of
 from fedfisher_core.layouts import require_images
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import Parameters, models
+from fedfisher_core.privacy.release import Release
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 from fedfisher_core.wire.payload import Schema
@@ -107,6 +109,12 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
     schema: Schema
     case: Case
 
+    @property
+    def budget(self) -> Budget | None:
+        """What a client may spend, whose uploads to this method are all that it releases; None without privacy."""
+        settings = self.place.settings
+        return None if settings.privacy is None else Budget(settings.privacy, settings.train, self.bound.uploads)
+
     def size(self, inputs: AttackInputs[Artifact]) -> float:
         """See `Job.size`."""
         inversion = self.settings.inversion
@@ -130,6 +138,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
                 "fisher": self.settings.fisher.estimator,
                 "views": {name: view.value for name, view in self.case.views.items()},
                 "wire": self.schema.digest().hex(),
+                **({} if self.budget is None else self.budget.described()),
             },
             inputs={
                 **digests_of(inputs),
@@ -189,8 +198,25 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
             auxiliary=select(dataset.train, dataset.spec, self.auxiliary(inputs)).inputs.to(place.device),
             share=uploads[TARGET_CLIENT].num_examples / len(held_by(inputs.partition, POOLED)),
             estimator=estimator_of(self.settings.fisher),
+            release=self.released(inputs),
         )
         return weights, evidence_of(statistics[0] if statistics else None, knowledge)
+
+    def released(self, inputs: AttackInputs[Artifact]) -> Release | None:
+        """Say what the attacker knows of how statistics were released.
+
+        Args:
+            inputs: the artifacts.
+
+        Returns:
+            What is public; None without differential privacy, or where nothing but weights was released.
+        """
+        counts = tuple(len(held_by(inputs.partition, client)) for client in range(self.place.cell.clients))
+        budget = self.budget
+        multiplier = None if budget is None else budget.noise(counts[TARGET_CLIENT]).release
+        if budget is None or multiplier is None:
+            return None
+        return Release(budget.privacy, multiplier, counts)
 
     def _received(self, payload: Artifact) -> Upload:
         return decode((payload.path / PAYLOAD).read_bytes(), self.schema, self.bound.method.uploads, self.place.device)

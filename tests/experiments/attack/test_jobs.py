@@ -102,6 +102,29 @@ def test_the_attackers_images_are_of_other_clients_and_without_the_target(scene:
     assert TARGET not in load_data(scene.data).train.labels[indices]
 
 
+def test_the_attacker_knows_how_statistics_were_released(scene: Scene, tmp_path: Path) -> None:
+    plain = scene.trial.attack("fedfisher_kfac")
+    inputs = scene.inputs(plain)
+    private = make_plan(settings(tmp_path, methods={"fedfisher_kfac": {}}, privacy={"epsilon": 8}))
+    attack = private.trials[0].attack("fedfisher_kfac")
+    release = attack.released(inputs)
+    assert plain.released(inputs) is None
+    assert release is not None
+    assert release.settings.epsilon == 8
+    assert release.multiplier > 0
+    assert release.num_examples == tuple(len(held_by(scene.partition, client)) for client in range(3))
+    tighter = replace(
+        attack,
+        place=replace(
+            attack.place,
+            settings=attack.place.settings.model_copy(
+                update={"privacy": release.settings.model_copy(update={"input_clip": 0.1})}
+            ),
+        ),
+    )
+    assert len({job.step(inputs).key for job in (plain, attack, tighter)}) == 3
+
+
 def test_auxiliary_images_of_the_target_label_are_refused(scene: Scene) -> None:
     # Whoever attacks another label finds it at the other clients.
     prior = replace(scene.trial.prior, target=TARGET + 1)
@@ -197,8 +220,8 @@ def test_the_server_sees_the_mean_of_models_and_the_clients_own_factors(scene: S
     assert isinstance(evidence, KfacEvidence)
     own = read_tensors(stored[0]["kfac"], TENSORS)
     for layer, factors in evidence.factors.items():
-        torch.testing.assert_close(factors.inputs, own[f"{layer}.inputs"])
-        torch.testing.assert_close(factors.outputs, own[f"{layer}.outputs"])
+        torch.testing.assert_close(factors[0].received, own[f"{layer}.inputs"])
+        torch.testing.assert_close(factors[1].received, own[f"{layer}.outputs"])
 
 
 def test_the_server_of_an_ensemble_sees_the_clients_own_model(scene: Scene) -> None:
