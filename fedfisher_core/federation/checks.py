@@ -6,18 +6,21 @@ import torch
 
 from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.data.counting import count_training
+from fedfisher_core.data.partitions import require_split
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.privacy import require_privacy
+from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.jobs import Numerics
-from fedfisher_core.methods.binding import bind
+from fedfisher_core.methods.binding import BoundMethod, bind
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
 from fedfisher_core.sources import source_digest
@@ -53,6 +56,11 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         source_digest(methods[label].method.function, *methods[label].method.uploads)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
+    _require_splits(federations)
+    for place in used:
+        for label, bound in federations.methods_of(place).items():
+            require_protocol(label, bound, place.cell.clients)
+            _require_method(label, bound, place)
     for spec in dict.fromkeys(place.spec for place in places):
         spec.initialise(torch.Generator())
     _require_fishers(federations)
@@ -67,6 +75,33 @@ def _require_label(settings: FederationSettings, dataset: str) -> None:
     label, classes = settings.partition.target_label, datasets.get(dataset).classes
     if label is not None and label >= classes:
         raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
+
+
+def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
+    """Check that a method can do with the clients and the validation examples that there are."""
+    if bound.method.require is None:
+        return
+    try:
+        bound.method.require(bound.settings, place.cell.clients, place.settings.data.validation_size)
+    except InputError as error:
+        raise InputError(f"method {label!r}: {error}") from error
+
+
+def _require_splits(federations: Federations) -> None:
+    """Check that the data can be split over the clients of each federation."""
+    settings = federations.settings
+    column = settings.partition.column
+    counts = {name: count_training(find_source(name), group_column=column) for name in settings.data.dataset}
+    for place in federations.places:
+        counted = counts[place.cell.dataset]
+        if counted is not None:
+            require_split(
+                settings.partition,
+                place.cell,
+                counted.labels,
+                validation_size=settings.data.validation_size,
+                groups=counted.groups,
+            )
 
 
 def _scope(label: str, scope: Scope, settings: FederationSettings) -> Scope:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -20,6 +20,7 @@ from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.layouts import require_images
 from fedfisher_core.methods.averaging import mean_parameters, proportions
 from fedfisher_core.methods.method import method
+from fedfisher_core.methods.requirements import require_validation
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec, parameters_of
 from fedfisher_core.progress import track
@@ -45,12 +46,18 @@ def large_enough(spec: ModelSpec) -> None:
         )
 
 
+def _require(settings: Any, clients: int, validation_examples: int) -> None:
+    if settings.select:
+        require_validation(validation_examples)
+
+
 @method(
     "dense",
     uploads=(Weights,),
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/2112.12371",
     supports=large_enough,
+    require=_require,
 )
 def dense(
     server: Server,

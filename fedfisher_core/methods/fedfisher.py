@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from fedfisher_core.methods.requirements import require_validation
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.settings import Strict
 from fedfisher_core.solvers import closed_form, conjugate_gradients, gradient_descent, paper
@@ -124,6 +125,12 @@ _Choice = Field(discriminator="name")
 DiagonalSolver = Annotated[ClosedForm | ConjugateGradients | GradientDescent | PaperDiagonal, _Choice, _Named]
 KroneckerSolver = Annotated[ConjugateGradients | GradientDescent | PaperKronecker, _Choice, _Named]
 DenseSolver = Annotated[ClosedForm | ConjugateGradients | GradientDescent, _Choice, _Named]
+
+
+def require_selectable(settings: Any, clients: int, validation_examples: int) -> None:
+    """Refuse a solver that selects among iterates where there is nothing to select on; see `Requirement`."""
+    if isinstance(settings.solver, Iterative) and settings.solver.select:
+        require_validation(validation_examples)
 
 
 def aggregate_by(solver: Solver, quadratic: Quadratic, server: Server) -> Aggregate:

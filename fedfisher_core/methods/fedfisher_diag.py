@@ -6,7 +6,7 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions
-from fedfisher_core.methods.fedfisher import ClosedForm, DiagonalSolver, aggregate_by
+from fedfisher_core.methods.fedfisher import ClosedForm, DiagonalSolver, aggregate_by, require_selectable
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.sums import Summation, Sums, weighted_terms
@@ -30,6 +30,7 @@ def _of_sums(server: Server, sums: Sums, *, solver: DiagonalSolver) -> Aggregate
     uploads=(Weights, DiagonalFisher),
     reference="https://arxiv.org/abs/2403.12329",
     sums=Summation(weighted_terms(DiagonalFisher), _of_sums),
+    require=require_selectable,
 )
 def fedfisher_diag(server: Server, uploads: Sequence[Upload], *, solver: DiagonalSolver = DEFAULT_SOLVER) -> Aggregate:
     """Minimise sum_i p_i (w - w_i)^T diag(F_i) (w - w_i) (FedFisher, equation 7).

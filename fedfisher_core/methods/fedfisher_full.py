@@ -6,7 +6,7 @@ from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions
-from fedfisher_core.methods.fedfisher import ConjugateGradients, DenseSolver, aggregate_by
+from fedfisher_core.methods.fedfisher import ConjugateGradients, DenseSolver, aggregate_by, require_selectable
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.solvers.quadratic import dense_quadratic
@@ -14,7 +14,12 @@ from fedfisher_core.solvers.quadratic import dense_quadratic
 DEFAULT_SOLVER = ConjugateGradients()
 
 
-@method("fedfisher_full", uploads=(Weights, DenseFisher), reference="https://arxiv.org/abs/2403.12329")
+@method(
+    "fedfisher_full",
+    uploads=(Weights, DenseFisher),
+    reference="https://arxiv.org/abs/2403.12329",
+    require=require_selectable,
+)
 def fedfisher_full(server: Server, uploads: Sequence[Upload], *, solver: DenseSolver = DEFAULT_SOLVER) -> Aggregate:
     """Minimise sum_i p_i (w - w_i)^T F_i (w - w_i) with full Fishers (FedFisher, equation 6).
 

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -16,6 +17,8 @@ from fedfisher_core.settings import MethodEntry
 from fedfisher_core.signatures import settings_of
 
 Aggregation = Callable[..., Aggregate]
+Requirement = Callable[[Any, int, int], None]
+"""Takes a method's settings, as a model, the number of clients and that of the server's validation examples."""
 RESERVED = tuple(MethodEntry.model_fields)
 """Keys beside a method's own settings, which a method must not use."""
 
@@ -35,6 +38,8 @@ class Method:
         settings: the function's keyword arguments as a model.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
+        require: refuses settings that can't work with so many clients and validation examples, by an InputError; None
+            where all can.
     """
 
     name: str
@@ -47,6 +52,7 @@ class Method:
     settings: type[BaseModel]
     supports: Callable[[ModelSpec], None] | None = None
     sums: Summation | None = None
+    require: Requirement | None = None
 
     @property
     def summary(self) -> str:
@@ -69,6 +75,7 @@ def method(
     pooled: bool = False,
     supports: Callable[[ModelSpec], None] | None = None,
     sums: Summation | None = None,
+    require: Requirement | None = None,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
 
@@ -81,6 +88,8 @@ def method(
         pooled: whether it is given one client that holds all data, instead of the clients.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients, where that is possible.
+        require: refuses settings that can't work with so many clients and validation examples, by an InputError; None
+            where all can.
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
@@ -102,6 +111,7 @@ def method(
                 settings=settings,
                 supports=supports,
                 sums=sums,
+                require=require,
             ),
         )
         return function

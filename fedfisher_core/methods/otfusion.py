@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
@@ -12,9 +12,9 @@ from fedfisher_core.alignment.layers import align, transports
 from fedfisher_core.alignment.transport import Normalisation, Transport
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
 from fedfisher_core.methods.averaging import proportions, weighted_sum
 from fedfisher_core.methods.method import method
+from fedfisher_core.methods.requirements import require_pivot, require_validation
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.streams import StreamLayer, streams
@@ -27,12 +27,19 @@ def _supports(spec: ModelSpec) -> None:
     streams(spec)
 
 
+def _require(settings: Any, clients: int, validation_examples: int) -> None:
+    require_pivot(settings.pivot, clients)
+    if settings.ground_metric == "activations" or len(settings.correction) * len(settings.past_correction) > 1:
+        require_validation(validation_examples)
+
+
 @method(
     "otfusion",
     uploads=(Weights,),
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/1910.05653",
     supports=_supports,
+    require=_require,
 )
 def otfusion(
     server: Server,
@@ -85,8 +92,7 @@ def otfusion(
     Raises:
         InputError: there is no client with the pivot's number, or no validation set where one is needed.
     """
-    if pivot >= len(uploads):
-        raise InputError(f"methods.otfusion.pivot={pivot}: allowed: 0 to {len(uploads) - 1}, one of the clients")
+    require_pivot(pivot, len(uploads))
     layers = streams(server.spec)
     clients = [upload[Weights].tensors for upload in uploads]
     others = [index for index in range(len(clients)) if index != pivot]

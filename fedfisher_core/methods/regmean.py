@@ -1,7 +1,7 @@
 """RegMean: linear layers whose outputs are nearest to the clients' own on their inputs."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field
@@ -12,11 +12,17 @@ from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions, weighted_sum
 from fedfisher_core.methods.method import method
+from fedfisher_core.methods.requirements import require_validation
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
 
 
-@method("regmean", uploads=(Weights, Gram), reference="https://arxiv.org/abs/2212.09849")
+def _require(settings: Any, clients: int, validation_examples: int) -> None:
+    if len(settings.off_diagonal) > 1:
+        require_validation(validation_examples)
+
+
+@method("regmean", uploads=(Weights, Gram), reference="https://arxiv.org/abs/2212.09849", require=_require)
 def regmean(
     server: Server,
     uploads: Sequence[Upload],

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.methods.requirements import require_validation
 from fedfisher_core.models.spec import ModelSpec, Parameters
 
 
@@ -99,8 +99,7 @@ class Server:
         Raises:
             InputError: there are none.
         """
-        if not self.can_validate:
-            raise InputError("data.validation_size=0, but the method selects on the validation set; allowed: 1 or more")
+        require_validation(len(self._validation))
         self._used = True
         return self._validation
 

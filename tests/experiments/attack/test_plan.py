@@ -38,7 +38,7 @@ def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
             {"methods": {"centralised": {}}},
             "method 'centralised' can't be attacked: it trains on all data in one place",
         ),
-        ({"methods": {"regmean": {}}}, "method 'regmean' can't be attacked.*'gram'"),
+        ({"methods": {"regmean": {"off_diagonal": [0.5]}}}, "method 'regmean' can't be attacked.*'gram'"),
         ({"methods": {"fedfisher_kfac": {}}, "fisher": {"estimator": "empirical"}}, "fisher.estimator='empirical'"),
         (
             {"methods": {"fedfisher_full": {}}, "model": {"name": "compact"}, "privacy": {"epsilon": 4}},
