@@ -1,17 +1,23 @@
 """How settings are read from YAML files and the command line."""
 
 import difflib
+import os
+import stat
 import types
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, Union, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, shortened, shown
+from fedfisher_core.yaml_values import MAX_CHARACTERS, read_yaml
 
 M = TypeVar("M", bound=BaseModel)
+
+_MOST_PROBLEMS = 5
+_MAX_BYTES = 4 * MAX_CHARACTERS
+_MAX_PARTS = 20
 
 
 def read_file(config: Path) -> dict[str, Any]:
@@ -27,13 +33,14 @@ def read_file(config: Path) -> dict[str, Any]:
         InputError: the file can't be read, or holds no mapping.
     """
     try:
-        content = yaml.safe_load(config.read_text())
+        content = read_yaml(_read_text(config))
     except FileNotFoundError:
-        raise InputError(f"config {str(config)!r} does not exist") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"config {str(config)!r} can't be read: {error}") from None
+        raise InputError(f"config {shown(str(config))} does not exist") from None
+    except (OSError, UnicodeDecodeError, InputError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"config {shown(str(config))} can't be read: {reason}") from None
     if not isinstance(content, dict):
-        raise InputError(f"config {str(config)!r} must hold a mapping of settings, not {type(content).__name__}")
+        raise InputError(f"config {shown(str(config))} must hold a mapping of settings, not {type(content).__name__}")
     return content
 
 
@@ -48,12 +55,15 @@ def validate(model: type[M], content: Mapping[str, Any]) -> M:
         The settings.
 
     Raises:
-        InputError: names every key that is unknown (with the nearest known one) or whose value is not allowed.
+        InputError: names the first keys that are unknown (with the nearest known one) or whose value is not allowed.
     """
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise InputError("\n".join(_explain(model, dict(problem)) for problem in error.errors())) from None
+        problems = error.errors(include_url=False)
+        lines = [_explain(model, dict(problem)) for problem in problems[:_MOST_PROBLEMS]]
+        more = [f"and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
+        raise InputError("\n".join(lines + more)) from None
 
 
 def nearest(name: str, known: Sequence[str]) -> str:
@@ -66,7 +76,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
     Returns:
         A phrase for an error message.
     """
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return f"{hint}allowed: {', '.join(sorted(known))}"
 
@@ -83,34 +93,72 @@ def override(content: dict[str, Any], text: str) -> None:
     """
     key, separator, written = text.partition("=")
     if not separator or not key:
-        raise InputError(f"--set {text!r} must have the form key=value")
+        raise InputError(f"--set {shown(text)} must have the form key=value")
     try:
-        value = yaml.safe_load(written)
-    except yaml.YAMLError as error:
-        raise InputError(f"--set {text!r}: the value is not YAML: {error}") from None
+        value = read_yaml(written)
+    except InputError as error:
+        raise InputError(f"--set {shown(text)}: the value is not YAML: {error}") from None
     *parents, last = key.split(".")
+    if len(parents) >= _MAX_PARTS:
+        raise InputError(f"--set {shown(text)}: the key has {len(parents) + 1} parts; allowed: up to {_MAX_PARTS}")
     node = content
     for parent in parents:
         child = node.setdefault(parent, {})
         if child is None:
             child = node[parent] = {}
         if not isinstance(child, dict):
-            raise InputError(f"--set {text!r}: {parent!r} is a value, not a group of settings")
+            raise InputError(f"--set {shown(text)}: {shown(parent)} is a value, not a group of settings")
         node = child
     node[last] = value
 
 
-def _explain(model: type[BaseModel], problem: dict[str, Any]) -> str:
-    """Turn one of pydantic's errors into a sentence that names key, value and what is allowed."""
-    key = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "extra_forbidden":
-        *parents, last = problem["loc"]
-        return f"unknown setting {key!r}; {nearest(str(last), list(_model_at(model, parents).model_fields))}"
-    message = problem["msg"].removeprefix("Value error, ")
+def _read_text(config: Path) -> str:
+    """Read a regular file of bounded size; opening anything else could block, and reading it need not end."""
+    descriptor = os.open(config, os.O_RDONLY | os.O_NONBLOCK)
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise InputError("it is no regular file")
+        content = file.read(_MAX_BYTES + 1)
+    if len(content) > _MAX_BYTES:
+        raise InputError(f"it has more than {_MAX_BYTES:,} bytes")
+    return content.decode()
+
+
+def explained(problem: Mapping[str, Any], *, key: str = "") -> str:
+    """Turn one of pydantic's errors into a sentence.
+
+    Args:
+        problem: the error.
+        key: where the settings stand, such as "methods.fedavg".
+
+    Returns:
+        The key, the value and what is allowed.
+    """
+    message = shortened(problem["msg"].removeprefix("Value error, "), longest=400)
+    parts = [key] * bool(key) + [_part(one) for one in problem["loc"]]
+    if parts and parts[-1] == "[key]":
+        # The name is the value, and stands there a second time.
+        return f"{'.'.join(parts[:-2])}: name {shown(problem['input'])}: {message}"
+    place = ".".join(parts)
     if problem["type"] in ("model_type", "dict_type"):
         message = "must be a mapping of settings"
-    value = "" if problem["type"] == "missing" or not key else f"={problem['input']!r}"
-    return f"{key}{value}: {message}" if key else message
+    value = "" if problem["type"] == "missing" or not place else f"={shown(problem['input'])}"
+    return f"{place}{value}: {message}" if place else message
+
+
+def _explain(model: type[BaseModel], problem: dict[str, Any]) -> str:
+    """Turn one of pydantic's errors into a sentence that names key, value and what is allowed."""
+    if problem["type"] != "extra_forbidden":
+        return explained(problem)
+    *parents, last = problem["loc"]
+    place = ".".join(map(_part, problem["loc"]))
+    return f"unknown setting {place!r}; {nearest(str(last), list(_model_at(model, parents).model_fields))}"
+
+
+def _part(part: str | int) -> str:
+    """Write a part of a key, which a file can choose as it likes."""
+    text = str(part)
+    return text if text.isprintable() and len(text) <= 100 else shown(text, longest=100)
 
 
 def _model_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel]:

@@ -59,3 +59,30 @@ class IncompleteError(RuntimeError):
         super().__init__(message)
         self.by_user = by_user
         self.reported = reported
+
+
+def shown(value: object, *, longest: int = 200) -> str:
+    """Write a value for a message, which must be readable whatever the value is.
+
+    Args:
+        value: of any size.
+        longest: characters of it to show.
+
+    Returns:
+        Its `repr`, cut.
+    """
+    return shortened(repr(value), longest=longest)
+
+
+def shortened(text: str, *, longest: int = 200) -> str:
+    """Cut a long text.
+
+    Args:
+        text: of any length.
+        longest: characters of it to keep.
+
+    Returns:
+        The text on one line; where it is cut, it says how long it was.
+    """
+    line = " ".join(text[: 2 * longest].splitlines())
+    return line if len(text) <= longest else f"{line[:longest]}... ({len(text):,} characters)"

@@ -1,15 +1,39 @@
 """Keyword arguments as settings: how methods and statistics say what can be chosen of them."""
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
-from fedfisher_core.configuration import nearest
-from fedfisher_core.errors import InputError
+from fedfisher_core.configuration import explained, nearest
+from fedfisher_core.errors import InputError, shown
 
 S = TypeVar("S", bound=BaseModel)
+
+_LARGEST = 10**9
+
+
+class _Keywords(BaseModel):
+    """Settings whose types seldom have bounds; without any, a slip of the pen makes a run that never ends."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounded(cls, given: Any) -> Any:
+        for number in _numbers_in(given):
+            if not abs(number) <= _LARGEST:
+                raise ValueError(f"{shown(number)} is among them; allowed: numbers from {-_LARGEST:,} to {_LARGEST:,}")
+        return given
+
+
+def _numbers_in(given: Any) -> Iterator[int | float]:
+    if isinstance(given, int | float):
+        yield given
+    elif isinstance(given, Mapping | list | tuple):
+        for one in given.values() if isinstance(given, Mapping) else given:
+            yield from _numbers_in(one)
 
 
 def settings_of(
@@ -38,7 +62,7 @@ def settings_of(
         if inspect.Parameter.empty in (parameter.annotation, parameter.default):
             raise InputError(f"{owner} {name!r}: argument {parameter.name!r} needs a type and a default")
         fields[parameter.name] = (_evaluate(parameter.annotation, function), parameter.default)
-    return create_model(name, __config__=ConfigDict(extra="forbid", frozen=True), **fields)
+    return create_model(name, __base__=_Keywords, **fields)
 
 
 def choose(settings: type[S], given: Any, *, key: str, besides: Collection[str] = ()) -> S:
@@ -57,18 +81,15 @@ def choose(settings: type[S], given: Any, *, key: str, besides: Collection[str] 
         InputError: a setting is unknown, or its value is not allowed; the message has the setting's key.
     """
     if not isinstance(given, Mapping):
-        raise InputError(f"{key}={given!r}: must be a mapping of settings")
+        raise InputError(f"{key}={shown(given)}: must be a mapping of settings")
     known = list(settings.model_fields)
     for name in given:
         if name not in known:
-            raise InputError(f"unknown setting '{key}.{name}'; {nearest(name, [*known, *besides])}")
+            raise InputError(f"unknown setting {shown(f'{key}.{name}')}; {nearest(str(name), [*known, *besides])}")
     try:
         return settings.model_validate(dict(given))
     except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, [key, *problem["loc"]]))
-        reason = problem["msg"].removeprefix("Value error, ")
-        raise InputError(f"{place}={problem['input']!r}: {reason}") from None
+        raise InputError(explained(error.errors(include_url=False)[0], key=key)) from None
 
 
 def _evaluate(annotation: Any, function: Callable[..., Any]) -> Any:

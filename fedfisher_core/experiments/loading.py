@@ -89,5 +89,5 @@ def name_apart(changed: E, original: ExperimentSettings) -> E:
         The changed settings; where they differ but bear the same name, with a digest added to it.
     """
     if changed.name == original.name and changed != original:
-        return changed.model_copy(update={"name": f"{changed.name}-{changed.digest()}"})
+        return changed.model_copy(update={"name": f"{changed.name[:190]}-{changed.digest()}"})
     return changed

@@ -1,6 +1,19 @@
 """The typed settings that every layer shares."""
 
-from fedfisher_core.settings.base import Name, Strict, as_mapping, as_tuple
+from fedfisher_core.settings.base import (
+    MAX_UPLOADS,
+    Count,
+    Examples,
+    Label,
+    Name,
+    Nonnegative,
+    Positive,
+    Seed,
+    Steps,
+    Strict,
+    as_mapping,
+    as_tuple,
+)
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
     AuditSettings,
@@ -20,18 +33,24 @@ from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, Wire
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
 
 __all__ = [
+    "MAX_UPLOADS",
     "AuditSettings",
     "Cell",
+    "Count",
     "DataSettings",
+    "Examples",
     "ExperimentSettings",
     "FederationSettings",
     "FisherSettings",
+    "Label",
     "MethodEntry",
     "ModelSettings",
     "Name",
+    "Nonnegative",
     "PageSettings",
     "PartitionScheme",
     "PartitionSettings",
+    "Positive",
     "PrivacyMechanism",
     "PrivacySettings",
     "RecipeSettings",
@@ -40,6 +59,8 @@ __all__ = [
     "RunSettings",
     "Scope",
     "SecureSettings",
+    "Seed",
+    "Steps",
     "Strict",
     "TrackingSettings",
     "TrainSettings",

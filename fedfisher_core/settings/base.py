@@ -1,10 +1,74 @@
-"""What all settings have in common."""
+"""What all settings have in common: their base, and kinds of values with bounds.
 
+The bounds are far beyond what any experiment needs. They keep a slip of the pen from a run that never ends.
+"""
+
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", description="folder name of the report")]
+MAX_POINTS = 10_000
+"""Combinations of data set, network, split and seed."""
+
+MAX_UPLOADS = 100_000
+"""Uploads of all clients to all methods, over all points."""
+
+_MAX_PART_BYTES = 255
+_MAX_PATH_BYTES = 4000
+
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("allowed: printable characters, no control characters and no surrogates")
+    return value
+
+
+def _paragraphs(value: str) -> str:
+    if not all(one.isprintable() or one in "\n\t" for one in value):
+        raise ValueError("allowed: printable characters, tabs and line breaks")
+    return value
+
+
+def _label(value: str) -> str:
+    _printable(value)
+    if not value or value != value.strip():
+        raise ValueError("allowed: at least one character, no spaces at the ends")
+    return value
+
+
+def _path(value: Path) -> Path:
+    written = str(value)
+    _printable(written)
+    if len(os.fsencode(written)) > _MAX_PATH_BYTES:
+        raise ValueError(f"has {len(os.fsencode(written)):,} bytes; allowed: up to {_MAX_PATH_BYTES:,}")
+    longest = max((len(os.fsencode(part)) for part in value.parts), default=0)
+    if longest > _MAX_PART_BYTES:
+        raise ValueError(f"has a part of {longest} bytes; allowed: up to {_MAX_PART_BYTES} each")
+    return value
+
+
+def _named(value: Any) -> Any:
+    if value == "":
+        raise ValueError("allowed: a folder, such as . for the working directory")
+    return value
+
+
+Name = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200, description="folder name of the report")
+]
+Label = Annotated[str, Field(max_length=100), AfterValidator(_label)]
+Line = Annotated[str, Field(max_length=1000), AfterValidator(_printable)]
+Paragraphs = Annotated[str, Field(max_length=100_000), AfterValidator(_paragraphs)]
+Folder = Annotated[Path, BeforeValidator(_named), AfterValidator(_path)]
+
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, le=10**6)]
+Steps = Annotated[int, Field(ge=1, le=10**7)]
+Examples = Annotated[int, Field(ge=0, le=10**9)]
+Positive = Annotated[float, Field(gt=0, le=1e9)]
+Nonnegative = Annotated[float, Field(ge=0, le=1e9)]
 
 
 def as_tuple(value: Any) -> Any:
@@ -14,7 +78,11 @@ def as_tuple(value: Any) -> Any:
 
 def as_mapping(value: Any) -> Any:
     """Let a mapping to settings be given as a list of its keys."""
-    return {key: {} for key in value} if isinstance(value, list | tuple) else value
+    if not isinstance(value, list | tuple):
+        return value
+    if not all(isinstance(key, str) for key in value) or len(set(value)) < len(value):
+        raise ValueError("allowed: names that differ, or a mapping of names to settings")
+    return {key: {} for key in value}
 
 
 class Strict(BaseModel):

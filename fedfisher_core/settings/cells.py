@@ -42,5 +42,4 @@ class Scope(Strict):
 
     def admits(self, cell: Cell) -> bool:
         """Say whether a point of the benchmark is within."""
-        chosen = {key: getattr(self, key) for key in type(self).model_fields}
-        return all(values is None or getattr(cell, key) in values for key, values in chosen.items())
+        return all(values is None or getattr(cell, key) in values for key, values in self)

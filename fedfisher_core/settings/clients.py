@@ -3,17 +3,9 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    NonNegativeFloat,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, model_validator
 
-from fedfisher_core.settings.base import Strict, as_tuple
+from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
 
 
 class DataSettings(Strict):
@@ -22,7 +14,7 @@ class DataSettings(Strict):
     dataset: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, one setting each"
     )
-    validation_size: NonNegativeInt = Field(
+    validation_size: Examples = Field(
         500, description="training images that the server holds; methods that select on them say so"
     )
     public_validation: bool = Field(
@@ -36,6 +28,11 @@ PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "class
 DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = ("dirichlet_client", "dirichlet_class", "paper", "target")
 """The schemes that `alpha` matters to."""
 
+Concentration = Annotated[float, Field(ge=1e-3, le=1e6)]
+"""Of a Dirichlet distribution; below these bounds most shares are 0 in floating point, and some draws not numbers."""
+
+Clients = Annotated[int, Field(ge=1, le=10_000)]
+
 
 class PartitionSettings(Strict):
     """How the training images are split over clients."""
@@ -48,22 +45,22 @@ class PartitionSettings(Strict):
         "a client; iid; column: by a column of the data; target: all images of one label to client 0, the others by "
         "dirichlet_client (FedFisher's privacy attack)",
     )
-    alpha: Annotated[tuple[PositiveFloat, ...], BeforeValidator(as_tuple)] = Field(
+    alpha: Annotated[tuple[Concentration, ...], BeforeValidator(as_tuple)] = Field(
         (0.1, 0.5),
         min_length=1,
         description="Dirichlet concentrations, one setting each; smaller is more skewed",
     )
-    clients: Annotated[tuple[PositiveInt, ...], BeforeValidator(as_tuple)] = Field(
+    clients: Annotated[tuple[Clients, ...], BeforeValidator(as_tuple)] = Field(
         (5,), min_length=1, description="numbers of clients, one setting each"
     )
-    min_size: PositiveInt = Field(10, description="images that every client must hold at least")
-    max_retries: PositiveInt = Field(100, description="draws before a split with `min_size` is given up")
-    classes_per_client: PositiveInt = Field(2, description="classes that a client holds (scheme: classes)")
-    column: str | None = Field(None, description="column that names the client of an image (scheme: column)")
-    target_label: NonNegativeInt | None = Field(
+    min_size: int = Field(10, ge=1, le=10**9, description="images that every client must hold at least")
+    max_retries: int = Field(100, ge=1, le=10_000, description="draws before a split with `min_size` is given up")
+    classes_per_client: Count = Field(2, description="classes that a client holds (scheme: classes)")
+    column: Line | None = Field(None, description="column that names the client of an image (scheme: column)")
+    target_label: Examples | None = Field(
         None, description="label whose images client 0 holds, all of them (scheme: target)"
     )
-    target_extra: NonNegativeInt = Field(
+    target_extra: Examples = Field(
         1000, description="random images of other labels that client 0 holds beside them (scheme: target)"
     )
 
@@ -98,12 +95,12 @@ class ModelSettings(Strict):
 class TrainSettings(Strict):
     """Local training: SGD with momentum."""
 
-    epochs: PositiveInt | None = Field(None, description="passes over a client's data; default: 30, or `steps`")
-    steps: PositiveInt | None = Field(None, description="gradient steps, in place of epochs")
-    learning_rate: PositiveFloat = 0.01
+    epochs: Count | None = Field(None, description="passes over a client's data; default: 30, or `steps`")
+    steps: Steps | None = Field(None, description="gradient steps, in place of epochs")
+    learning_rate: Positive = 0.01
     momentum: float = Field(0.9, ge=0, lt=1)
-    weight_decay: NonNegativeFloat = 0.0
-    batch_size: PositiveInt = 64
+    weight_decay: Nonnegative = 0.0
+    batch_size: Count = 64
 
     @model_validator(mode="before")
     @classmethod
@@ -125,13 +122,13 @@ class FisherSettings(Strict):
     estimator: Literal["exact", "monte_carlo", "empirical"] = Field(
         "exact", description="expectation over the model's outputs: exact, sampled, or at the true labels"
     )
-    samples: PositiveInt = Field(1, description="outputs drawn for each image (estimator: monte_carlo)")
+    samples: Count = Field(1, description="outputs drawn for each image (estimator: monte_carlo)")
     passes: Literal["shared", "separate"] = Field(
         "shared",
         description="shared: all Fishers of a client in one pass, whose seconds each of them reports; separate: a pass "
         "each, so that the seconds are each Fisher's own",
     )
-    memory_mib: PositiveInt = Field(256, description="most working memory of a pass, in MiB")
+    memory_mib: int = Field(256, ge=1, le=10**7, description="most working memory of a pass, in MiB")
 
     @model_validator(mode="after")
     def _nngeometry_is_exact(self) -> "FisherSettings":
@@ -143,18 +140,18 @@ class FisherSettings(Strict):
 class PrivacyMechanism(Strict):
     """How clients are kept private by DP-SGD and noise on their Fishers, whatever the budget."""
 
-    delta: float = Field(1e-5, gt=0, lt=1, description="of (epsilon, delta); well below 1 / examples of a client")
-    gradient_clip: PositiveFloat = Field(1.0, description="largest L2 norm of an example's gradient in training")
+    delta: float = Field(1e-5, ge=1e-15, lt=1, description="of (epsilon, delta); well below 1 / examples of a client")
+    gradient_clip: Positive = Field(1.0, description="largest L2 norm of an example's gradient in training")
     statistics_share: float = Field(
-        0.3, gt=0, lt=1, description="part of epsilon that the release of one Fisher alone would cost"
+        0.3, ge=1e-6, le=0.999, description="part of epsilon that the release of one Fisher alone would cost"
     )
-    diagonal_clip: PositiveFloat = Field(
+    diagonal_clip: Positive = Field(
         0.1, description="largest L2 norm of an example's squared derivatives, which the diagonal Fisher averages"
     )
-    input_clip: PositiveFloat = Field(
+    input_clip: Positive = Field(
         0.5, description="of K-FAC's inputs: largest mean square of an example's inputs of a layer"
     )
-    output_clip: PositiveFloat = Field(
+    output_clip: Positive = Field(
         0.01, description="of K-FAC's outputs: largest squared norm of an example's gradients at a layer's outputs"
     )
 
@@ -162,10 +159,10 @@ class PrivacyMechanism(Strict):
 class AuditSettings(Strict):
     """A lower bound on epsilon from guesses about canaries (Steinke et al. 2023)."""
 
-    canaries: PositiveInt = Field(
+    canaries: Count = Field(
         1000, description="examples of the first client that get a wrong label and are left out by the toss of a coin"
     )
-    guesses: PositiveInt = Field(100, description="canaries of which the auditor says whether they were there")
+    guesses: Count = Field(100, description="canaries of which the auditor says whether they were there")
 
     @model_validator(mode="after")
     def _guesses_are_of_canaries(self) -> "AuditSettings":
@@ -174,7 +171,11 @@ class AuditSettings(Strict):
         return self
 
 
+Epsilon = Annotated[float, Field(gt=0, le=10_000)]
+"""Of differential privacy, which protects nobody long before the upper bound."""
+
+
 class PrivacySettings(PrivacyMechanism):
     """Differential privacy of every client."""
 
-    epsilon: PositiveFloat = Field(description="budget of all that one client releases: its weights and its Fishers")
+    epsilon: Epsilon = Field(description="budget of all that one client releases: its weights and its Fishers")

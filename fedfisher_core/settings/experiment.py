@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from fedfisher_core.settings.base import Name, Strict
+from fedfisher_core.settings.base import Line, Name, Strict
 from fedfisher_core.settings.work import PageSettings, TrackingSettings, WorkSettings
 
 _LAST = ("run", "tracking", "report")
@@ -16,7 +16,7 @@ class ExperimentSettings(Strict):
     """What one configuration file describes; a subclass says in `experiment` of which experiment, by its name."""
 
     name: Name
-    experiment: str
+    experiment: Line
     run: WorkSettings
     tracking: TrackingSettings
     report: PageSettings

@@ -1,10 +1,11 @@
 """The settings of federations: what clients train and send, and what servers make of it."""
 
+import math
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from fedfisher_core.settings.base import Strict, as_mapping, as_tuple
+from fedfisher_core.settings.base import MAX_POINTS, MAX_UPLOADS, Label, Seed, Strict, as_mapping, as_tuple
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
     DIRICHLET_SCHEMES,
@@ -33,14 +34,14 @@ _POINTS = {
 class RecipeSettings(Strict):
     """What every experiment sets that trains federations, whatever it does with them."""
 
-    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field((0, 1, 2), min_length=1)
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(as_tuple)] = Field((0, 1, 2), min_length=1)
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     fisher: FisherSettings = FisherSettings()
     statistics: dict[str, dict[str, Any]] = Field(
         {}, description="settings of what clients upload, by the statistic's name, where they differ from its defaults"
     )
-    methods: Annotated[dict[str, MethodEntry], BeforeValidator(as_mapping)] = Field(
+    methods: Annotated[dict[Label, MethodEntry], BeforeValidator(as_mapping)] = Field(
         min_length=1,
         description="names that `fedfisher methods` lists, each with the settings that differ from its defaults, and "
         "`wire` where that differs. Under a label of its own, a method is named by the key `method`. `only` restricts "
@@ -56,7 +57,9 @@ class FederationSettings(RecipeSettings):
     data: DataSettings = DataSettings()
     partition: PartitionSettings = PartitionSettings()
     skip: tuple[Scope, ...] = Field(
-        (), description="points that are left out, such as [{clients: 50, alpha: 0.01}], where no split exists"
+        (),
+        max_length=100,
+        description="points that are left out, such as [{clients: 50, alpha: 0.01}], where no split exists",
     )
     privacy: PrivacySettings | None = Field(
         None, description="differential privacy of every client; what methods have it release shares one budget"
@@ -80,9 +83,19 @@ class FederationSettings(RecipeSettings):
         return self
 
     @model_validator(mode="after")
-    def _something_left(self) -> "FederationSettings":
-        if not self.cells():
+    def _bounded(self) -> "FederationSettings":
+        points = math.prod(map(len, self.points().values()))
+        if points > MAX_POINTS:
+            raise ValueError(f"{points:,} combinations of {', '.join(_POINTS.values())}; allowed: up to {MAX_POINTS:,}")
+        cells = self.cells()
+        if not cells:
             raise ValueError(f"skip={[one.model_dump(exclude_none=True) for one in self.skip]} leaves no point")
+        uploads = len(self.methods) * sum(cell.clients for cell in cells)
+        if uploads > MAX_UPLOADS:
+            raise ValueError(
+                f"{len(self.methods)} methods with all clients at {len(cells):,} points are {uploads:,} uploads; "
+                f"allowed: up to {MAX_UPLOADS:,}"
+            )
         return self
 
     @property

@@ -4,6 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
+from fedfisher_core.settings.base import Line
 from fedfisher_core.settings.cells import Scope
 from fedfisher_core.settings.wire import WireFields
 
@@ -17,9 +18,9 @@ class MethodEntry(BaseModel):
         wire: what of its uploads differs from the benchmark's.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
 
-    method: str | None = None
+    method: Line | None = None
     only: Scope = Scope()
     wire: WireFields = WireFields()
 

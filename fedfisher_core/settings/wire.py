@@ -1,10 +1,10 @@
 """Settings of the network between clients and server."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from fedfisher_core.settings.base import Strict
+from fedfisher_core.settings.base import Examples, Strict
 
 Round = Literal["keys", "shares", "upload", "consistency", "unmasking"]
 """The messages of a client in the protocol of secure aggregation, in their order."""
@@ -41,7 +41,7 @@ class SecureSettings(Strict):
         description="clients that must stay to the end, else nothing is learned; default: more than half, or more than "
         "two thirds with adversary: active",
     )
-    dropouts: dict[NonNegativeInt, Round] = Field(
+    dropouts: dict[Examples, Round] = Field(
         {},
         description="simulated: clients by number, with the first message that each fails to send: keys, shares, "
         "upload (none of them counts in the sum), consistency (with adversary: active) or unmasking (these count)",
@@ -61,7 +61,7 @@ class SecureSettings(Strict):
 class WireFields(Strict):
     """What an upload may cost, and how it is encoded; under a method, those that differ from the benchmark's."""
 
-    budget: Literal["fedavg", "none"] | PositiveInt = Field(
+    budget: Literal["fedavg", "none"] | Annotated[int, Field(ge=1, le=10**15)] = Field(
         "fedavg", description="bits of one client's upload: fedavg (what FedAvg sends), none, or a number"
     )
     format: Literal["fedfisher", "paper", "float32"] = Field(

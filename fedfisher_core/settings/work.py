@@ -1,11 +1,13 @@
 """Settings of how the work is carried out, recorded and reported."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, field_validator
 
-from fedfisher_core.settings.base import Strict
+from fedfisher_core.settings.base import Count, Folder, Line, Paragraphs, Strict
+
+_Threads = Annotated[int, Field(ge=1, le=1024)]
 
 _LOCAL = "sqlite:///"
 
@@ -14,19 +16,19 @@ class WorkSettings(Strict):
     """How the work of any experiment is carried out."""
 
     runner: Literal["threads", "processes"] = "threads"
-    workers: PositiveInt | None = Field(None, description="tasks at a time; default: one a core")
-    torch_threads: PositiveInt = Field(1, description="threads inside one task's tensor operations")
-    retries: NonNegativeInt = Field(1, description="how often a failed task is tried again")
-    timeout_seconds: PositiveFloat = Field(7200, description="how long one task may take")
-    store: Path = Field(Path("artifacts"), description="folder of the artifacts")
-    reports: Path = Field(Path("results"), description="folder that gets one folder an experiment")
+    workers: _Threads | None = Field(None, description="tasks at a time; default: one a core")
+    torch_threads: _Threads = Field(1, description="threads inside one task's tensor operations")
+    retries: int = Field(1, ge=0, le=100, description="how often a failed task is tried again")
+    timeout_seconds: float = Field(7200, ge=1, le=10**7, description="how long one task may take")
+    store: Folder = Field(Path("artifacts"), description="folder of the artifacts")
+    reports: Folder = Field(Path("results"), description="folder that gets one folder an experiment")
 
 
 class RunSettings(WorkSettings):
     """How the work of a benchmark is carried out."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    min_clients: PositiveInt | None = Field(
+    min_clients: Count | None = Field(
         None,
         description="go on when clients diverge as long as this many are left; default: all must succeed",
     )
@@ -35,9 +37,9 @@ class RunSettings(WorkSettings):
 class TrackingSettings(Strict):
     """Where runs are recorded."""
 
-    mlflow: str = Field("sqlite:///mlflow.db", description="MLflow tracking URI")
-    mlflow_artifacts: Path = Field(Path("mlartifacts"), description="folder of MLflow's figures")
-    prefect_api: str | None = Field(
+    mlflow: Line = Field("sqlite:///mlflow.db", description="MLflow tracking URI")
+    mlflow_artifacts: Folder = Field(Path("mlartifacts"), description="folder of MLflow's figures")
+    prefect_api: Line | None = Field(
         None, description="Prefect server; default: PREFECT_API_URL, else a temporary server"
     )
 
@@ -60,13 +62,13 @@ class TrackingSettings(Strict):
 class PageSettings(Strict):
     """What any report says beside the numbers."""
 
-    title: str | None = None
-    notes: str = Field("", description="paragraphs for the reader")
+    title: Line | None = None
+    notes: Paragraphs = Field("", description="paragraphs for the reader")
 
 
 class ReportSettings(PageSettings):
     """What the report of a benchmark says beside the numbers."""
 
-    published: str | None = Field(
+    published: Line | None = Field(
         None, description="'SOURCE, TABLE' of reports/published_results.csv to stand beside ours"
     )

@@ -3,11 +3,12 @@
 import itertools
 from typing import Annotated
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, field_validator
+from pydantic import Field, field_validator, model_validator
 
-from fedfisher_core.settings import Strict
+from fedfisher_core.settings import Count, Nonnegative, Positive, Seed, Steps, Strict
 
-Grid = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+_MAX_SAMPLES = 20_000
+_MAX_NUMBERS = 10**9
 
 
 class TwoLayerGrid(Strict):
@@ -29,18 +30,18 @@ class TwoLayerGrid(Strict):
         cutoff: eigenvalues of the Gram matrix up to this fraction of the largest count as 0.
     """
 
-    clients: PositiveInt = 5
-    samples: PositiveInt = 20
-    dimensions: PositiveInt = 10
-    model_heterogeneity: NonNegativeFloat = 1.0
-    data_heterogeneity: NonNegativeFloat = 1.0
-    noise: NonNegativeFloat = 0.0
-    learning_rate: PositiveFloat = 0.5
-    widths: Grid = (16, 32, 64, 128, 256, 512, 1024, 2048)
-    steps_of_widths: PositiveInt = 256
-    steps: Grid = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
-    width_of_steps: PositiveInt = 256
-    seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = tuple(range(10))
+    clients: Count = 5
+    samples: Count = 20
+    dimensions: Count = 10
+    model_heterogeneity: Nonnegative = 1.0
+    data_heterogeneity: Nonnegative = 1.0
+    noise: Nonnegative = 0.0
+    learning_rate: Positive = 0.5
+    widths: Annotated[tuple[Count, ...], Field(min_length=1)] = (16, 32, 64, 128, 256, 512, 1024, 2048)
+    steps_of_widths: Steps = 256
+    steps: Annotated[tuple[Steps, ...], Field(min_length=1)] = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+    width_of_steps: Count = 256
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1, max_length=10_000)] = tuple(range(10))
     cutoff: Annotated[float, Field(ge=0, lt=1)] = 1e-10
 
     @field_validator("widths", "steps", "seeds")
@@ -49,3 +50,20 @@ class TwoLayerGrid(Strict):
         if any(after <= before for before, after in itertools.pairwise(values)):
             raise ValueError("allowed: increasing numbers")
         return values
+
+    @model_validator(mode="after")
+    def _fits_memory(self) -> "TwoLayerGrid":
+        samples = self.clients * self.samples
+        if samples > _MAX_SAMPLES:
+            raise ValueError(
+                f"clients={self.clients} with samples={self.samples} have {samples:,} samples; allowed: up to "
+                f"{_MAX_SAMPLES:,}"
+            )
+        width = max(*self.widths, self.width_of_steps)
+        numbers = width * max(self.clients * self.dimensions, samples)
+        if numbers > _MAX_NUMBERS:
+            raise ValueError(
+                f"clients={self.clients}, samples={self.samples} and dimensions={self.dimensions} at width {width} "
+                f"need arrays of {numbers:,} numbers; allowed: up to {_MAX_NUMBERS:,}"
+            )
+        return self

@@ -4,13 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from fedfisher_core.attack.settings import EvaluatorSettings, GanSettings, InversionSettings
 from fedfisher_core.settings import (
+    MAX_UPLOADS,
     DataSettings,
+    Examples,
     ExperimentSettings,
     FederationSettings,
+    Label,
     MethodEntry,
     ModelSettings,
     Name,
@@ -20,12 +23,14 @@ from fedfisher_core.settings import (
     PrivacySettings,
     RecipeSettings,
     RunSettings,
+    Seed,
     Strict,
     TrackingSettings,
     WireFields,
     as_mapping,
     as_tuple,
 )
+from fedfisher_core.settings.clients import Concentration, Epsilon
 
 
 class AttackedData(Strict):
@@ -42,16 +47,16 @@ class ThreatSettings(Strict):
     The paper's text has lost its numbers of clients and images and its alpha: the defaults are choices.
     """
 
-    target_labels: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field(
+    target_labels: Annotated[tuple[Examples, ...], BeforeValidator(as_tuple)] = Field(
         (0, 1, 2), min_length=1, description="labels that are attacked, one after another: client 0 holds all of it"
     )
-    clients: int = Field(5, ge=2, description="the attacked one included")
-    alpha: PositiveFloat = Field(0.5, description="skew of the other clients' split (dirichlet_client)")
-    extra_images: NonNegativeInt = Field(
+    clients: int = Field(5, ge=2, le=10_000, description="the attacked one included")
+    alpha: Concentration = Field(0.5, description="skew of the other clients' split (dirichlet_client)")
+    extra_images: Examples = Field(
         1000, description="random images of other labels that the attacked client holds beside them"
     )
-    auxiliary_images: PositiveInt = Field(10000, description="images of other clients that the attacker has")
-    auxiliary_clients: tuple[NonNegativeInt, ...] | None = Field(
+    auxiliary_images: int = Field(10000, ge=1, le=10**9, description="images of other clients that the attacker has")
+    auxiliary_clients: tuple[Examples, ...] | None = Field(
         None, description="clients that they are drawn from; default: all but the attacked one"
     )
 
@@ -74,7 +79,7 @@ class ThreatSettings(Strict):
 class PrivacyGrid(PrivacyMechanism):
     """Differential privacy at several budgets."""
 
-    epsilon: Annotated[tuple[PositiveFloat | Literal["none"], ...], BeforeValidator(as_tuple)] = Field(
+    epsilon: Annotated[tuple[Epsilon | Literal["none"], ...], BeforeValidator(as_tuple)] = Field(
         ("none",),
         min_length=1,
         description="budgets of all that a client releases, one federation each; none: without differential privacy",
@@ -107,11 +112,11 @@ class AttackSettings(RecipeSettings, ExperimentSettings):
 
     name: Name = "privacy_attack"
     experiment: Literal["privacy_attack"] = "privacy_attack"
-    seeds: Annotated[tuple[NonNegativeInt, ...], BeforeValidator(as_tuple)] = Field((0, 1), min_length=1)
+    seeds: Annotated[tuple[Seed, ...], BeforeValidator(as_tuple)] = Field((0, 1), min_length=1)
     data: AttackedData = AttackedData()
     threat: ThreatSettings = ThreatSettings()
     model: ModelSettings = ModelSettings(name=("mlp",))
-    methods: Annotated[dict[str, MethodEntry], BeforeValidator(as_mapping)] = Field(
+    methods: Annotated[dict[Label, MethodEntry], BeforeValidator(as_mapping)] = Field(
         {
             "ensemble": MethodEntry(),
             "fedavg": MethodEntry(),
@@ -140,6 +145,18 @@ class AttackSettings(RecipeSettings, ExperimentSettings):
         ):
             if len(set(values)) != len(values):
                 raise ValueError(f"{key}={list(values)}: values must differ from each other")
+        return self
+
+    @model_validator(mode="after")
+    def _bounded(self) -> "AttackSettings":
+        trials = len(self.privacy.epsilon) * len(self.threat.target_labels)
+        federations = trials * len(self.seeds) * len(self.data.dataset) * len(self.model.name)
+        uploads = federations * len(self.methods) * self.threat.clients
+        if uploads > MAX_UPLOADS:
+            raise ValueError(
+                f"{federations:,} federations of {self.threat.clients:,} clients with {len(self.methods)} methods are "
+                f"{uploads:,} uploads; allowed: up to {MAX_UPLOADS:,}"
+            )
         return self
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from pydantic import BeforeValidator, Field
 from fedfisher_core.settings import (
     ExperimentSettings,
     FederationSettings,
+    Label,
     MethodEntry,
     Name,
     ReportSettings,
@@ -27,7 +28,7 @@ class BenchmarkSettings(FederationSettings, ExperimentSettings):
 
     name: Name = "demo"
     experiment: Literal["benchmark"] = "benchmark"
-    methods: Annotated[dict[str, MethodEntry], BeforeValidator(as_mapping)] = Field(
+    methods: Annotated[dict[Label, MethodEntry], BeforeValidator(as_mapping)] = Field(
         {label: MethodEntry() for label in _METHODS},
         min_length=1,
         description=FederationSettings.model_fields["methods"].description,
