@@ -60,7 +60,7 @@ def validate(model: type[M], content: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        problems = error.errors(include_url=False)
+        problems = _without_echoes(error.errors(include_url=False))
         lines = [_explain(model, dict(problem)) for problem in problems[:_MOST_PROBLEMS]]
         more = [f"and {len(problems) - _MOST_PROBLEMS} more"] if len(problems) > _MOST_PROBLEMS else []
         raise InputError("\n".join(lines + more)) from None
@@ -78,7 +78,7 @@ def nearest(name: str, known: Sequence[str]) -> str:
     """
     close = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}allowed: {', '.join(sorted(known))}"
+    return f"{hint}allowed: {', '.join(sorted(known)) or 'none'}"
 
 
 def override(content: dict[str, Any], text: str) -> None:
@@ -144,6 +144,16 @@ def explained(problem: Mapping[str, Any], *, key: str = "") -> str:
         message = "must be a mapping of settings"
     value = "" if problem["type"] == "missing" or not place else f"={shown(problem['input'])}"
     return f"{place}{value}: {message}" if place else message
+
+
+def _without_echoes(problems: Sequence[Any]) -> list[Any]:
+    """Leave out that a list is too short where its values were refused, after which pydantic counts it as empty."""
+    places = [one["loc"] for one in problems]
+    return [
+        one
+        for one in problems
+        if one["type"] != "too_short" or not any(place[: len(one["loc"])] == one["loc"] != place for place in places)
+    ]
 
 
 def _explain(model: type[BaseModel], problem: dict[str, Any]) -> str:

@@ -1,6 +1,8 @@
 """Names to things: how datasets, models and methods are found, here and in other packages."""
 
 import importlib
+import logging
+import multiprocessing
 import pkgutil
 import sys
 from collections.abc import Callable, Iterator
@@ -10,12 +12,28 @@ from types import FrameType, ModuleType
 from typing import Any, Generic, TypeVar
 
 from fedfisher_core.configuration import nearest
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, shortened, shown
 from fedfisher_core.sources import CORE, distribution_of
 
 T = TypeVar("T")
 
+_log = logging.getLogger("fedfisher.registry")
 _registries: list["Registry[Any]"] = []
+
+
+class NameTakenError(InputError):
+    """A name that is registered twice.
+
+    Args:
+        message: names both origins.
+        registry: where it is taken.
+        name: the name.
+    """
+
+    def __init__(self, message: str, registry: "Registry[Any]", name: str) -> None:
+        super().__init__(message)
+        self.registry = registry
+        self.name = name
 
 
 @dataclass(frozen=True)
@@ -42,6 +60,9 @@ _THIS_PROJECT = _Origin(CORE)
 class Registry(Generic[T]):
     """Things of one sort by name; other packages add theirs through an entry-point group.
 
+    A plug-in that can't be imported is named in one warning, and stands in nobody's way but of those who ask for what
+    it should provide.
+
     Args:
         noun: what the things are, for messages, such as "method".
         group: entry-point group; loading one of its entries must call `add`.
@@ -57,6 +78,9 @@ class Registry(Generic[T]):
         self._being_loaded: _Origin | None = None
         self._started = False
         self._failure: Exception | None = None
+        self._broken: list[str] = []
+        # Names that a plug-in wanted as well: nobody knows which of the two is meant.
+        self._contested: dict[str, str] = {}
         _registries.append(self)
 
     def add(self, name: str, thing: T) -> None:
@@ -71,7 +95,9 @@ class Registry(Generic[T]):
         """
         origin = self._origin()
         if name in self._things:
-            raise InputError(f"{self._noun} {name!r} is registered twice: by {self._origins[name]} and by {origin}")
+            raise NameTakenError(
+                f"{self._noun} {name!r} is registered twice: by {self._origins[name]} and by {origin}", self, name
+            )
         self._things[name] = thing
         self._origins[name] = origin
 
@@ -106,28 +132,38 @@ class Registry(Generic[T]):
             The thing.
 
         Raises:
-            InputError: nothing has this name, and the message says what is allowed; or a plug-in can't be imported.
+            InputError: nothing has this name, and the message says what is allowed and which plug-ins can't be
+                imported; or two have it.
         """
         self._load()
+        if name in self._contested:
+            raise InputError(self._contested[name])
         if name not in self._things:
-            raise InputError(f"unknown {self._noun} {name!r}; {nearest(name, list(self._things))}")
+            reasons = "".join(f"; {one}" for one in self._broken)
+            raise InputError(f"unknown {self._noun} {shown(name)}; {nearest(name, list(self))}{reasons}")
         return self._things[name]
 
     def __iter__(self) -> Iterator[str]:
         self._load()
-        return iter(sorted(self._things))
+        return iter(sorted(self._things.keys() - self._contested.keys()))
 
     def packages(self) -> dict[str, str]:
         """The plug-in packages whose things are registered.
 
         Returns:
             Version by name, in the order of names.
-
-        Raises:
-            InputError: a plug-in can't be imported.
         """
         self._load()
         return dict(sorted({origin.package for origin in self._origins.values() if origin.package is not None}))
+
+    def broken(self) -> list[str]:
+        """The plug-ins that can't be imported.
+
+        Returns:
+            A sentence each, which names the package, its entry point and the reason.
+        """
+        self._load()
+        return list(self._broken)
 
     def _load(self) -> None:
         if self._failure is not None:
@@ -151,11 +187,26 @@ class Registry(Generic[T]):
     def _import(self, entry: EntryPoint) -> None:
         try:
             entry.load()
-        except Exception as error:
-            raise InputError(
+        # Whatever a plug-in does, an exit included, must not stop those that have no need of it.
+        except (Exception, SystemExit) as error:  # noqa: BLE001
+            reason = (
                 f"plug-in {_described(entry)} (entry point {self._group}: {entry.name} = {entry.value}) "
                 f"can't be imported: {_first_line(error)}"
-            ) from error
+            )
+            if isinstance(error, NameTakenError):
+                error.registry._contested[error.name] = reason
+            self._broken.append(reason)
+            for registry in _registries:
+                registry._forget_unfinished()
+            # Workers of this process find the same, and need not repeat it.
+            if multiprocessing.parent_process() is None:
+                _log.warning("%s", reason)
+
+    def _forget_unfinished(self) -> None:
+        """Drop what modules have registered whose import did not succeed."""
+        for name, origin in list(self._origins.items()):
+            if origin.module not in sys.modules:
+                del self._things[name], self._origins[name]
 
     def _origin(self) -> _Origin:
         if self._being_loaded is _THIS_PROJECT:
@@ -173,15 +224,21 @@ def plugin_versions() -> dict[str, str]:
 
     Returns:
         Version by name, in the order of names.
-
-    Raises:
-        InputError: a plug-in can't be imported.
     """
     packages: dict[str, str] = {}
     for registry in _registries:
         if registry._started:
             packages |= registry.packages()
     return dict(sorted(packages.items()))
+
+
+def broken_plugins() -> list[str]:
+    """The plug-ins of all registries that can't be imported.
+
+    Returns:
+        A sentence each.
+    """
+    return [reason for registry in _registries for reason in registry.broken()]
 
 
 def import_submodules(package: ModuleType) -> None:
@@ -202,8 +259,8 @@ def _described(entry: EntryPoint) -> str:
     return entry.module if entry.dist is None else f"package {entry.dist.name!r} {entry.dist.version}"
 
 
-def _first_line(error: Exception) -> str:
-    line = str(error).partition("\n")[0]
+def _first_line(error: BaseException) -> str:
+    line = shortened(str(error).partition("\n")[0])
     return line if isinstance(error, InputError) else f"{type(error).__name__}: {line}"
 
 

@@ -1,6 +1,7 @@
 """Keyword arguments as settings: how methods and statistics say what can be chosen of them."""
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -11,7 +12,7 @@ from fedfisher_core.errors import InputError, shown
 
 S = TypeVar("S", bound=BaseModel)
 
-_LARGEST = 10**9
+_LARGEST = {int: 10**9, float: 1e30}
 
 
 class _Keywords(BaseModel):
@@ -23,13 +24,14 @@ class _Keywords(BaseModel):
     @classmethod
     def _bounded(cls, given: Any) -> Any:
         for number in _numbers_in(given):
-            if not abs(number) <= _LARGEST:
-                raise ValueError(f"{shown(number)} is among them; allowed: numbers from {-_LARGEST:,} to {_LARGEST:,}")
+            largest = _LARGEST[type(number)]
+            if largest < abs(number) < math.inf:
+                raise ValueError(f"{shown(number)} is among them; allowed: from {-largest:g} to {largest:g}")
         return given
 
 
 def _numbers_in(given: Any) -> Iterator[int | float]:
-    if isinstance(given, int | float):
+    if type(given) in _LARGEST:
         yield given
     elif isinstance(given, Mapping | list | tuple):
         for one in given.values() if isinstance(given, Mapping) else given:

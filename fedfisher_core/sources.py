@@ -45,6 +45,7 @@ INFRASTRUCTURE = (
     "fedfisher_core.syntax",
     "fedfisher_core.theory.grid",
     "fedfisher_core.walk",
+    "fedfisher_core.yaml_values",
     "flows",
     "tasks",
 )

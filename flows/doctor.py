@@ -11,6 +11,7 @@ import torch
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE, PROJECT_DATA_DIR
 from fedfisher_core.data.specs import EMBEDDED, datasets
 from fedfisher_core.errors import InputError
+from fedfisher_core.registry import broken_plugins
 from fedfisher_core.settings import ExperimentSettings
 from flows.work import prepare
 
@@ -24,7 +25,7 @@ def examine(settings: ExperimentSettings) -> tuple[list[str], bool]:
         settings: of any experiment.
 
     Returns:
-        Lines to print, and whether a run can start.
+        Lines to print, and whether there is no problem.
     """
     lines = [f"python      {platform.python_version()}"]
     lines += [f"{package:<12}{_version(package)}" for package in _PACKAGES]
@@ -33,12 +34,13 @@ def examine(settings: ExperimentSettings) -> tuple[list[str], bool]:
     lines.append(f"{DATA_DIR_VARIABLE}={os.environ.get(DATA_DIR_VARIABLE, '(not set)')}")
     lines += [f"data set    {name}: {_place(name)}" for name in datasets]
     lines.append(f"free disk   {shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GiB")
+    problems = broken_plugins()
     try:
         work = prepare(settings)
+        lines.append(f"experiment  {settings.name}: {len(work.walk.graph)} jobs, {work.walk.done} of them done")
     except InputError as error:
-        return [*lines, f"PROBLEM     {error}"], False
-    lines.append(f"experiment  {settings.name}: {len(work.walk.graph)} jobs, {work.walk.done} of them done")
-    return [*lines, "ready"], True
+        problems.append(str(error))
+    return [*lines, *(f"PROBLEM     {one}" for one in problems), *([] if problems else ["ready"])], not problems
 
 
 def _version(package: str) -> str:

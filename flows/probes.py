@@ -34,7 +34,7 @@ def require_places(settings: ExperimentSettings) -> None:
 
 def _require_replaceable(folder: Path) -> None:
     """Check the folder of a report that may be there from before; what is refused later should make none."""
-    if folder.exists():
+    if folder.exists() or folder.is_symlink():
         require_writable(folder, f"the report's folder {str(folder)!r} (run.reports and name)")
 
 

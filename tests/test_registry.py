@@ -33,8 +33,8 @@ def install(
     (folder / f"{entry.partition(' = ')[2]}.py").write_text(source)
 
 
-def run(folder: Path, code: str) -> list[str]:
-    """What code prints, line by line, in a process that finds the packages of a folder."""
+def run(folder: Path, code: str, *, warnings: str | None = None) -> list[str]:
+    """What code prints, line by line, in a process that finds the packages of a folder and warns of what is given."""
     (folder / "paintbox.py").write_text(PAINTBOX)
     (folder / "script.py").write_text(code)
     done = subprocess.run(
@@ -44,18 +44,22 @@ def run(folder: Path, code: str) -> list[str]:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+    assert warnings is None or done.stderr == warnings
     return done.stdout.splitlines()
 
 
-REFUSED_TWICE = """
+LOOK = """
+import sys
 from fedfisher_core.errors import InputError
+from fedfisher_core.registry import broken_plugins
 from paintbox import colours
-for look in (lambda: colours.get("red"), lambda: list(colours)):
+print(list(colours))
+for name in ("red", "green"):
     try:
-        look()
-        print("not refused")
+        print(colours.get(name))
     except InputError as error:
         print(error)
+print(broken_plugins(), file=sys.stderr)
 """
 
 
@@ -109,14 +113,14 @@ def test_an_entry_point_of_any_group_tells_the_package(tmp_path: Path) -> None:
     assert run(tmp_path, "from registered import shapes\nprint(shapes.packages())") == ["{'discs': '1.2'}"]
 
 
-def test_two_packages_with_one_name_are_refused_and_both_named(tmp_path: Path) -> None:
+def test_a_name_of_two_packages_is_refused_and_both_are_named(tmp_path: Path) -> None:
     adding = "from paintbox import colours\ncolours.add('green', '#0f0')"
     install(tmp_path, "paint-a", "1.0", "green = paint_a", adding)
     install(tmp_path, "paint-b", "2.0", "green = paint_b", adding)
-    first, second = run(tmp_path, REFUSED_TWICE)
-    assert first == second
+    listed, red, green = run(tmp_path, LOOK)
+    assert (listed, red) == ("['red']", "#f00")
     # Which of the two is found first is the installer's affair.
-    assert first.endswith(
+    assert green.endswith(
         (
             "colour 'green' is registered twice: by package paint-a 1.0 and by package paint-b 2.0",
             "colour 'green' is registered twice: by package paint-b 2.0 and by package paint-a 1.0",
@@ -124,12 +128,14 @@ def test_two_packages_with_one_name_are_refused_and_both_named(tmp_path: Path) -
     )
 
 
-def test_a_package_that_takes_a_name_of_this_project_is_named(tmp_path: Path) -> None:
-    install(tmp_path, "paint-a", "1.0", "red = paint_a", "from paintbox import colours\ncolours.add('red', '#e00')")
-    assert run(tmp_path, REFUSED_TWICE) == 2 * [
+def test_a_name_of_this_project_that_a_package_takes_is_refused(tmp_path: Path) -> None:
+    source = "from paintbox import colours\ncolours.add('green', '#0f0')\ncolours.add('red', '#e00')"
+    install(tmp_path, "paint-a", "1.0", "red = paint_a", source)
+    reason = (
         "plug-in package 'paint-a' 1.0 (entry point fedfisher.colours: red = paint_a) can't be imported: "
         "colour 'red' is registered twice: by this project and by package paint-a 1.0"
-    ]
+    )
+    assert run(tmp_path, LOOK) == ["[]", reason, f"unknown colour 'green'; allowed: none; {reason}"]
 
 
 @pytest.mark.parametrize(
@@ -138,14 +144,27 @@ def test_a_package_that_takes_a_name_of_this_project_is_named(tmp_path: Path) ->
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise RuntimeError('first line\\nsecond line')", "RuntimeError: first line"),
         ("def (:", "SyntaxError: invalid syntax (broken.py, line 1)"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("from paintbox import *\ncolours.add('green', '#0f0')\n1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_a_package_that_cannot_be_imported_is_refused_every_time(tmp_path: Path, source: str, explained: str) -> None:
+def test_a_package_that_cannot_be_imported_stands_in_nobodys_way(tmp_path: Path, source: str, explained: str) -> None:
     install(tmp_path, "broken-paint", "1.0", "green = broken", source)
-    assert run(tmp_path, REFUSED_TWICE) == 2 * [
+    reason = (
         "plug-in package 'broken-paint' 1.0 (entry point fedfisher.colours: green = broken) "
         f"can't be imported: {explained}"
+    )
+    assert run(tmp_path, LOOK, warnings=f"{reason}\n{[reason]}\n") == [
+        "['red']",
+        "#f00",
+        f"unknown colour 'green'; did you mean 'red'? allowed: red; {reason}",
     ]
+
+
+def test_a_package_after_a_broken_one_is_found(tmp_path: Path) -> None:
+    install(tmp_path, "a-broken", "1.0", "blue = broken", "1 / 0")
+    install(tmp_path, "paint-b", "1.0", "green = paint_b", "from paintbox import *\ncolours.add('green', '#0f0')")
+    assert run(tmp_path, LOOK) == ["['green', 'red']", "#f00", "#0f0"]
 
 
 def test_a_package_is_known_though_its_module_was_imported_before(tmp_path: Path) -> None:

@@ -74,13 +74,13 @@ def split(
     Raises:
         InputError: no draw gave every client `min_size` examples, or the data can't be split this way.
     """
-    if validation_size > len(labels):
-        raise InputError(f"data.validation_size={validation_size} exceeds the {len(labels)} training examples")
-    if cell.clients * settings.min_size > len(labels):
-        raise InputError(
-            f"partition.clients={cell.clients} with partition.min_size={settings.min_size} needs "
-            f"{cell.clients * settings.min_size} training examples; there are {len(labels)}"
-        )
+    require_split(
+        settings,
+        cell,
+        np.bincount(labels, minlength=classes),
+        validation_size=validation_size,
+        groups=None if groups is None else len(np.unique(groups)),
+    )
     if cell.scheme == "paper":
         return _paper(settings, cell, labels, classes, validation_size)
     draw = _scheme(settings, cell, labels, classes, groups)
@@ -93,6 +93,69 @@ def split(
     raise _too_small(settings, cell, min(map(len, clients)), f"in {settings.max_retries} draws")
 
 
+def require_split(
+    settings: PartitionSettings, cell: Cell, labels: Indices, *, validation_size: int, groups: int | None = None
+) -> None:
+    """Refuse what no draw can split.
+
+    Args:
+        settings: the scheme, and what it demands of each client.
+        cell: the number of clients.
+        labels: how many training examples have each label, shape (classes,).
+        validation_size: examples that the server holds.
+        groups: how many made the examples, for the scheme `column`; None where the data does not say.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    examples, count = int(labels.sum()), cell.clients
+    if validation_size > examples:
+        raise InputError(f"data.validation_size={validation_size} exceeds the {examples} training examples")
+    if count * settings.min_size > examples:
+        raise InputError(
+            f"partition.clients={count} with partition.min_size={settings.min_size} needs {count * settings.min_size} "
+            f"training examples; there are {examples}"
+        )
+    if cell.scheme == "classes":
+        _require_classes(count, settings.classes_per_client, labels)
+    if cell.scheme == "target":
+        _require_target(count, settings, labels)
+    if cell.scheme == "column":
+        if groups is None:
+            raise InputError(f"partition.column={settings.column!r}: the data has no such column")
+        if groups < count:
+            raise InputError(
+                f"partition.clients={count} exceeds the {groups} values of partition.column={settings.column!r}"
+            )
+
+
+def _require_classes(count: int, each: int, labels: Indices) -> None:
+    if each > len(labels):
+        raise InputError(f"partition.classes_per_client={each} exceeds the {len(labels)} classes of the data")
+    if count * each < len(labels) and labels.all():
+        raise InputError(
+            f"partition.clients={count} with partition.classes_per_client={each} leaves classes to nobody; "
+            f"clients x classes_per_client must be at least {len(labels)}"
+        )
+
+
+def _require_target(count: int, settings: PartitionSettings, labels: Indices) -> None:
+    label = settings.target_label
+    assert label is not None
+    if label >= len(labels) or not labels[label]:
+        raise InputError(
+            f"partition.target_label={label}: no training example has it; allowed: {np.flatnonzero(labels).tolist()}"
+        )
+    if count < 2:
+        raise InputError(f"partition.clients={count} with partition.scheme=target; allowed: at least 2")
+    others = int(labels.sum() - labels[label])
+    if settings.target_extra >= others:
+        raise InputError(
+            f"partition.target_extra={settings.target_extra} leaves no example to the other clients; allowed: at most "
+            f"{others - 1}"
+        )
+
+
 def _scheme(
     settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, groups: Indices | None
 ) -> Callable[[np.random.Generator], list[Indices]]:
@@ -102,22 +165,12 @@ def _scheme(
     if cell.scheme == "dirichlet_class":
         return lambda rng: _dirichlet_class(rng, labels, classes, count, _alpha(cell))
     if cell.scheme == "classes":
-        if settings.classes_per_client > classes:
-            raise InputError(
-                f"partition.classes_per_client={settings.classes_per_client} exceeds the {classes} classes of the data"
-            )
         return lambda rng: _classes(rng, labels, classes, count, settings.classes_per_client)
     if cell.scheme == "iid":
         return lambda rng: list(np.array_split(rng.permutation(len(labels)), count))
     if cell.scheme == "target":
         return lambda rng: _target(rng, settings, cell, labels, classes)
-    if groups is None:
-        raise InputError(f"partition.column={settings.column!r}: the data has no such column")
-    makers = len(np.unique(groups))
-    if makers < count:
-        raise InputError(
-            f"partition.clients={count} exceeds the {makers} values of partition.column={settings.column!r}"
-        )
+    assert groups is not None
     return lambda rng: _column(rng, groups, count)
 
 
@@ -137,8 +190,13 @@ def _dirichlet_client(
 def _share_classes(
     rng: np.random.Generator | np.random.RandomState, labels: Indices, shares: NDArray[np.float64]
 ) -> list[Indices]:
-    """Give client i the part shares[i, k] / sum_j shares[j, k] of class k."""
+    """Give client i the part shares[i, k] / sum_j shares[j, k] of class k.
+
+    Where all shares of a class are 0 in floating point, nobody gets anything: such a draw is too small for any client.
+    """
     parts: list[list[Indices]] = [[] for _ in shares]
+    if not (shares.sum(axis=0) > 0).all():
+        return [np.zeros(0, dtype=np.int64) for _ in shares]
     for label in range(shares.shape[1]):
         members = np.flatnonzero(labels == label)
         rng.shuffle(members)
@@ -198,19 +256,7 @@ def _target(
 ) -> list[Indices]:
     """Give client 0 a whole label and some random others; the others share what is left (Appendix E)."""
     label = settings.target_label
-    whole, others = np.flatnonzero(labels == label), np.flatnonzero(labels != label)
-    if not len(whole):
-        raise InputError(
-            f"partition.target_label={label}: no training example has it; allowed: {np.unique(labels).tolist()}"
-        )
-    if cell.clients < 2:
-        raise InputError(f"partition.clients={cell.clients} with partition.scheme=target; allowed: at least 2")
-    if settings.target_extra >= len(others):
-        raise InputError(
-            f"partition.target_extra={settings.target_extra} leaves no example to the other clients; allowed: at most "
-            f"{len(others) - 1}"
-        )
-    others = rng.permutation(others)
+    whole, others = np.flatnonzero(labels == label), rng.permutation(np.flatnonzero(labels != label))
     extra, left = np.split(others, [settings.target_extra])
     shared = _dirichlet_client(rng, labels[left], classes, cell.clients - 1, _alpha(cell))
     return [np.concatenate([whole, extra]), *(left[part] for part in shared)]

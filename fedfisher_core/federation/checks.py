@@ -6,12 +6,15 @@ import torch
 
 from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.data.counting import count_training
+from fedfisher_core.data.partitions import require_split
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.privacy import require_privacy
+from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.estimators import Loss
@@ -56,6 +59,11 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     _require_one_release(settings, methods)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
+    _require_splits(federations)
+    for place in used:
+        for label, bound in federations.methods_of(place).items():
+            require_protocol(label, bound, place.cell.clients)
+            _require_method(label, bound, place)
     for spec in dict.fromkeys(place.spec for place in places):
         spec.initialise(torch.Generator())
     _require_fishers(federations)
@@ -94,6 +102,33 @@ def _require_one_release(settings: FederationSettings, methods: Mapping[str, Bou
             f"method {pooled[0]!r}: with privacy, to train on all data in one place is a second release of every "
             f"client's examples, which no budget counts; allowed: in a benchmark of its own"
         )
+
+
+def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
+    """Check that a method can do with the clients that there are."""
+    if bound.method.require is None:
+        return
+    try:
+        bound.method.require(bound.settings, place.cell.clients)
+    except InputError as error:
+        raise InputError(f"method {label!r}: {error}") from error
+
+
+def _require_splits(federations: Federations) -> None:
+    """Check that the data can be split over the clients of each federation."""
+    settings = federations.settings
+    column = settings.partition.column
+    counts = {name: count_training(find_source(name), group_column=column) for name in settings.data.dataset}
+    for place in federations.places:
+        counted = counts[place.cell.dataset]
+        if counted is not None:
+            require_split(
+                settings.partition,
+                place.cell,
+                counted.labels,
+                validation_size=settings.data.validation_size,
+                groups=counted.groups,
+            )
 
 
 def _scope(label: str, scope: Scope, settings: FederationSettings) -> Scope:

@@ -1,7 +1,7 @@
 """MA-Echo after OTFusion's matching of the clients' hidden units."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt
 
@@ -9,7 +9,6 @@ from fedfisher_core.alignment.layers import align, align_input_matrix, incoming,
 from fedfisher_core.client.null_space import NullSpaceProjection
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
 from fedfisher_core.methods.ma_echo import (
     Alpha,
     Cap,
@@ -23,6 +22,7 @@ from fedfisher_core.methods.ma_echo import (
     iteration_of,
 )
 from fedfisher_core.methods.method import method
+from fedfisher_core.methods.requirements import require_pivot
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.streams import streams
@@ -32,12 +32,17 @@ def _supports(spec: ModelSpec) -> None:
     streams(spec)
 
 
+def _require(settings: Any, clients: int) -> None:
+    require_pivot(settings.pivot, clients)
+
+
 @method(
     "ma_echo_ot",
     uploads=(Weights, NullSpaceProjection),
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/2204.12493",
     supports=_supports,
+    require=_require,
 )
 def ma_echo_ot(
     server: Server,
@@ -68,8 +73,7 @@ def ma_echo_ot(
     Raises:
         InputError: there is no client with the pivot's number.
     """
-    if pivot >= len(uploads):
-        raise InputError(f"methods.ma_echo_ot.pivot={pivot}: allowed: 0 to {len(uploads) - 1}, one of the clients")
+    require_pivot(pivot, len(uploads))
     layers = streams(server.spec)
     models = [upload[Weights].tensors for upload in uploads]
     projections = [upload[NullSpaceProjection].tensors for upload in uploads]

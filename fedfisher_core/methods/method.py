@@ -17,6 +17,8 @@ from fedfisher_core.settings import MethodEntry
 from fedfisher_core.signatures import settings_of
 
 Aggregation = Callable[..., Aggregate]
+Requirement = Callable[[Any, int], None]
+"""Takes a method's settings, as a model, and the number of clients."""
 RESERVED = tuple(MethodEntry.model_fields)
 """Keys beside a method's own settings, which a method must not use."""
 
@@ -37,6 +39,7 @@ class Method:
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
+        require: refuses settings that can't work with so many clients, by an InputError; None where all can.
     """
 
     name: str
@@ -50,6 +53,7 @@ class Method:
     supports: Callable[[ModelSpec], None] | None = None
     sums: Summation | None = None
     validates: Callable[[Any], bool] | None = None
+    require: Requirement | None = None
 
     @property
     def summary(self) -> str:
@@ -73,6 +77,7 @@ def method(
     supports: Callable[[ModelSpec], None] | None = None,
     sums: Summation | None = None,
     validates: Callable[[Any], bool] | None = None,
+    require: Requirement | None = None,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
 
@@ -86,6 +91,7 @@ def method(
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients, where that is possible.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
+        require: refuses settings that can't work with so many clients, by an InputError; None where all can.
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
@@ -108,6 +114,7 @@ def method(
                 supports=supports,
                 sums=sums,
                 validates=validates,
+                require=require,
             ),
         )
         return function

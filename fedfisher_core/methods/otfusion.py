@@ -12,9 +12,9 @@ from fedfisher_core.alignment.layers import align, transports
 from fedfisher_core.alignment.transport import Normalisation, Transport
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
 from fedfisher_core.methods.averaging import proportions, weighted_sum
 from fedfisher_core.methods.method import method
+from fedfisher_core.methods.requirements import require_pivot
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.streams import StreamLayer, streams
@@ -32,6 +32,10 @@ def _validates(settings: Any) -> bool:
     return settings.ground_metric == "activations" or candidates > 1
 
 
+def _require(settings: Any, clients: int) -> None:
+    require_pivot(settings.pivot, clients)
+
+
 @method(
     "otfusion",
     uploads=(Weights,),
@@ -39,6 +43,7 @@ def _validates(settings: Any) -> bool:
     reference="https://arxiv.org/abs/1910.05653",
     supports=_supports,
     validates=_validates,
+    require=_require,
 )
 def otfusion(
     server: Server,
@@ -91,8 +96,7 @@ def otfusion(
     Raises:
         InputError: there is no client with the pivot's number, or no validation set where one is needed.
     """
-    if pivot >= len(uploads):
-        raise InputError(f"methods.otfusion.pivot={pivot}: allowed: 0 to {len(uploads) - 1}, one of the clients")
+    require_pivot(pivot, len(uploads))
     layers = streams(server.spec)
     clients = [upload[Weights].tensors for upload in uploads]
     others = [index for index in range(len(clients)) if index != pivot]

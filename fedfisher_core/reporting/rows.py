@@ -17,6 +17,9 @@ from fedfisher_core.files import parse_json
 
 T = TypeVar("T")
 
+# What a spreadsheet takes for the beginning of a formula; after an apostrophe it is text.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
 
 def write_rows(rows: Sequence[Any], folder: Path) -> tuple[Path, Path]:
     """Write the rows of any experiment as results.json (one row a line) and results.csv, each replaced in one step.
@@ -108,7 +111,9 @@ def read_artifact_keys(path: Path) -> list[str]:
 def _csv_field(value: Any) -> str:
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(value, allow_nan=False)
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    return json.dumps(value, allow_nan=False)
 
 
 def write_file(path: Path, data: bytes) -> Path:

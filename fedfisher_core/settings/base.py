@@ -67,8 +67,8 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 Count = Annotated[int, Field(ge=1, le=10**6)]
 Steps = Annotated[int, Field(ge=1, le=10**7)]
 Examples = Annotated[int, Field(ge=0, le=10**9)]
-Positive = Annotated[float, Field(gt=0, le=1e9)]
-Nonnegative = Annotated[float, Field(ge=0, le=1e9)]
+Positive = Annotated[float, Field(gt=0, le=1e30)]
+Nonnegative = Annotated[float, Field(ge=0, le=1e30)]
 
 
 def as_tuple(value: Any) -> Any:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.wire.codec import Array, TensorSpec
 from fedfisher_core.wire.packing import BitReader, BitWriter
 from fedfisher_core.wire.quantisers import root_codes, root_values, uniform_codes, uniform_values
@@ -20,8 +20,15 @@ def write_scale(writer: BitWriter, scale: np.float32) -> None:
 
 
 def read_scale(reader: BitReader) -> np.float32:
-    """Read one float32."""
-    return np.float32(reader.read(1, SCALE_BITS).view(np.float32)[0])
+    """Read one float32 that is a tensor's largest magnitude.
+
+    Raises:
+        CorruptArtifactError: it is negative or not finite, which no sender's is.
+    """
+    scale = np.float32(reader.read(1, SCALE_BITS).view(np.float32)[0])
+    if not 0 <= scale < np.inf:
+        raise CorruptArtifactError(f"payload has the scale {scale}; expected a finite number, not negative")
+    return scale
 
 
 @dataclass(frozen=True)

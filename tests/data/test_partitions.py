@@ -181,7 +181,7 @@ def test_clients_hold_as_many_classes_as_asked(each: int) -> None:
 
 
 def test_a_class_without_a_client_is_refused() -> None:
-    with pytest.raises(InputError, match=r"partition\.clients=4 with partition\.classes_per_client=2 leaves class"):
+    with pytest.raises(InputError, match=r"partition\.clients=4 with partition\.classes_per_client=2 leaves classes"):
         draw("classes", clients=4, classes_per_client=2)
 
 

@@ -252,7 +252,7 @@ def test_matching_undoes_another_order_of_a_clients_units(spec: ModelSpec) -> No
 
 
 def test_a_pivot_that_is_no_client_is_refused() -> None:
-    with pytest.raises(InputError, match=r"methods\.ma_echo_ot\.pivot=3: allowed: 0 to 2, one of the clients"):
+    with pytest.raises(InputError, match=r"pivot=3: allowed: 0 to 2, one of the clients"):
         aggregate("ma_echo_ot", different(tiny.TINY), pivot=3)
 
 

@@ -158,7 +158,7 @@ def test_the_pivot_can_be_chosen(ground_metric: str) -> None:
 
 
 def test_a_pivot_that_is_no_client_is_refused() -> None:
-    with pytest.raises(InputError, match=r"methods\.otfusion\.pivot=3: allowed: 0 to 2"):
+    with pytest.raises(InputError, match=r"pivot=3: allowed: 0 to 2"):
         fused(different(tiny.TINY), pivot=3)
 
 

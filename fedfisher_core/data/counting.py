@@ -1,0 +1,59 @@
+"""What the training examples of a data set are, counted without decoding them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfisher_core.data.columns import Table, whole_numbers
+from fedfisher_core.data.partitions import Indices
+from fedfisher_core.data.sources import Source
+from fedfisher_core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The training examples of a data set.
+
+    Args:
+        labels: how many have each label, shape (classes,).
+        groups: how many values the column that says who made them has; None without such a column.
+    """
+
+    labels: Indices
+    groups: int | None = None
+
+
+def count_training(source: Source, *, group_column: str | None = None) -> Counts | None:
+    """Count the training examples.
+
+    Args:
+        source: of the data set.
+        group_column: a column that says who made each of them.
+
+    Returns:
+        The counts; None for what is still to be fetched from the hub.
+
+    Raises:
+        InputError: the file can't be read, or a column is missing or holds something else.
+    """
+    if source.folder is None:
+        return None
+    # Importing it takes a while, which listings of data sets should not spend.
+    import pyarrow.parquet
+
+    spec = source.spec
+    where = f"split 'train' of data set {spec.name!r}"
+    try:
+        file = pyarrow.parquet.ParquetFile(source.folder / "train.parquet")
+        columns = Table(file.schema_arrow.empty_table(), where)
+        label = columns.column(spec.label_columns, "label")
+        groups = None if group_column is None else columns.column((group_column,), "partition")
+        rows = file.read(columns=[label] if groups is None else [label, groups])
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"data set {spec.name!r} in {source.folder} can't be read: {error}") from error
+    labels = whole_numbers(Table(rows, where), label).numpy()
+    known = labels[(labels >= 0) & (labels < spec.classes)]
+    return Counts(
+        labels=np.bincount(known, minlength=spec.classes),
+        groups=None if groups is None else len(rows[groups].unique()),
+    )
