@@ -100,7 +100,7 @@ def override(content: dict[str, Any], text: str) -> None:
         raise InputError(f"--set {shown(text)}: the value is not YAML: {error}") from None
     *parents, last = key.split(".")
     if len(parents) >= _MAX_PARTS:
-        raise InputError(f"--set {shown(text)}: the key has {len(parents) + 1} parts; allowed: up to {_MAX_PARTS}")
+        raise InputError(f"--set {shown(text)}: the key has {len(parents) + 1:,} parts; allowed: up to {_MAX_PARTS}")
     node = content
     for parent in parents:
         child = node.setdefault(parent, {})

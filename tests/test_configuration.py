@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,60 @@ def test_a_file_that_is_no_configuration_is_refused(tmp_path: Path, content: byt
         read_file(path)
     assert message in str(caught.value)
     assert "bad.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "device", "large"])
+def test_only_regular_files_of_bounded_size_are_read(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "odd.yaml"
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "pipe":
+            os.mkfifo(path)
+        case "device":
+            path.symlink_to("/dev/zero")
+        case "large":
+            path.write_bytes(b"#" * 2**20)
+    with pytest.raises(InputError, match=r"odd\.yaml' can't be read: (it is no|it has more than|Is a directory)"):
+        read_file(path)
+
+
+def test_messages_are_short_whatever_the_value_is() -> None:
+    content = {"train": {"epochs": "x" * 10**7, "batch_size": list(range(10**5))}, "x" * 10**6: 1}
+    with pytest.raises(InputError) as caught:
+        validate(BenchmarkSettings, content)
+    assert len(str(caught.value)) < 2000
+    assert "train.epochs='xxx" in str(caught.value)
+    assert "(10,000,002 characters)" in str(caught.value)
+    with pytest.raises(InputError) as caught:
+        override({}, "x" * 10**6)
+    assert len(str(caught.value)) < 500
+
+
+def test_of_many_problems_the_first_are_told_and_the_others_counted() -> None:
+    with pytest.raises(InputError) as caught:
+        validate(BenchmarkSettings, {f"unknown{number}": 1 for number in range(30)})
+    *lines, last = str(caught.value).splitlines()
+    assert len(lines) == 5
+    assert last == "and 25 more"
+
+
+def test_a_list_with_a_wrong_value_is_not_called_too_short() -> None:
+    with pytest.raises(InputError) as caught:
+        validate(BenchmarkSettings, {"partition": {"clients": [0]}})
+    assert "too short" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_name_with_control_characters_stays_on_its_line() -> None:
+    with pytest.raises(InputError) as caught:
+        validate(BenchmarkSettings, {"train\nepochs": 1})
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_an_override_is_of_bounded_depth() -> None:
+    with pytest.raises(InputError, match="the key has 5,000 parts; allowed: up to 20"):
+        override({}, ".".join(5000 * "a") + "=1")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

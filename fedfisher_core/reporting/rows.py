@@ -112,7 +112,9 @@ def _csv_field(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
+        # The csv module leaves carriage returns bare, which readers take for the end of a row.
+        text = value.replace("\r", " ")
+        return f"'{text}" if value.startswith(_FORMULA) else text
     return json.dumps(value, allow_nan=False)
 
 

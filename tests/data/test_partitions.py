@@ -306,3 +306,10 @@ def test_label_counts_are_counted_by_client() -> None:
     for client, held in enumerate(partition.clients):
         for label in range(CLASSES):
             assert counts[client, label] == sum(int(LABELS[index]) == label for index in held)
+
+
+@pytest.mark.parametrize("scheme", ["dirichlet_client", "paper"])
+def test_a_draw_that_gives_a_class_to_nobody_counts_as_too_small(scheme: str) -> None:
+    # Below float64's least number, most shares are 0: seed 0 draws such a class.
+    with pytest.raises(InputError, match="a client is left with 0 examples"):
+        draw(scheme, alpha=0.001, clients=2, min_size=1, max_retries=1)

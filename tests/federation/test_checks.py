@@ -118,3 +118,60 @@ def test_a_data_folder_that_is_none_is_refused(workplace: Path, monkeypatch: pyt
     monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "absent"))
     with pytest.raises(InputError, match="FEDFISHER_DATA_DIR="):
         check(workplace)
+
+
+SECURE = {"budget": "none", "server_view": "secure_sum"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"data": {"validation_size": 121}}, r"data\.validation_size=121 exceeds the 120 training examples"),
+        ({"partition": {"min_size": 41}}, r"partition\.min_size=41 needs 123 training examples; there are 120"),
+        ({"partition": {"scheme": "classes", "classes_per_client": 4}}, "classes_per_client=4 exceeds the 3 classes"),
+        ({"partition": {"scheme": "classes", "classes_per_client": 1, "clients": [2]}}, "leaves classes to nobody"),
+        ({"partition": {"scheme": "target", "target_label": 0, "target_extra": 80}}, "at most 79"),
+        ({"partition": {"scheme": "target", "target_label": 0, "target_extra": 1, "clients": [1]}}, "at least 2"),
+        ({"partition": {"scheme": "column", "column": "marker"}}, "no partition column 'marker'; it has"),
+        ({"partition": {"scheme": "column", "column": "maker", "clients": [8]}}, "exceeds the 7 values"),
+        ({"wire": {**SECURE, "secure": {"threshold": 4}}}, r"wire\.secure\.threshold=4 with 3 clients"),
+        ({"wire": {**SECURE, "secure": {"dropouts": {3: "keys"}}}}, r"dropouts names clients \[3\]; allowed: 0 to 2"),
+        (
+            {"wire": {**SECURE, "secure": {"dropouts": {0: "unmasking", 1: "keys"}}}},
+            r"1 of 3 clients stay to the end \(survivors: \[2\]\); allowed: wire\.secure\.threshold=2 or more",
+        ),
+        ({"methods": {"otfusion": {"pivot": 3}}}, r"method 'otfusion': pivot=3: allowed: 0 to 2"),
+        ({"methods": {"ma_echo_ot": {"pivot": 3}}}, r"method 'ma_echo_ot': pivot=3: allowed: 0 to 2"),
+        *(
+            ({"data": {"validation_size": 0}, "methods": {"mine": entry}}, r"method 'mine': data\.validation_size=0")
+            for entry in (
+                {"method": "regmean"},
+                {"method": "otfusion"},
+                {"method": "otfusion", "correction": [True], "past_correction": [True], "ground_metric": "activations"},
+                {"method": "fedfisher_kfac", "solver": "paper"},
+                {"method": "fedfisher_diag", "solver": {"name": "gradient_descent", "select": True}},
+            )
+        ),
+    ],
+)
+def test_what_no_run_could_end_with_is_refused_before_any_work(
+    workplace: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        check(workplace, **changes)
+    assert list(workplace.iterdir()) == []
+
+
+def test_a_restricted_method_does_not_ask_for_more_where_it_does_not_run(workplace: Path) -> None:
+    methods = {"fedavg": {}, "otfusion": {"pivot": 3, "only": {"clients": 4}}}
+    assert check(workplace, methods=methods, partition={"clients": [3, 4]}).places
+
+
+def test_data_that_is_no_table_is_refused_before_any_work(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = workplace / "sets" / "tiny"
+    folder.mkdir(parents=True)
+    for split in ("train", "test"):
+        (folder / f"{split}.parquet").write_text("no table")
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "sets"))
+    with pytest.raises(InputError, match=r"data set 'tiny' in .*sets/tiny can't be read"):
+        check(workplace)

@@ -33,6 +33,9 @@ def free_port() -> int:
     [
         ({"run": {"store": "file/artifacts"}}, "run.store='file/artifacts'"),
         ({"run": {"reports": "file/reports"}}, "run.reports='file/reports'"),
+        ({"tracking": {"mlflow_artifacts": "file/figures"}}, "tracking.mlflow_artifacts='file/figures'"),
+        ({"name": "taken"}, "name='taken': '{folder}/results/taken' is no folder"),
+        ({"name": "lost"}, "name='lost': '{folder}/results/lost' is no folder"),
         ({"tracking": {"mlflow": "sqlite:///file/mlflow.db"}}, "tracking.mlflow='sqlite:///file/mlflow.db'"),
         ({"tracking": {"mlflow": "sqlite:///absent/mlflow.db"}}, "tracking.mlflow='sqlite:///absent/mlflow.db'"),
         ({"tracking": {"mlflow": "sqlite:///."}}, "tracking.mlflow='sqlite:///.'"),
@@ -44,9 +47,12 @@ def free_port() -> int:
 def test_a_place_that_cannot_be_written_is_refused(workplace: Path, changes: dict[str, Any], setting: str) -> None:
     (workplace / "file").write_text("")
     (workplace / "text").write_text("this is no database, " * 100)
+    (workplace / "results").mkdir()
+    (workplace / "results/taken").write_text("")
+    (workplace / "results/lost").symlink_to("nowhere")
     with pytest.raises(InputError) as caught:
         require(workplace, **changes)
-    assert setting in str(caught.value)
+    assert setting.format(folder=workplace) in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["plain.db", "with space.db", "100%25.db", "a#b.db"])

@@ -46,6 +46,16 @@ def test_the_csv_has_a_column_a_field(tmp_path: Path) -> None:
     assert second["value"] == ""
 
 
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_text_of_the_csv_is_a_formula(tmp_path: Path, text: str) -> None:
+    written = [Line(text, -0.5, {}, "key=1")]
+    rows, path = write_rows(written, tmp_path)
+    with path.open(encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert row == {"experiment": f"'{text}".replace("\r", " "), "value": "-0.5", "more": "{}", "artifact": "key=1"}
+    assert read_checked(rows, ROWS, "lines") == written
+
+
 def test_a_number_that_json_has_not_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_rows([Line("odd", float("nan"), {}, "key")], tmp_path / "new")

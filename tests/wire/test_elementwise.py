@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.wire.codec import Array, Codec, TensorSpec
-from fedfisher_core.wire.elementwise import Float32, Root, Uniform
+from fedfisher_core.wire.elementwise import Float32, Root, Uniform, write_scale
 from fedfisher_core.wire.packing import BitReader, BitWriter
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -91,6 +91,16 @@ def test_root_sends_each_tensor_at_its_own_width() -> None:
 def test_root_refuses_a_negative_entry_by_name() -> None:
     with pytest.raises(InputError, match="'fisher' has the entry -1"):
         Root((8,)).encode({"fisher": np.array([1, -1], dtype=np.float32)}, BitWriter())
+
+
+@pytest.mark.parametrize("scale", [-1.0, -1e-44, float("nan"), float("inf")])
+@pytest.mark.parametrize("codec", [Root((16,)), Uniform(15)])
+def test_a_scale_that_no_sender_has_is_refused(codec: Codec, scale: float) -> None:
+    writer = BitWriter()
+    write_scale(writer, np.float32(scale))
+    writer.write(np.array([1, 2, 3], dtype=np.uint32), 16)
+    with pytest.raises(CorruptArtifactError, match="payload has the scale"):
+        codec.decode([TensorSpec("fisher", (3,))], BitReader(writer.to_bytes()))
 
 
 @pytest.mark.parametrize("levels_log2", [0, 24])
