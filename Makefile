@@ -7,7 +7,7 @@ export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := true
 
-.PHONY: setup demo test lint clean
+.PHONY: setup demo test chaos lint clean
 
 setup: .venv/installed
 
@@ -29,6 +29,10 @@ lint: setup
 test: lint
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --ignore tests/end_to_end
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --timeout 600 tests/end_to_end
+
+# Settings and payloads at random, for hours of which `make test` has a minute; CHAOS_SEED=<number> repeats it.
+chaos: setup
+	CHAOS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --timeout 7200 tests/chaos
 
 clean:
 	rm -rf artifacts stages mlflow.db mlartifacts

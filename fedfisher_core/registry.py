@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 _log = logging.getLogger("fedfisher.registry")
 _registries: list["Registry[Any]"] = []
+_warned: set[tuple[str, str]] = set()
 
 
 class NameTakenError(InputError):
@@ -198,9 +199,7 @@ class Registry(Generic[T]):
             self._broken.append(reason)
             for registry in _registries:
                 registry._forget_unfinished()
-            # Workers of this process find the same, and need not repeat it.
-            if multiprocessing.parent_process() is None:
-                _log.warning("%s", reason)
+            _warn(entry, reason)
 
     def _forget_unfinished(self) -> None:
         """Drop what modules have registered whose import did not succeed."""
@@ -232,15 +231,6 @@ def plugin_versions() -> dict[str, str]:
     return dict(sorted(packages.items()))
 
 
-def broken_plugins() -> list[str]:
-    """The plug-ins of all registries that can't be imported.
-
-    Returns:
-        A sentence each.
-    """
-    return [reason for registry in _registries for reason in registry.broken()]
-
-
 def import_submodules(package: ModuleType) -> None:
     """Import every module of a package, so that a new file is found without being listed anywhere.
 
@@ -253,6 +243,15 @@ def import_submodules(package: ModuleType) -> None:
 
 def _origin_of(entry: EntryPoint) -> _Origin:
     return _Origin(entry.module, None if entry.dist is None else (entry.dist.name, entry.dist.version))
+
+
+def _warn(entry: EntryPoint, reason: str) -> None:
+    """Warn once of each module of a package, whatever it should provide."""
+    place = (_described(entry), entry.module)
+    # Workers of this process find the same, and need not repeat it.
+    if place not in _warned and multiprocessing.parent_process() is None:
+        _warned.add(place)
+        _log.warning("%s", reason)
 
 
 def _described(entry: EntryPoint) -> str:

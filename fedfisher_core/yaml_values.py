@@ -3,7 +3,6 @@
 Whatever the text is, reading it takes bounded time and memory, and ends with a value or an InputError.
 """
 
-import math
 from typing import Any
 
 import yaml
@@ -119,8 +118,6 @@ class _Loader(yaml.SafeLoader):
             value = self.construct_object(node)
         except (ValueError, LookupError, OverflowError):
             raise _refused(node.start_mark, f"{shown(node.value)} is no {kind}; allowed: text in quotes") from None
-        if isinstance(value, float) and not math.isfinite(value):
-            raise _refused(node.start_mark, f"{shown(node.value)} is not finite; allowed: finite numbers")
         if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
             raise _refused(node.start_mark, f"{shown(value)} holds a lone surrogate, which is no character")
         return value

@@ -5,16 +5,23 @@ import platform
 import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from fedfisher_core.attack.evidence import likelihoods
+from fedfisher_core.client.statistic import statistics
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE, PROJECT_DATA_DIR
 from fedfisher_core.data.specs import EMBEDDED, datasets
 from fedfisher_core.errors import InputError
-from fedfisher_core.registry import broken_plugins
+from fedfisher_core.experiments.contract import experiments
+from fedfisher_core.methods.method import methods
+from fedfisher_core.models.spec import models
+from fedfisher_core.registry import Registry
 from fedfisher_core.settings import ExperimentSettings
 from flows.work import prepare
 
+_REGISTRIES: tuple[Registry[Any], ...] = (datasets, models, methods, statistics, likelihoods, experiments)
 _PACKAGES = ("torch", "torchvision", "nngeometry", "POT", "opacus", "datasets", "prefect", "fastapi", "mlflow", "dvc")
 
 
@@ -34,7 +41,7 @@ def examine(settings: ExperimentSettings) -> tuple[list[str], bool]:
     lines.append(f"{DATA_DIR_VARIABLE}={os.environ.get(DATA_DIR_VARIABLE, '(not set)')}")
     lines += [f"data set    {name}: {_place(name)}" for name in datasets]
     lines.append(f"free disk   {shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GiB")
-    problems = broken_plugins()
+    problems = [reason for registry in _REGISTRIES for reason in registry.broken()]
     try:
         work = prepare(settings)
         lines.append(f"experiment  {settings.name}: {len(work.walk.graph)} jobs, {work.walk.done} of them done")

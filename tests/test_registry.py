@@ -51,7 +51,6 @@ def run(folder: Path, code: str, *, warnings: str | None = None) -> list[str]:
 LOOK = """
 import sys
 from fedfisher_core.errors import InputError
-from fedfisher_core.registry import broken_plugins
 from paintbox import colours
 print(list(colours))
 for name in ("red", "green"):
@@ -59,7 +58,7 @@ for name in ("red", "green"):
         print(colours.get(name))
     except InputError as error:
         print(error)
-print(broken_plugins(), file=sys.stderr)
+print(colours.broken(), file=sys.stderr)
 """
 
 

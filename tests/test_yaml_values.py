@@ -46,8 +46,6 @@ def test_an_alias_stands_for_a_copy() -> None:
         ("!!int ''", "'' is no int"),
         ("!!float x", "'x' is no float"),
         ("a: " + "9" * 5000, r"'9999.* is a long number; allowed: up to 400 characters"),
-        ("a: .nan", "'.nan' is not finite; allowed: finite numbers"),
-        ("a: -1.0e+309", "'-1.0e\\+309' is not finite"),
         ("a: !!binary aGk=", "'aGk=' is a 'binary'"),
         ("!!set {a}", "a 'set'; allowed: lists and mappings"),
         ("!!python/object/apply:os.system [ls]", "a 'python/object/apply:os.system'"),

@@ -88,4 +88,5 @@ def as_mapping(value: Any) -> Any:
 class Strict(BaseModel):
     """Frozen settings that refuse keys they do not know."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    # What is not finite stays what it is until it is refused, where a message can show it.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")

@@ -18,7 +18,7 @@ class MethodEntry(BaseModel):
         wire: what of its uploads differs from the benchmark's.
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     method: Line | None = None
     only: Scope = Scope()

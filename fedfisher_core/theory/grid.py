@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 from fedfisher_core.settings import Count, Nonnegative, Positive, Seed, Steps, Strict
 
 _MAX_SAMPLES = 20_000
-_MAX_NUMBERS = 10**9
+_MAX_NUMBERS = 5 * 10**7
 
 
 class TwoLayerGrid(Strict):

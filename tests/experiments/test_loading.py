@@ -113,6 +113,7 @@ def test_methods_are_replaced_as_a_whole(config: Path) -> None:
         ("name.first=a", "'name' is a value, not a group"),
         ("train.epoch=3", "unknown setting 'train.epoch'; did you mean 'epochs'"),
         ("train.epochs=none", "train.epochs='none'"),
+        ("seeds=2024-13-45", "--set 'seeds=2024-13-45': the value is not YAML: line 1, column 1: '2024-13-45'"),
     ],
 )
 def test_an_impossible_override_is_refused(config: Path, override: str, message: str) -> None:

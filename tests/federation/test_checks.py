@@ -140,6 +140,8 @@ SECURE = {"budget": "none", "server_view": "secure_sum"}
             {"wire": {**SECURE, "secure": {"dropouts": {0: "unmasking", 1: "keys"}}}},
             r"1 of 3 clients stay to the end \(survivors: \[2\]\); allowed: wire\.secure\.threshold=2 or more",
         ),
+        ({"methods": {"fedfish": {"global_step": float("inf")}}}, r"methods\.fedfish\.global_step=inf"),
+        ({"methods": {"dense": {"epochs": 10**12}}}, r"1000000000000 is among them; allowed: from -1e\+09 to 1e\+09"),
         ({"methods": {"otfusion": {"pivot": 3}}}, r"method 'otfusion': pivot=3: allowed: 0 to 2"),
         ({"methods": {"ma_echo_ot": {"pivot": 3}}}, r"method 'ma_echo_ot': pivot=3: allowed: 0 to 2"),
         *(

@@ -19,6 +19,7 @@ from flows.cli import main
 from tests.experiments.benchmark.samples import make_row
 from tests.flows.test_unchanged import publish
 from tests.flows.test_work import do, prepared
+from tests.plugins.installed import environment, install
 from tests.tiny import tiny_settings
 
 
@@ -110,6 +111,33 @@ def test_the_doctor_looks_at_any_experiment(project: Path, capsys: pytest.Captur
         main(["doctor", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"])
     assert caught.value.code == 1
     assert "PROBLEM     tracking.mlflow=" in capsys.readouterr().out
+
+
+def test_a_broken_plugin_stands_in_the_way_of_its_users_only(workplace: Path) -> None:
+    (workplace / "broken.py").write_text("import sys\nsys.exit('no')\n")
+    groups = {f"fedfisher.{group}": "odd = broken" for group in ("methods", "datasets", "models", "experiments")}
+    site = install(workplace / "site", package="odd", version="1.0", entry_points=groups, sources=workplace)
+    (workplace / "theory.yaml").write_text("experiment: two_layer\nname: theory\n")
+    (workplace / "user.yaml").write_text("experiment: odd\n")
+
+    def fedfisher(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", "from flows.cli import main; main()", *arguments]
+        return subprocess.run(command, env=environment(site), capture_output=True, text=True)
+
+    warned = "plug-in package 'odd' 1.0 (entry point fedfisher.{}: odd = broken) can't be imported: SystemExit: no"
+    listed = fedfisher("datasets")
+    assert (listed.returncode, listed.stderr.splitlines()) == (0, [warned.format("datasets")])
+    refused = fedfisher("run", "user.yaml")
+    warning, refusal = refused.stderr.splitlines()
+    assert (refused.returncode, warning) == (2, warned.format("experiments"))
+    assert refusal.startswith("fedfisher: unknown experiment 'odd'; allowed: benchmark")
+    assert refusal.endswith(warned.format("experiments"))
+    examined = fedfisher("doctor", "theory.yaml")
+    assert examined.returncode == 1
+    assert len(examined.stderr.splitlines()) == 1
+    for group in ("methods", "datasets", "models", "experiments"):
+        assert f"PROBLEM     {warned.format(group)}" in examined.stdout
+    assert "experiment  theory: " in examined.stdout
 
 
 def test_a_run_with_nothing_to_do_starts_neither_prefect_nor_mlflow(workplace: Path) -> None:

@@ -31,6 +31,11 @@ def test_every_label_has_a_federation_whose_first_client_holds_it() -> None:
         assert one.settings.privacy is None
 
 
+def test_the_number_of_uploads_is_bounded() -> None:
+    with pytest.raises(InputError, match="6 federations of 10,000 clients with 5 methods are 300,000 uploads"):
+        attack(threat={"clients": 10_000})
+
+
 def test_the_server_holds_no_validation_images() -> None:
     assert all(one.settings.data.validation_size == 0 for one in attack().victims())
 
