@@ -151,10 +151,12 @@ def decode(payload: bytes, schema: Schema) -> Message:
             f"({', '.join(section.statistic for section in schema.sections)})"
         )
     reader = BitReader(content)
-    statistics = {
-        section.statistic: _tensors(section, section.codec.decode(section.tensors, reader))
-        for section in schema.sections
-    }
+    # What is not finite is refused for it, tensor by tensor.
+    with np.errstate(over="ignore", invalid="ignore"):
+        statistics = {
+            section.statistic: _tensors(section, section.codec.decode(section.tensors, reader))
+            for section in schema.sections
+        }
     reader.finish()
     return Message(num_examples, statistics)
 

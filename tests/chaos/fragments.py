@@ -23,6 +23,14 @@ _OTHERS = (
     *("x" * 300, "ü" * 200, "a/b", "../..", "/", "=1+1"),
     *("[]", "[[]]", "[1, 1]", "[1, 2, 3]", "[0, 1, 2, 3, 4, 5, 6, 7]", "[null]", "[a, b]", "[fedavg, fedavg]"),
 )
+# By the title that pydantic gives a setting.
+_NAMES = {
+    "Dataset": ["tiny", "mnist5k"],
+    "Name": ["tiny", "linear", "lenet"],
+    "Column": ["maker"],
+    "Method": ["fedavg", "fedfisher_kfac", "otfusion"],
+    "Mlflow": ["sqlite:///other.db"],
+}
 _ODD = (
     st.sampled_from(_NUMBERS + _OTHERS)
     | st.text(max_size=20).map(json.dumps)
@@ -62,7 +70,8 @@ def _options(schema: Schema, definitions: Mapping[str, Schema]) -> list[Schema]:
 def fragments_of(schema: Schema) -> st.SearchStrategy[str]:
     """Write values of one setting: mostly such as it takes, else anything."""
     options = _options(schema, schema.get("$defs", {}))
-    return st.one_of(*map(_fitting, options), _ODD)
+    fitting = st.one_of(*(_fitting({"title": schema.get("title", ""), **one}) for one in options))
+    return st.integers(0, 9).flatmap(lambda drawn: _ODD if drawn == 0 else fitting)
 
 
 def _fitting(schema: Schema) -> st.SearchStrategy[str]:
@@ -72,15 +81,21 @@ def _fitting(schema: Schema) -> st.SearchStrategy[str]:
     match schema.get("type"):
         case "integer":
             low, high = int(least or 0), int(most)
-            return (st.sampled_from([low, high, low + 1]) | st.integers(low, max(low, min(high, 8)))).map(str)
+            return (st.sampled_from([low, high]) | st.integers(low, max(low, min(high, 8)))).map(str)
         case "number":
             return st.sampled_from([least or 0, most, 0.1, 0.5, 1, 8]).map(lambda number: f"{float(number)!r}")
         case "boolean":
             return st.sampled_from(["true", "false"])
         case "array":
-            return st.lists(st.sampled_from(_NUMBERS), max_size=4).map(lambda items: f"[{', '.join(items)}]")
+            shared = {key: schema[key] for key in ("$defs", "title") if key in schema}
+            inner = fragments_of({**schema.get("items", {}), **shared})
+            return st.lists(inner, max_size=3, unique=True).map(lambda items: f"[{', '.join(items)}]")
+        case "object":
+            return st.just("{}")
         case "null":
             return st.just("null")
+        case "string":
+            return st.sampled_from(_NAMES.get(schema.get("title", ""), ["x", "'A, Table 1'"]))
     return _ODD
 
 

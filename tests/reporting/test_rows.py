@@ -53,7 +53,7 @@ def test_no_text_of_the_csv_is_a_formula(tmp_path: Path, text: str) -> None:
     with path.open(encoding="utf-8", newline="") as file:
         (row,) = csv.DictReader(file)
     assert row == {"experiment": f"'{text}".replace("\r", " "), "value": "-0.5", "more": "{}", "artifact": "key=1"}
-    assert read_checked(rows, ROWS, "lines") == written
+    assert read_rows(rows, Line) == written
 
 
 def test_a_number_that_json_has_not_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
