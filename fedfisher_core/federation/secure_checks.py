@@ -2,7 +2,7 @@
 
 from fedfisher_core.errors import InputError, shown
 from fedfisher_core.methods.binding import BoundMethod
-from fedfisher_core.secure.protocol import default_threshold
+from fedfisher_core.secure.terms import default_threshold, require_threshold
 
 
 def require_protocol(label: str, bound: BoundMethod, clients: int) -> None:
@@ -22,12 +22,12 @@ def require_protocol(label: str, bound: BoundMethod, clients: int) -> None:
     unknown = sorted(number for number in secure.dropouts if number >= clients)
     if unknown:
         raise InputError(f"method {label!r}: wire.secure.dropouts names clients {unknown}; allowed: 0 to {clients - 1}")
-    threshold = default_threshold(clients) if secure.threshold is None else secure.threshold
-    if threshold > clients:
-        raise InputError(
-            f"method {label!r}: wire.secure.threshold={threshold} with {clients} clients; allowed: 2 to the number of "
-            "clients"
-        )
+    active = secure.adversary == "active"
+    threshold = default_threshold(clients, active=active) if secure.threshold is None else secure.threshold
+    try:
+        require_threshold(threshold, clients, active=active)
+    except InputError as error:
+        raise InputError(f"method {label!r}: {error}") from error
     survivors = [number for number in range(clients) if number not in secure.dropouts]
     if len(survivors) < threshold:
         raise InputError(
