@@ -39,8 +39,7 @@ class Method:
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
-        require: refuses settings that can't work with so many clients and validation examples, by an InputError; None
-            where all can.
+        require: refuses settings that can't work with so many clients, by an InputError; None where all can.
     """
 
     name: str
@@ -92,8 +91,7 @@ def method(
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients, where that is possible.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
-        require: refuses settings that can't work with so many clients and validation examples, by an InputError; None
-            where all can.
+        require: refuses settings that can't work with so many clients, by an InputError; None where all can.
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword

@@ -1,12 +1,14 @@
 """Whatever settings say, they are planned or refused in one InputError, at once."""
 
+import copy
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, note, seed, settings
+from hypothesis import given, note, seed, settings
 from hypothesis import strategies as st
 
 from fedfisher_core.errors import InputError
@@ -31,12 +33,15 @@ BASE = {
     },
     "two_layer": {"name": "chaos"},
 }
-CHAOS = settings(
-    max_examples=scaled(test=20, chaos=1700),
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
+_EXAMPLES_A_ROUND = 10
+_ROUNDS = scaled(test=2, chaos=100)
+
+
+def attempt(one: Callable[[Any], None], **strategies: st.SearchStrategy[Any]) -> None:
+    """Give a function values at random, in rounds: after some ten examples Hypothesis mostly alters former ones."""
+    for number in range(_ROUNDS):
+        few = settings(max_examples=_EXAMPLES_A_ROUND, deadline=None, database=None)
+        seed(SEED + number)(few(given(**strategies)(one)))()
 
 
 @pytest.fixture
@@ -81,38 +86,39 @@ def answer(config: Path, overrides: list[str]) -> str:
 
 
 @pytest.mark.parametrize("experiment", sorted(BASE))
-@seed(SEED)
-@CHAOS
-@given(data=st.data())
-def test_any_value_of_any_setting_is_planned_or_refused(place: Path, experiment: str, data: st.DataObject) -> None:
-    places = st.sampled_from(list(known(experiment).values())).flatmap(st.sampled_from)
-    content: dict[str, Any] = {"experiment": experiment, "name": "chaos", **BASE[experiment]}
-    for _ in range(data.draw(st.sampled_from([1, 1, 2, 3]))):
-        where, schema = data.draw(places)
-        changed(content, where, data.draw(fragments_of(schema)))
-    overrides = []
-    if data.draw(st.booleans()):
-        where, schema = data.draw(places)
-        overrides.append(f"{'.'.join(where)}={data.draw(fragments_of(schema))}")
+def test_any_value_of_any_setting_is_planned_or_refused(place: Path, experiment: str) -> None:
     config = place / "chaos.yaml"
-    config.write_text(written(content))
-    note(f"{config.read_text()} {overrides}")
-    answer(config, overrides)
+    where_and_schema = st.sampled_from(list(known(experiment).values())).flatmap(st.sampled_from)
+    change = where_and_schema.flatmap(lambda one: st.tuples(st.just(one[0]), fragments_of(one[1])))
+
+    def one(changes: list[tuple[Place, str]], override: tuple[Place, str] | None) -> None:
+        content: dict[str, Any] = {"experiment": experiment, "name": "chaos", **copy.deepcopy(BASE[experiment])}
+        for where, fragment in changes:
+            changed(content, where, fragment)
+        config.write_text(written(content))
+        overrides = [] if override is None else [f"{'.'.join(override[0])}={override[1]}"]
+        note(f"{config.read_text()} {overrides}")
+        answer(config, overrides)
+
+    attempt(one, changes=st.lists(change, min_size=1, max_size=3), override=st.none() | change)
 
 
-@seed(SEED)
-@CHAOS
-@given(content=st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="surrogatepass")))
-def test_any_bytes_are_planned_or_refused(place: Path, content: bytes) -> None:
+def test_any_bytes_are_planned_or_refused(place: Path) -> None:
     config = place / "chaos.yaml"
-    config.write_bytes(content)
-    assert "chaos.yaml" in answer(config, [])
+
+    def one(content: bytes) -> None:
+        config.write_bytes(content)
+        assert "chaos.yaml" in answer(config, [])
+
+    text = st.text(max_size=200).map(lambda text: text.encode(errors="surrogatepass"))
+    attempt(one, content=st.binary(max_size=200) | text)
 
 
-@seed(SEED)
-@CHAOS
-@given(text=st.text(alphabet="[]{}:,-?&*!|>'\"%@ \n\tab01.x~<=", max_size=60))
-def test_any_override_is_planned_or_refused(place: Path, text: str) -> None:
+def test_any_override_is_planned_or_refused(place: Path) -> None:
     config = place / "chaos.yaml"
     config.write_text("experiment: two_layer\n")
-    answer(config, [f"report.title={text}", f"two_layer.noise={text}", text])
+
+    def one(text: str) -> None:
+        answer(config, [f"report.title={text}", f"two_layer.noise={text}", text])
+
+    attempt(one, text=st.text(alphabet="[]{}:,-?&*!|>'\"%@ \n\tab01.x~<=", max_size=60))

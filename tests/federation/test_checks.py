@@ -145,7 +145,10 @@ SECURE = {"budget": "none", "server_view": "secure_sum"}
         ({"methods": {"otfusion": {"pivot": 3}}}, r"method 'otfusion': pivot=3: allowed: 0 to 2"),
         ({"methods": {"ma_echo_ot": {"pivot": 3}}}, r"method 'ma_echo_ot': pivot=3: allowed: 0 to 2"),
         *(
-            ({"data": {"validation_size": 0}, "methods": {"mine": entry}}, "validation_size=0, but method 'mine' selects")
+            (
+                {"data": {"validation_size": 0}, "methods": {"mine": entry}},
+                "validation_size=0, but method 'mine' selects",
+            )
             for entry in (
                 {"method": "regmean"},
                 {"method": "otfusion"},
