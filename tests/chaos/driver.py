@@ -22,8 +22,9 @@ from tests.end_to_end.conftest import BIN, Workplace
 NAME = "chaos"
 PLAIN = "threads"
 MARK = "CHAOS_MARK"
-_PATIENCE_SECONDS = 300
+_PATIENCE_SECONDS = 600
 _LEAVE_SECONDS = 15
+_REASON = re.compile(r"^fedfisher: .+$", re.MULTILINE)
 
 _SECURE = {"wire": {"budget": "none", "server_view": "secure_sum"}}
 _SETTINGS: Mapping[str, Any] = {
@@ -258,8 +259,28 @@ def require_equal(place: Workplace, wanted: Finished) -> None:
     require_no_orphans(place)
     assert not list((place.folder / "artifacts/.writing").iterdir())
     assert not [path for path in (place.folder / "stages").glob("*") if re.match(r"\.writing|\.unfinished", path.name)]
-    if (place.folder / "dvc.lock").exists():
-        assert "up to date" in place.run("dvc", "status").stdout
+
+
+def require_shared(place: Workplace) -> None:
+    """Check that DVC has all that a run has made.
+
+    Args:
+        place: where; in a repository of git and DVC.
+
+    Raises:
+        AssertionError: it has not.
+    """
+    said = place.run("dvc", "status").stdout
+    assert "up to date" in said, said
+
+
+def said_in_one_line(err: str) -> bool:
+    """Say whether a command that failed said why in one line; warnings may stand before.
+
+    Args:
+        err: its standard error.
+    """
+    return "Traceback" not in err and len(_REASON.findall(err)) == 1
 
 
 def left_in_temporary(place: Workplace) -> set[str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.driver import PLAIN, Blow, Finished, left_in_temporary, require_equal, rerun, struck
+from tests.chaos.driver import PLAIN, Blow, Finished, left_in_temporary, require_equal, require_shared, rerun, struck
 from tests.chaos.scale import SEED, scaled
 from tests.end_to_end.conftest import Workplace
 
@@ -46,6 +46,8 @@ def require_whole(place: Workplace, wanted: Finished) -> None:
     assert last.returncode == 0, last.stderr
     require_equal(place, wanted)
     assert left_in_temporary(place) <= left_in_temporary(wanted.place)
+    if (place.folder / "dvc.lock").exists():
+        require_shared(place)
     shutil.rmtree(place.folder)
 
 
