@@ -1,13 +1,13 @@
 """Files of a finished run that are harmed at random: the next run makes them again, or names what it may not touch.
 
-`make chaos` harms 300 files, in about half an hour on two quiet cores; `CHAOS_SEED` draws the same files and harms again.
+`make chaos` harms 300 files, in about half an hour on two quiet cores.
+`CHAOS_SEED` draws the same files and harms again.
 """
 
 import os
 import random
 import re
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

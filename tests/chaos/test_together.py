@@ -2,7 +2,6 @@
 
 import math
 import random
-import re
 import subprocess
 import time
 from collections import Counter
