@@ -2,16 +2,15 @@
 
 import re
 import sqlite3
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from importlib.metadata import distribution
 from pathlib import Path
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.scratch import scratch
 from fedfisher_core.settings import TrackingSettings
+from tasks.layout import upgrade
 from tasks.waiting import patiently_held
 
 _PATIENCE_SECONDS = 1800
@@ -97,10 +96,9 @@ def _holds_rows(database: sqlite3.Connection, table: str) -> bool:
 
 def _lay_out(path: Path, settings: TrackingSettings) -> None:
     """Have MLflow make a database elsewhere and put it into the file in one transaction."""
-    with tempfile.TemporaryDirectory(prefix="fedfisher-") as folder:
-        made = Path(folder, "mlflow.db")
-        command = [sys.executable, "-m", "mlflow", "db", "upgrade", f"sqlite:///{made}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    with scratch() as folder:
+        made = folder / "mlflow.db"
+        done = upgrade(made)
         if done.returncode != 0:
             last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
             raise InputError(f"tracking.mlflow={settings.mlflow!r} can't be laid out by MLflow: {last}")

@@ -1,8 +1,16 @@
 """Prints the seed of the chaos; `CHAOS=1 CHAOS_SEED=<seed> pytest tests/chaos` replays it (see scale.py)."""
 
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
 import pytest
 
+from tests.chaos.driver import PLAIN, VARIANTS, Finished, finished, place_at
 from tests.chaos.scale import SEED
+from tests.end_to_end.conftest import Workplace, digits, prefect_api
+
+__all__ = ["digits", "prefect_api"]
 
 
 def pytest_report_header() -> str:
@@ -13,3 +21,20 @@ def pytest_report_header() -> str:
 def _tell_the_seed() -> None:
     """Have the seed among what pytest shows of a test that fails."""
     print(f"CHAOS_SEED={SEED}")
+
+
+@pytest.fixture
+def new_place(digits: Path, prefect_api: str, tmp_path: Path) -> Callable[..., Workplace]:
+    """Makes a workplace of a name and a variant, whose commands use one Prefect server."""
+    return lambda name, variant=PLAIN: place_at(tmp_path / name, VARIANTS[variant], digits, prefect_api)
+
+
+@pytest.fixture(scope="session")
+def unharmed(digits: Path, prefect_api: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Finished]:
+    """Runs a variant to its end without any harm, once."""
+
+    @cache
+    def run(variant: str) -> Finished:
+        return finished(place_at(tmp_path_factory.mktemp(variant), VARIANTS[variant], digits, prefect_api))
+
+    return run

@@ -2,17 +2,18 @@
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.chaos.scale import scaled
 from tests.end_to_end.conftest import Workplace
 from tests.plugins.installed import HERE, environment, install
 
 pytestmark = pytest.mark.end_to_end
 
-TASKS = 100 * int(os.environ.get("CHAOS_SCALE", "1"))
-"""2,000 at the scale 20."""
+TASKS = scaled(test=100, chaos=2000)
 GROWTH_MB = 100.0
 
 
@@ -21,12 +22,13 @@ def resident_mb(process: int) -> float:
 
 
 @pytest.mark.timeout(120 + TASKS)
-def test_memory_does_not_grow_with_tasks(workplace: Workplace, tmp_path: Path) -> None:
+def test_memory_does_not_grow_with_tasks(new_place: Callable[..., Workplace], tmp_path: Path) -> None:
     entry_points = {"fedfisher.experiments": "coin = coin_experiment"}
     site = install(
         tmp_path / "site", package="coin-experiment", version="1", entry_points=entry_points, sources=HERE / "coin"
     )
-    place = Workplace(workplace.folder, environment(site, workplace.environment))
+    usual = new_place("memory")
+    place = Workplace(usual.folder, environment(site, usual.environment))
     biases = [(task + 1) / (TASKS + 1) for task in range(TASKS)]
     place.write("coins.yaml", {"experiment": "coin", "name": "coins", "biases": biases, "run": {"workers": 2}})
     process = place.start("fedfisher", "run", "coins.yaml")

@@ -1,8 +1,10 @@
 """MLflow's database under several writers and after a kill, with the real MLflow."""
 
+import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -73,3 +75,32 @@ def test_a_database_that_was_left_half_made_is_made_anew(tmp_path: Path) -> None
     assert [one.name for one in client.search_experiments()] == ["Default"]
     prepare_tracking(settings)
     assert len(made) == path.stat().st_size
+
+
+def test_a_layout_that_is_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    code = (
+        "from fedfisher_core.settings import TrackingSettings as T; import tasks.tracking as t; t.prepare_tracking(T())"
+    )
+    command = [sys.executable, "-c", code]
+    children = []
+    with subprocess.Popen(command, cwd=tmp_path, env=environment) as process:
+        while not children:
+            assert process.poll() is None
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        time.sleep(0.5)
+        process.kill()
+    deadline = time.monotonic() + 3
+    while is_alive(children[0]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(children[0])
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def is_alive(process: str) -> bool:
+    try:
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except FileNotFoundError:
+        return False

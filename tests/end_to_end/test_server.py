@@ -8,6 +8,10 @@ import time
 import urllib.request
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.end_to_end
+
 COMMAND = """
 import os, time
 from flows.server import API_VARIABLE, PrefectServer

@@ -1,0 +1,162 @@
+"""Files of a finished run that are harmed at random: the next run makes them again, or names what it may not touch.
+
+`make chaos` harms 300 files, in about half an hour on two quiet cores.
+`CHAOS_SEED` draws the same files and harms again.
+"""
+
+import os
+import random
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.driver import NAME, finished, require_equal, require_shared, rerun
+from tests.chaos.scale import SEED, scaled
+from tests.end_to_end.conftest import Workplace
+
+pytestmark = pytest.mark.end_to_end
+
+HARMED = scaled(test=10, chaos=300)
+MOST_AT_ONCE = 5
+FILES = {
+    "manifest": "artifacts/*/*/manifest.json",
+    "document": "artifacts/*/*/*[!t].json",
+    "tensors": "artifacts/*/*/*.safetensors",
+    "payload": "artifacts/*/*/*.bin",
+    "lock": "artifacts/.locks/*",
+    "results": f"results/{NAME}/*",
+    "stage": f"stages/{NAME}/*/*/*/*",
+    "lock of the stages": "stages/.lock",
+    "DVC's lock file": "dvc.lock",
+    "MLflow's database": "mlflow.db",
+    "lock of MLflow's database": "mlflow.db.lock",
+    "figure": "mlartifacts/*/*/artifacts/figures/*",
+}
+OTHERS = {"MLflow's database", "lock of MLflow's database", "lock", "lock of the stages"}
+"""What may hold what can't be made again, or may be locked by others: it is named, and left as it is."""
+REFUSAL = re.compile(r"^fedfisher: (.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Harmed:
+    """A file that is not what it was."""
+
+    kind: str
+    path: Path
+    how: str
+
+
+def flip(path: Path, rng: random.Random) -> None:
+    content = bytearray(path.read_bytes() or b"\0")
+    for _ in range(rng.randint(1, 8)):
+        content[rng.randrange(len(content))] ^= rng.randint(1, 255)
+    path.write_bytes(content)
+
+
+def cut(path: Path, rng: random.Random) -> None:
+    os.truncate(path, rng.randint(0, path.stat().st_size))
+
+
+def empty(path: Path, rng: random.Random) -> None:
+    os.truncate(path, 0)
+
+
+def remove(path: Path, rng: random.Random) -> None:
+    path.unlink()
+
+
+def make_folder(path: Path, rng: random.Random) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "file").write_bytes(b"x" * rng.randint(0, 9))
+
+
+def make_pipe(path: Path, rng: random.Random) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def make_dangling_link(path: Path, rng: random.Random) -> None:
+    path.unlink()
+    path.symlink_to("nowhere/at/all")
+
+
+def take_another(path: Path, rng: random.Random) -> None:
+    path.write_bytes(rng.choice(peers(path)).read_bytes())
+
+
+def link_to_another(path: Path, rng: random.Random) -> None:
+    target = rng.choice(peers(path)).resolve()
+    path.unlink()
+    path.symlink_to(target)
+
+
+def peers(path: Path) -> list[Path]:
+    """Files that bear the same name, or lie beside it."""
+    found = [*path.parent.parent.glob(f"*/{path.name}"), *path.parent.iterdir()]
+    return sorted(one for one in found if one.is_file() and one != path)
+
+
+HARMS: list[Callable[[Path, random.Random], None]] = [
+    flip,
+    cut,
+    empty,
+    remove,
+    make_folder,
+    make_pipe,
+    make_dangling_link,
+    take_another,
+    link_to_another,
+]
+
+
+def harmed(place: Workplace, rng: random.Random) -> Harmed:
+    """Harm a file: each kind of file is as likely as any other."""
+    there = {kind: sorted(path for path in place.folder.glob(glob) if path.is_file()) for kind, glob in FILES.items()}
+    kind = rng.choice([kind for kind, paths in there.items() if paths])
+    path, harm = rng.choice(there[kind]), rng.choice(HARMS)
+    harm(path, rng)
+    print(kind, path.relative_to(place.folder), harm.__name__)
+    return Harmed(kind, path, harm.__name__)
+
+
+def restore(path: Path, copy: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+    if copy.exists():
+        shutil.copy2(copy, path)
+
+
+@pytest.mark.timeout(scaled(test=600, chaos=4 * 3600))
+def test_harmed_files_are_made_again_or_named(new_place: Callable[..., Workplace], tmp_path: Path) -> None:
+    rng = random.Random(f"{SEED} harm")
+    place, copies = new_place("harmed", "dvc"), tmp_path / "copies"
+    wanted = finished(place)
+    shutil.copytree(place.folder, copies)
+    left = HARMED
+    while left:
+        at_once = [harmed(place, rng) for _ in range(rng.randint(1, min(left, MOST_AT_ONCE)))]
+        left -= len(at_once)
+        others = {one.path for one in at_once if one.kind in OTHERS}
+        last = rerun(place)
+        while last.returncode != 0:
+            (refusal,) = REFUSAL.findall(last.stderr)
+            named = {path for path in others if re.search(rf"\b{re.escape(path.name)}\b", refusal)}
+            assert named, refusal
+            for path in named:
+                restore(path, copies / path.relative_to(place.folder))
+            others -= named
+            last = rerun(place)
+        # A database that is not what it was may still be one, and DVC may not share results.
+        for one in at_once:
+            if one.path.name in ("mlflow.db", "dvc.lock"):
+                restore(one.path, copies / one.path.name)
+                rerun(place)
+        require_equal(place, wanted)
+    require_shared(place)

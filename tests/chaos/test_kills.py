@@ -1,0 +1,73 @@
+"""Commands that are killed at random moments, again and again: the next one goes on, and nothing is left of them.
+
+`make chaos` kills 200 times, in about an hour on two quiet cores; `CHAOS_SEED` draws the same signals and delays again.
+"""
+
+import random
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.driver import PLAIN, Blow, Finished, left_in_temporary, require_equal, require_shared, rerun, struck
+from tests.chaos.scale import SEED, scaled
+from tests.end_to_end.conftest import Workplace
+
+pytestmark = pytest.mark.end_to_end
+
+KILLS = {
+    "threads": scaled(test=0, chaos=35),
+    "processes": scaled(test=1, chaos=35),
+    "temporary": scaled(test=0, chaos=30),
+    "secure": scaled(test=0, chaos=30),
+    "dvc": scaled(test=1, chaos=30),
+}
+RECORDING_KILLS = scaled(test=1, chaos=40)
+MOST_IN_A_PLACE = 6
+RUN = ["fedfisher", "run"]
+COMMANDS = {"dvc": [RUN, ["dvc", "repro"]]}
+
+Unharmed = Callable[[str], Finished]
+NewPlace = Callable[..., Workplace]
+
+
+def strike(place: Workplace, commands: list[list[str]], *, most: int, within: float, rng: random.Random) -> int:
+    """Kill commands one after the other until one is done or the most were killed, and say how many were."""
+    for killed in range(most):
+        command, blow = rng.choice(commands), Blow.drawn(rng, within)
+        print(place.folder, *command, blow)
+        if not struck(place, command, blow):
+            return killed
+    return most
+
+
+def require_whole(place: Workplace, wanted: Finished) -> None:
+    last = rerun(place)
+    assert last.returncode == 0, last.stderr
+    require_equal(place, wanted)
+    assert left_in_temporary(place) <= left_in_temporary(wanted.place)
+    if (place.folder / "dvc.lock").exists():
+        require_shared(place)
+    shutil.rmtree(place.folder)
+
+
+@pytest.mark.parametrize("variant", [variant for variant, kills in KILLS.items() if kills])
+def test_killed_commands_go_on(variant: str, unharmed: Unharmed, new_place: NewPlace) -> None:
+    rng = random.Random(f"{SEED} {variant}")
+    wanted, left, places = unharmed("secure" if variant == "secure" else PLAIN), KILLS[variant], 0
+    while left:
+        place, places = new_place(str(places), variant), places + 1
+        most = min(left, MOST_IN_A_PLACE)
+        left -= strike(place, COMMANDS.get(variant, [RUN]), most=most, within=wanted.seconds, rng=rng)
+        require_whole(place, wanted)
+
+
+def test_killed_recording_goes_on(unharmed: Unharmed, new_place: NewPlace) -> None:
+    rng = random.Random(f"{SEED} recording")
+    wanted, left, places = unharmed(PLAIN), RECORDING_KILLS, 0
+    while left:
+        place, places = new_place(str(places)), places + 1
+        # All but the report and the records is there.
+        shutil.copytree(wanted.place.folder / "artifacts", place.folder / "artifacts")
+        left -= strike(place, [RUN], most=min(left, MOST_IN_A_PLACE), within=wanted.seconds, rng=rng)
+        require_whole(place, wanted)
