@@ -1,20 +1,21 @@
 """The folder of a report: result files, page and pictures, and a stamp that says what they show."""
 
-import os
+import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fedfisher_core.files import read_regular
+from fedfisher_core.files import open_regular, read_regular
 from fedfisher_core.reporting.rows import write_file, write_rows
 
 FAILED, TRACES = "failed.json", "failed.log"
 """Names of the files that say which jobs failed, and where."""
 
 _ROWS = ("results.json", "results.csv")
-# The digest, then the names of all files, a line each.
+# The digest of what is shown, then the SHA-256 and the name of every file, a line each.
 _STAMP = ".content"
 _STAMP_BYTES = 2**20
+_MOST_BYTES = 2**34
 
 
 def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], content: str) -> Path:
@@ -34,7 +35,8 @@ def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], 
         (folder / stale).unlink(missing_ok=True)
     for name, data in files.items():
         write_file(folder / name, data)
-    write_file(folder / _STAMP, "\n".join([content, *_ROWS, *files]).encode())
+    sums = [f"{_sha256(folder / name)} {name}" for name in (*_ROWS, *files)]
+    write_file(folder / _STAMP, "\n".join([content, *sums]).encode())
     return folder
 
 
@@ -46,12 +48,17 @@ def is_current(folder: Path, content: str) -> bool:
         content: digest of what it should show.
 
     Returns:
-        Whether all is there.
+        Whether all is there as it was written.
     """
-    stamp = folder / _STAMP
     try:
-        shown, *names = read_regular(stamp, limit=_STAMP_BYTES).decode().split("\n")
-    except (OSError, UnicodeDecodeError):
+        shown, *sums = read_regular(folder / _STAMP, limit=_STAMP_BYTES).decode().split("\n")
+        files = [line.partition(" ") for line in sums]
+        return shown == content and all(_sha256(folder / name) == sha256 for sha256, _, name in files)
+    except (OSError, ValueError):
         # What can't be read is written again.
         return False
-    return shown == content and all(os.path.isfile(folder / name) for name in names)
+
+
+def _sha256(path: Path) -> str:
+    with open_regular(path, limit=_MOST_BYTES) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,6 +21,36 @@ class Line:
 FILES = {"index.html": b"<p>a page", "chart.png": b"a picture"}
 
 
+def _no_text(stamp: Path) -> None:
+    stamp.write_bytes(b"digest\n\xff")
+
+
+def _a_long_name(stamp: Path) -> None:
+    stamp.write_text("digest\n" + "n" * 5000)
+
+
+def _a_terabyte(stamp: Path) -> None:
+    os.truncate(stamp, 2**40)
+
+
+def _a_pipe(stamp: Path) -> None:
+    stamp.unlink()
+    os.mkfifo(stamp)
+
+
+def _a_folder(stamp: Path) -> None:
+    stamp.unlink()
+    stamp.mkdir()
+
+
+def _emptied(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def _with_another_letter(path: Path) -> None:
+    path.write_bytes(path.read_bytes().replace(b"a", b"b", 1))
+
+
 def test_a_folder_holds_rows_page_and_pictures(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "new" / "sample", [Line("a")], FILES, "digest")
     assert folder == tmp_path / "new" / "sample"
@@ -46,6 +76,15 @@ def test_a_report_that_lacks_a_file_is_not_current(tmp_path: Path, name: str) ->
     assert not is_current(folder, "digest")
 
 
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["results.json", "results.csv", *FILES])
+@pytest.mark.parametrize("change", [_emptied, _with_another_letter, _a_pipe])
+def test_a_report_with_a_changed_file_is_not_current(tmp_path: Path, name: str, change: Callable[[Path], None]) -> None:
+    folder = write_folder(tmp_path, [Line("a")], FILES, "digest")
+    change(folder / name)
+    assert not is_current(folder, "digest")
+
+
 def test_a_report_that_was_cut_off_is_not_current(tmp_path: Path) -> None:
     write_folder(tmp_path, [Line("a")], FILES, "old")
     (tmp_path / "chart.png").unlink()
@@ -60,28 +99,6 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"file/results\.json can't be written: File exists"):
         write_folder(tmp_path / "file", [Line("a")], FILES, "digest")
-
-
-def _no_text(stamp: Path) -> None:
-    stamp.write_bytes(b"digest\n\xff")
-
-
-def _a_long_name(stamp: Path) -> None:
-    stamp.write_text("digest\n" + "n" * 5000)
-
-
-def _a_terabyte(stamp: Path) -> None:
-    os.truncate(stamp, 2**40)
-
-
-def _a_pipe(stamp: Path) -> None:
-    stamp.unlink()
-    os.mkfifo(stamp)
-
-
-def _a_folder(stamp: Path) -> None:
-    stamp.unlink()
-    stamp.mkdir()
 
 
 @pytest.mark.timeout(20)
