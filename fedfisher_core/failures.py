@@ -9,8 +9,10 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from fedfisher_core.errors import DivergedClientError, InputError, JobError
+from fedfisher_core.files import read_regular
 
 _LONGEST = 300
+_MOST_BYTES = 2**24
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,9 @@ def read_failed(path: Path) -> list[FailedJob]:
     Raises:
         InputError: the file is of another type.
     """
-    if not path.is_file():
-        return []
     try:
-        return _FAILED_JOBS.validate_json(path.read_bytes())
-    except ValidationError as error:
+        return _FAILED_JOBS.validate_json(read_regular(path, limit=_MOST_BYTES))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError) as error:
         raise InputError(f"{path} is no list of failed jobs") from error

@@ -4,7 +4,9 @@ import os
 import random
 import re
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from tests.end_to_end.conftest import SMALL, Workplace
 pytestmark = pytest.mark.end_to_end
 
 SEED = 14
-SETTINGS = SMALL | {"train": {"epochs": 30}, "methods": {"fedavg": {}, "fedfisher_diag": {}}}
+SETTINGS = SMALL | {"train": {"epochs": 10}, "methods": {"fedavg": {}, "fedfisher_diag": {}}}
 
 
 @pytest.fixture
@@ -64,4 +66,7 @@ def test_nothing_outlives_the_command(place: Workplace, runner: str, sent: signa
         assert re.fullmatch(r"fedfisher: stopped; .*\n", err), err
     place.run("fedfisher", "run")
     assert len(place.rows("small")) == 2
-    assert list(Path(place.environment["TMPDIR"]).iterdir()) == []
+    assert list(Path(place.environment["TMPDIR"]).glob("fedfisher-*")) == []
+    with closing(sqlite3.connect(Path(place.environment["PREFECT_HOME"], "prefect.db"))) as database:
+        states = database.execute("SELECT state_type FROM flow_run ORDER BY created").fetchall()
+    assert states == [("CRASHED",), ("COMPLETED",)]
