@@ -1,5 +1,6 @@
 """Flow runs of dead commands in the database of a real Prefect server."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -60,8 +61,9 @@ def test_only_noted_runs_whose_process_is_gone_are_marked(client: SyncPrefectCli
 
 def test_the_oldest_noted_runs_are_removed_within_the_time(client: SyncPrefectClient, notes: Path) -> None:
     runs = [running(client) for _ in range(4)]
-    for run in runs[:3]:
+    for age, run in enumerate(reversed(runs[:3])):
         (notes / str(run)).touch()
+        os.utime(notes / str(run), (1_000 - age, 1_000 - age))
     tidy(kept=1, seconds=0)
     assert all(state(client, run) is StateType.CRASHED for run in runs[:3])
     tidy(kept=1)
