@@ -21,7 +21,7 @@ from tests.end_to_end.conftest import Workplace
 pytestmark = pytest.mark.end_to_end
 
 HARMED = scaled(test=10, chaos=300)
-MOST_AT_ONCE = 5
+MOST_AT_ONCE = scaled(test=10, chaos=5)
 FILES = {
     "manifest": "artifacts/*/*/manifest.json",
     "document": "artifacts/*/*/*[!t].json",
@@ -141,7 +141,7 @@ def test_harmed_files_are_made_again_or_named(new_place: Callable[..., Workplace
     shutil.copytree(place.folder, copies)
     left, others = HARMED, set[Path]()
     while left:
-        at_once = [harmed(place, rng) for _ in range(rng.randint(1, min(left, MOST_AT_ONCE)))]
+        at_once = [harmed(place, rng) for _ in range(min(left, rng.randint(MOST_AT_ONCE // 2, MOST_AT_ONCE)))]
         left -= len(at_once)
         # What a run had no need of may be in the way of a later one.
         others |= {one.path for one in at_once if one.kind in OTHERS}

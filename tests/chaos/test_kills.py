@@ -20,7 +20,7 @@ KILLS = {
     "processes": scaled(test=1, chaos=35),
     "temporary": scaled(test=0, chaos=30),
     "secure": scaled(test=0, chaos=30),
-    "dvc": scaled(test=1, chaos=30),
+    "dvc": scaled(test=0, chaos=30),
 }
 RECORDING_KILLS = scaled(test=1, chaos=40)
 MOST_IN_A_PLACE = 6

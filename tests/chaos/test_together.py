@@ -19,6 +19,7 @@ pytestmark = pytest.mark.end_to_end
 
 TIMES = scaled(test=1, chaos=8)
 DISKS = scaled(test=1, chaos=12)
+LIMITS = scaled(test=0, chaos=12)
 OTHER = "other"
 # Python itself ignores the signal that tells of the limit.
 LIMITED = (
@@ -95,12 +96,13 @@ def test_a_full_disk_costs_one_line_and_nothing_else(unharmed: Unharmed, new_pla
             require_equal(place, wanted)
 
 
-@pytest.mark.timeout(scaled(test=600, chaos=3600))
+@pytest.mark.skipif(not LIMITS, reason="takes a minute: make chaos")
+@pytest.mark.timeout(3600)
 def test_files_that_may_not_grow_cost_one_line_and_nothing_else(unharmed: Unharmed, new_place: NewPlace) -> None:
     rng = random.Random(f"{SEED} limit")
     wanted = unharmed(PLAIN)
     largest = max(path.stat().st_size for path in wanted.place.folder.rglob("*"))
-    for number in range(DISKS):
+    for number in range(LIMITS):
         place = new_place(f"limit {number}")
         limit = round(math.exp(rng.uniform(math.log(1024), math.log(largest))))
         print(f"{limit} bytes")
