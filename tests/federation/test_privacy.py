@@ -93,7 +93,8 @@ def test_two_budgets_of_a_sweep_do_not_share_their_noise(workplace: Path) -> Non
 def mean_image(folder: Path, *, radius: float = 0.1, **changes: Any) -> torch.Tensor:
     """Release a mean of images that are all longer than the radius, so that in its units nothing but noise differs."""
     statistics = {"noisy_mean": {"radius": radius}}
-    settings = tiny.tiny_settings(folder, methods={"with_mean": {}}, statistics=statistics, **changes)
+    alone = {"clients": [1]}
+    settings = tiny.tiny_settings(folder, methods={"with_mean": {}}, statistics=statistics, partition=alone, **changes)
     artifact = walked.walk(settings, "clients").client(0, "with_mean")["noisy_mean"]
     return read_tensors(artifact, TENSORS)["mean"].double() / radius
 
