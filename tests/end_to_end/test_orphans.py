@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.driver import MARK, alive
 from tests.end_to_end.conftest import SMALL, Workplace
 
 pytestmark = pytest.mark.end_to_end
@@ -24,21 +25,7 @@ def place(workplace: Workplace, tmp_path: Path) -> Workplace:
     """A workplace without a Prefect server, whose commands can be told from all others by a variable."""
     (tmp_path / "temporary").mkdir()
     environment = {key: value for key, value in workplace.environment.items() if key != "PREFECT_API_URL"}
-    return Workplace(workplace.folder, environment | {"TMPDIR": str(tmp_path / "temporary"), "MARK": str(tmp_path)})
-
-
-def alive(place: Workplace) -> dict[int, str]:
-    """Command lines by process number."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment, line = (folder / "environ").read_bytes(), (folder / "cmdline").read_bytes()
-        except OSError:
-            # It ended meanwhile, or is another user's.
-            continue
-        if f"MARK={place.environment['MARK']}\0".encode() in environment and line:
-            found[int(folder.name)] = line.replace(b"\0", b" ").decode()
-    return found
+    return Workplace(workplace.folder, environment | {"TMPDIR": str(tmp_path / "temporary"), MARK: str(tmp_path)})
 
 
 @pytest.mark.parametrize("runner", ["threads", "processes"])
