@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from weakref import finalize
@@ -11,6 +10,7 @@ from weakref import finalize
 from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of
 from fedfisher_core.experiments.loading import own_name
 from fedfisher_core.jobs import graph_of, needed_for
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.reporting.runs import Runs
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.store import Artifact, Store, open_store
@@ -42,7 +42,7 @@ class Work:
         """Where the report goes."""
         return self.settings.run.reports / self.settings.name
 
-    @cached_property
+    @computed_once
     def rows(self) -> Sequence[Any]:
         """The results, once the walk is finished."""
         return self.experiment.rows(self.plan, self.walk.outcome)

@@ -4,7 +4,6 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -16,6 +15,7 @@ from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo
 from fedfisher_core.fisher.result import Fisher
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.settings import FisherSettings, PrivacySettings
 
@@ -46,7 +46,7 @@ class Local:
     approximations: frozenset[Approximation]
     generator: torch.Generator
 
-    @cached_property
+    @computed_once
     def fisher(self) -> Fisher:
         """The Fisher information at the trained network, computed when it is first asked for."""
         return compute_fisher(

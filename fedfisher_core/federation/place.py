@@ -1,13 +1,13 @@
 """Where in an experiment the jobs of one federation are."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeVar
 
 import torch
 
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.jobs import Job, Numerics
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import Cell, FederationSettings
@@ -49,7 +49,7 @@ class Place:
         """The data set that clients share."""
         return datasets.get(self.cell.dataset)
 
-    @cached_property
+    @computed_once
     def spec(self) -> ModelSpec:
         """The network that the clients train."""
         data, bias = self.dataset, self.settings.model.bias

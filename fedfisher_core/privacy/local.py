@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from fedfisher_core.client.local import Releasing, S
 from fedfisher_core.fisher.result import Fisher
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.privacy.accountant import Noise
 from fedfisher_core.privacy.fishers import private_fisher, require_private
 
@@ -21,7 +21,7 @@ class PrivateLocal(Releasing):
 
     noise: Noise
 
-    @cached_property
+    @computed_once
     def fisher(self) -> Fisher:
         """The noisy Fisher at the trained network, computed when it is first asked for."""
         return private_fisher(

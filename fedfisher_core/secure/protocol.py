@@ -9,12 +9,13 @@ at any message; the sum is of all uploads that arrived, as long as `threshold` c
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.secure import shamir
 from fedfisher_core.secure.client import Client
 from fedfisher_core.secure.double_masks import add_pair, own_mask
@@ -48,7 +49,7 @@ class Collected:
         """The clients in the sum."""
         return self.messages.uploaded
 
-    @cached_property
+    @computed_once
     def unmasked(self) -> Vector:
         """The sum of the vectors of `uploaded`, exactly."""
         total = self.masked.copy()

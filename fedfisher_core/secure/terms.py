@@ -4,9 +4,9 @@ import hashlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.secure import shamir
 from fedfisher_core.secure.fixed_point import FixedPoint
 from fedfisher_core.secure.keys import KEY_BYTES, TAG_BYTES
@@ -64,7 +64,7 @@ class Terms:
         """A client's messages, in their order."""
         return ("keys", "shares", "upload", *(("consistency",) if self.signed else ()), "unmasking")
 
-    @cached_property
+    @computed_once
     def context(self) -> bytes:
         """Digest of the terms: part of every key, mask and signature, so that none serves in two sessions."""
         code, keys = self.code, self.verification_keys

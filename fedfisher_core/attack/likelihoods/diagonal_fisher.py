@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import MEMORY_LIMIT, compute_fisher
 from fedfisher_core.fisher.layers import to_matrix
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.privacy.fishers import private_fisher
 from fedfisher_core.privacy.release import Release
 
@@ -51,7 +51,7 @@ class DiagonalEvidence:
             distances.append(difference.square().sum((1, 2)))
         return torch.stack(distances).sum(0)
 
-    @cached_property
+    @computed_once
     def size(self) -> float:
         """See `Evidence.size`."""
         return squared_size(self.part.values())

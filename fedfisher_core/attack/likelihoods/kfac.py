@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +15,7 @@ from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.fisher.estimators import nominal_directions
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.privacy.release import moment_clips
 from fedfisher_core.settings import PrivacySettings
 
@@ -64,7 +64,7 @@ class KfacEvidence:
             distances += [inputs.distance(generated.inputs), outputs.distance(generated.outputs)]
         return torch.stack(distances).sum(0)
 
-    @cached_property
+    @computed_once
     def size(self) -> float:
         """See `Evidence.size`."""
         return sum(one.weight * squared_size([one.received]) for pair in self.factors.values() for one in pair)
