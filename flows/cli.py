@@ -1,6 +1,7 @@
 """The `fedfisher` command."""
 
 import argparse
+import importlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
 
 from fedfisher_core.errors import DivergedClientError, IncompleteError, InputError, OutputError
 from flows.server import PrefectServer
+from tasks.lifeline import end_with_parent
 
 if TYPE_CHECKING:
     from prefect import Flow
@@ -37,6 +39,8 @@ _ENVIRONMENT = {
 
 
 _PARAMS = Path("params.yaml")
+# What DVC tells the commands that it starts, and forgets when it is killed.
+_DVC_STAGE = "DVC_STAGE"
 # A user's own results come before the reports that someone chose to commit.
 _REPORTS = (Path("results"), Path("reports"))
 
@@ -158,21 +162,21 @@ def _run(options: argparse.Namespace) -> None:
 
     # All checks come before any work.
     incomplete: list[IncompleteError] = []
+    beside = ThreadPoolExecutor(max_workers=1)
     for work in [prepare(settings) for settings in chosen]:
         if not is_unchanged(work):
-            with ThreadPoolExecutor(max_workers=1) as beside:
-                # Recording waits for it, and says what went wrong.
-                beside.submit(prepare_tracking, work.settings.tracking)
-                _reach(server)
-                from flows.experiment import flow_of
+            # Recording waits for it, and says what went wrong; a command that is stopped does not.
+            beside.submit(prepare_tracking, work.settings.tracking)
+            _reach(server)
+            from flows.experiment import flow_of
 
-                try:
-                    _on(server, flow_of(work.settings.experiment))(work.settings)
-                except IncompleteError as error:
-                    print(f"fedfisher: {error}", file=sys.stderr)
-                    incomplete.append(error)
-                    if not error.reported:
-                        continue
+            try:
+                _on(server, flow_of(work.settings.experiment))(work.settings)
+            except IncompleteError as error:
+                print(f"fedfisher: {error}", file=sys.stderr)
+                incomplete.append(error)
+                if not error.reported:
+                    continue
         _print_report(work.folder)
         print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
     if incomplete:
@@ -192,6 +196,8 @@ def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
 
 
 def _stage(options: argparse.Namespace) -> None:
+    if _DVC_STAGE in os.environ:
+        end_with_parent()
     settings = _settings(options)
     server = PrefectServer(settings.tracking.prefect_api)
     server.start()
@@ -214,10 +220,15 @@ def _on(server: PrefectServer, flow: "Flow[P, R]") -> "Flow[P, R]":
 
 
 def _reach(server: PrefectServer) -> None:
-    """Have Prefect ready before it is imported."""
+    """Have Prefect loaded, which takes seconds, and its server ready."""
     from flows.console import configure_logging
 
     signal.signal(signal.SIGTERM, _terminate)
+    server.find()
+    importlib.import_module("flows.experiment")
+    if server.temporary:
+        # It starts for longer than MLflow needs, which the end of a run would wait for.
+        importlib.import_module("mlflow")
     server.wait()
     configure_logging()
 

@@ -2,17 +2,15 @@
 
 import os
 import select
-import signal
 import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import InputError
 from flows.databases import require_database, require_writable
+from tasks.lifeline import end_with_input
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -21,7 +19,6 @@ API_VARIABLE = "PREFECT_API_URL"
 _TEMPORARY = "temporary"
 _START_SECONDS = 150
 _LEAVE_SECONDS = 2
-_STOP_SECONDS = 60
 # What a server says in the place of its address.
 _REFUSAL = "refused: "
 # What Prefect sets for a server of one process: no pages, and no services that look after schedules.
@@ -40,7 +37,8 @@ class PrefectServer:
 
     def __init__(self, configured: str | None) -> None:
         self._address = configured or os.environ.get(API_VARIABLE)
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ready = False
         self.temporary = False
         """Whether the server is known to be a temporary one."""
 
@@ -53,41 +51,54 @@ class PrefectServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env=os.environ | _ENVIRONMENT,
-                text=True,
+                # What is read of a line is never more than it: `select` tells of the rest.
+                bufsize=0,
                 process_group=0,
             )
 
-    def wait(self) -> None:
-        """Wait until the server answers, and set PREFECT_API_URL, which Prefect reads when it is imported.
+    def find(self) -> None:
+        """Learn where the server will answer, and set PREFECT_API_URL, which Prefect reads when it is imported.
 
         Raises:
-            InputError: it does not start, or its database can't be used.
+            InputError: a temporary server is needed and its database can't be used, or it does not start.
         """
         self.start()
         if self._address is None:
-            self._address = self._announced()
+            address, _, kind = self._said().partition(" ")
+            self._address, self.temporary = address, kind == _TEMPORARY
         os.environ[API_VARIABLE] = self._address
 
-    def _announced(self) -> str:
+    def wait(self) -> None:
+        """Wait until the server answers.
+
+        Raises:
+            InputError: as `find`.
+        """
+        self.find()
+        if self.temporary and not self._ready:
+            self._said()
+            self._ready = True
+
+    def _said(self) -> str:
+        """Read the next line of the temporary server."""
         assert self._process is not None
         assert self._process.stdout is not None
         there, _, _ = select.select([self._process.stdout], [], [], _START_SECONDS)
-        address = self._process.stdout.readline().strip() if there else ""
-        if address.startswith(_REFUSAL):
-            raise InputError(address.removeprefix(_REFUSAL))
-        if not address:
+        line = self._process.stdout.readline().decode().strip() if there else ""
+        if line.startswith(_REFUSAL):
+            raise InputError(line.removeprefix(_REFUSAL))
+        if not line:
             raise InputError(
                 f"the temporary Prefect server did not start within {_START_SECONDS} s; "
                 f"allowed: {API_VARIABLE}, the address of another"
             )
-        address, _, kind = address.partition(" ")
-        self.temporary = kind == _TEMPORARY
-        return address
+        return line
 
 
 def main() -> None:
-    """Serve until standard input ends, and print the API's address and what it is once it answers."""
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    """Serve until standard input ends; print the API's address and what it is, and another line once it answers."""
+    # At once while modules are loaded; uvicorn takes the signal later, and never amid the set-up of the database.
+    end_with_input()
     # Prefect knows of servers in profiles and files too.
     from prefect.settings import get_current_settings
 
@@ -100,23 +111,28 @@ def main() -> None:
     except InputError as error:
         print(f"{_REFUSAL}{error}", flush=True)
         return
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        # Whoever has started this loads Prefect while this does.
+        print(f"http://127.0.0.1:{bound.getsockname()[1]}/api", _TEMPORARY, flush=True)
+        _serve(bound)
+
+
+def _serve(bound: socket.socket) -> None:
     import uvicorn
 
     class Announced(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            print(address, _TEMPORARY, flush=True)
+            print("ready", flush=True)
 
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        address = f"http://127.0.0.1:{bound.getsockname()[1]}/api"
-        config = uvicorn.Config(
-            "prefect.server.api.server:create_app",
-            factory=True,
-            log_level="critical",
-            lifespan="on",
-            timeout_graceful_shutdown=_LEAVE_SECONDS,
-        )
-        Announced(config).run(sockets=[bound])
+    config = uvicorn.Config(
+        "prefect.server.api.server:create_app",
+        factory=True,
+        log_level="critical",
+        lifespan="on",
+        timeout_graceful_shutdown=_LEAVE_SECONDS,
+    )
+    Announced(config).run(sockets=[bound])
 
 
 def _require_sqlite(address: "SecretStr | None") -> None:
@@ -129,14 +145,6 @@ def _require_sqlite(address: "SecretStr | None") -> None:
         name = f"Prefect's database {str(path)!r} (in PREFECT_HOME)"
         require_writable(path.parent, name)
         require_database(path, name)
-
-
-def _end_with_input() -> None:
-    """Stop with whoever holds the other end: at once while modules are loaded, and not amid the database's set-up."""
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_STOP_SECONDS)
-    os._exit(1)
 
 
 if __name__ == "__main__":

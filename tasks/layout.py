@@ -2,9 +2,10 @@
 
 import os
 import sys
-import threading
 from pathlib import Path
 from subprocess import CompletedProcess, run
+
+from tasks.lifeline import end_with_input
 
 
 def upgrade(path: Path) -> CompletedProcess[str]:
@@ -25,14 +26,10 @@ def upgrade(path: Path) -> CompletedProcess[str]:
         os.close(write)
 
 
-def _end_with_input() -> None:
-    """Wait for the end of whoever alone can write to the standard input."""
-    sys.stdin.read()
-    os._exit(1)
-
-
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    end_with_input()
+    # Nothing waits for it before the first results are there.
+    os.nice(5)
     from mlflow.cli import cli
 
     cli()

@@ -1,0 +1,40 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ENDS = {"end_with_input": subprocess.PIPE, "end_with_parent": subprocess.DEVNULL}
+CHILD = "import time; from tasks import lifeline; lifeline.{end}(); print('there', flush=True); time.sleep(60)"
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {child!r}], stdin={stdin}, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_child_ends_with_a_killed_parent(end: str) -> None:
+    source = PARENT.format(child=CHILD.format(end=end), stdin=ENDS[end])
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert is_running(child)
+        os.kill(parent.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while is_running(child) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(child)
+
+
+def is_running(process: int) -> bool:
+    try:
+        # A process that nobody waits for is there until it is, as a zombie.
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
