@@ -1,5 +1,6 @@
 """Hand the default experiment's artifacts to DVC, which versions and shares them."""
 
+import filecmp
 import logging
 import os
 import re
@@ -94,17 +95,26 @@ def is_shared(work: Work) -> bool:
     """
     if not _LOCK.is_file():
         return True
-    if _UNFINISHED.exists():
+    folders = {stage: STAGES / work.settings.name / stage for stage in work.plan.stages}
+    return not _UNFINISHED.exists() and all(_holds(folders[stage], work.artifacts(stage)) for stage in folders)
+
+
+def _holds(folder: Path, artifacts: Iterable[Artifact]) -> bool:
+    """Say whether a stage's folder is what `export` would make of it."""
+    wanted = {
+        Path(artifact.kind, artifact.key, path.name): path for artifact in artifacts for path in artifact.path.iterdir()
+    }
+    found = {path.relative_to(folder) for path in folder.glob("*/*/*")}
+    try:
+        return found == set(wanted) and all(_is_same(folder / name, path) for name, path in wanted.items())
+    except OSError:
+        # A link that leads nowhere, say.
         return False
-    for stage in work.plan.stages:
-        held = {path.relative_to(STAGES / work.settings.name / stage).parts for path in _exported(work, stage)}
-        if held != {(artifact.kind, artifact.key) for artifact in work.artifacts(stage)}:
-            return False
-    return True
 
 
-def _exported(work: Work, stage: str) -> Iterable[Path]:
-    return (STAGES / work.settings.name / stage).glob("*/*")
+def _is_same(exported: Path, original: Path) -> bool:
+    # Files that are no links, as after `dvc pull`, are read where they differ in size or time.
+    return exported.samefile(original) or filecmp.cmp(exported, original)
 
 
 def _alone() -> AbstractContextManager[None]:

@@ -1,5 +1,6 @@
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,44 @@ def test_a_stage_of_shared_artifacts_finishes_a_run_without_its_own(project: Pat
     do(work)
     # Decoded data is not shared; all that was made of it is found.
     assert {path.parent.name for path in work.store.folders()} == {"data"}
+
+
+def cut(path: Path) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data[:-1])
+
+
+def lead_nowhere(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+def take_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def add(path: Path) -> None:
+    path.with_name("more").write_bytes(b"")
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, cut, lead_nowhere, take_a_pipe, add])
+def test_harmed_stages_are_exported_again(project: Path, finished: Work, harm: Callable[[Path], None]) -> None:
+    (project / "dvc.lock").write_text("")
+    for stage in finished.plan.stages:
+        export("tiny", stage, finished.artifacts(stage))
+    assert is_shared(finished)
+    harm(min(Path("stages/tiny/clients/clients").glob("*/*.safetensors")))
+    assert not is_shared(finished)
+
+
+def test_stages_that_dvc_has_copied_are_shared(project: Path, finished: Work) -> None:
+    (project / "dvc.lock").write_text("")
+    for stage in finished.plan.stages:
+        export("tiny", stage, finished.artifacts(stage))
+    for path in Path("stages").rglob("*.safetensors"):
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+    assert is_shared(finished)
