@@ -7,6 +7,8 @@ from typing import Any
 from fedfisher_core.attack.cases import Case, case_of
 from fedfisher_core.attack.networks import require_size
 from fedfisher_core.client.statistic import ServerView
+from fedfisher_core.data.counting import count_training
+from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.attacker import TARGET_CLIENT, TrainJudge, TrainPrior
@@ -136,6 +138,7 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
     hosts: dict[tuple[str, int, int], Place] = {}
     jobs: list[Job[Any]] = []
     stages: dict[str, list[str]] = {"clients": [], "aggregates": [], "attacks": []}
+    _require_batch(settings)
     for victim in settings.victims():
         federations = check_federations(victim.settings, title=victim.title)
         cases = {label: _case(label, bound) for label, bound in federations.methods.items()}
@@ -167,6 +170,37 @@ def _require_attackable(dataset: str, settings: AttackSettings) -> None:
                 f"threat.target_labels={list(settings.threat.target_labels)}: {dataset} has no label {label}; allowed: "
                 f"0 to {spec.classes - 1}"
             )
+    _require_images(dataset, settings)
+
+
+def _require_images(dataset: str, settings: AttackSettings) -> None:
+    """Check that there are as many images as the attacker and the evaluator take, where they can be counted."""
+    counted = count_training(find_source(dataset))
+    if counted is None:
+        return
+    images, threat = int(counted.labels.sum()), settings.threat
+    if settings.evaluator.batch_size > images:
+        raise InputError(
+            f"evaluator.batch_size={settings.evaluator.batch_size}, but {dataset} has {images} training images; "
+            f"allowed: at most as many"
+        )
+    for label in threat.target_labels:
+        # Which of them the chosen clients hold is known once the data is split.
+        left = images - int(counted.labels[label]) - threat.extra_images
+        if threat.auxiliary_images > left:
+            raise InputError(
+                f"threat.auxiliary_images={threat.auxiliary_images}, but {dataset} leaves {max(left, 0)} images to the "
+                f"clients that are not attacked through label {label}; allowed: at most as many"
+            )
+
+
+def _require_batch(settings: AttackSettings) -> None:
+    """Check that the attacker's images make a batch."""
+    if settings.gan.batch_size > settings.threat.auxiliary_images:
+        raise InputError(
+            f"gan.batch_size={settings.gan.batch_size} with threat.auxiliary_images="
+            f"{settings.threat.auxiliary_images}; allowed: at most as many"
+        )
 
 
 def _case(label: str, bound: BoundMethod) -> Case:

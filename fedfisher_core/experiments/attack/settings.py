@@ -55,7 +55,7 @@ class ThreatSettings(Strict):
     extra_images: Examples = Field(
         1000, description="random images of other labels that the attacked client holds beside them"
     )
-    auxiliary_images: int = Field(10000, ge=1, le=10**9, description="images of other clients that the attacker has")
+    auxiliary_images: int = Field(2000, ge=1, le=10**9, description="images of other clients that the attacker has")
     auxiliary_clients: tuple[Examples, ...] | None = Field(
         None, description="clients that they are drawn from; default: all but the attacked one"
     )

@@ -33,6 +33,18 @@ def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
     [
         ({"threat": {"target_labels": [10]}}, r"threat.target_labels=\[10\]: mnist5k has no label 10; allowed: 0 to 9"),
         ({"data": {"dataset": "cats"}}, "cats"),
+        (
+            {"threat": {"auxiliary_images": 10**6}},
+            "threat.auxiliary_images=1000000, but mnist5k leaves [0-9]{4} images .* through label 0; allowed: at most",
+        ),
+        (
+            {"threat": {"auxiliary_images": 50}, "gan": {"batch_size": 128}},
+            "gan.batch_size=128 with threat.auxiliary_images=50; allowed: at most as many",
+        ),
+        (
+            {"evaluator": {"batch_size": 10**5}},
+            "evaluator.batch_size=100000, but mnist5k has [0-9]{4} training images; allowed: at most as many",
+        ),
         ({"data": {"dataset": arranged.TEXTS.name}}, "an attack takes images; the data has 5 tokens of 12"),
         (
             {"methods": {"centralised": {}}},
