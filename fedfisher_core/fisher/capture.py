@@ -98,18 +98,21 @@ def measure(model: nn.Module, layers: Mapping[str, Layer], example: Tensor) -> t
         example: shape (1, ...), on the model's device.
 
     Returns:
-        The recording and the bytes.
+        The recording, whose graph can't be run backward, and the bytes.
     """
     own = {parameter.data_ptr() for parameter in model.parameters()}
     kept: dict[int, int] = {}
 
-    def record(tensor: Tensor) -> Tensor:
+    def record(tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
 
-    with saved_tensors_hooks(record, lambda tensor: tensor):
+    def refuse(_: None) -> Tensor:
+        raise AssertionError("a measured graph keeps nothing to run backward with")
+
+    # A node that held its own output, which holds the node, would never go.
+    with saved_tensors_hooks(record, refuse):
         # A copy, so that the storage behind a slice of the data isn't counted.
         seen = trace(model, layers, example.clone())
     return seen, sum(kept.values())

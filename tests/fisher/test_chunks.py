@@ -1,5 +1,6 @@
 """How examples are cut into chunks changes the memory and nothing else."""
 
+import gc
 import weakref
 from collections.abc import Set
 from typing import Any
@@ -157,3 +158,13 @@ def test_the_smallest_limit_covers_an_example_of_a_wide_convolution() -> None:
     with PeakMemory(inputs, *model.parameters()) as memory:
         compute_fisher(model, inputs, approximations=DIAGONAL_AND_KFAC, memory_limit=limit)
     assert 0.5 * limit < memory.peak < limit
+
+
+@pytest.mark.parametrize("network", ["linear, bias", "all three, bias"])
+def test_a_finished_pass_keeps_no_network_alive(network: str) -> None:
+    model, inputs = make(network, examples=5)
+    weights = [weakref.ref(parameter) for parameter in model.parameters()]
+    compute_fisher(model, inputs, approximations=DIAGONAL_AND_KFAC)
+    del model
+    gc.collect()
+    assert not [weight for weight in weights if weight() is not None]
