@@ -1,6 +1,6 @@
 """Files of a finished run that are harmed at random: the next run makes them again, or names what it may not touch.
 
-`make chaos` harms 300 files, in about half an hour on two quiet cores.
+`make chaos` harms 300 files.
 `CHAOS_SEED` draws the same files and harms again.
 """
 
@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.driver import NAME, finished, require_equal, require_shared, rerun
-from tests.chaos.scale import SEED, scaled
+from tests.chaos.scale import SEED, parts, scaled
 from tests.end_to_end.conftest import Workplace
 
 pytestmark = pytest.mark.end_to_end
 
-HARMED = scaled(test=10, chaos=300)
-MOST_AT_ONCE = scaled(test=10, chaos=5)
+HARMED = scaled(test=0, chaos=300)
+IN_A_PLACE = 50
+MOST_AT_ONCE = 5
 FILES = {
     "manifest": "artifacts/*/*/manifest.json",
     "document": "artifacts/*/*/*[!t].json",
@@ -133,13 +134,16 @@ def restore(path: Path, copy: Path) -> None:
         shutil.copy2(copy, path)
 
 
-@pytest.mark.timeout(scaled(test=600, chaos=4 * 3600))
-def test_harmed_files_are_made_again_or_named(new_place: Callable[..., Workplace], tmp_path: Path) -> None:
-    rng = random.Random(f"{SEED} harm")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("number", "left"), parts(HARMED, IN_A_PLACE))
+def test_harmed_files_are_made_again_or_named(
+    number: int, left: int, new_place: Callable[..., Workplace], tmp_path: Path
+) -> None:
+    rng = random.Random(f"{SEED} harm {number}")
     place, copies = new_place("harmed", "dvc"), tmp_path / "copies"
     wanted = finished(place)
     shutil.copytree(place.folder, copies)
-    left, others = HARMED, set[Path]()
+    others = set[Path]()
     while left:
         at_once = [harmed(place, rng) for _ in range(min(left, rng.randint(MOST_AT_ONCE // 2, MOST_AT_ONCE)))]
         left -= len(at_once)

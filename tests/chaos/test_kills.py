@@ -1,6 +1,6 @@
 """Commands that are killed at random moments, again and again: the next one goes on, and nothing is left of them.
 
-`make chaos` kills 200 times, in about an hour on two quiet cores; `CHAOS_SEED` draws the same signals and delays again.
+`make chaos` kills 200 times; `CHAOS_SEED` draws the same signals and delays again.
 """
 
 import random
@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.chaos.driver import PLAIN, Blow, Finished, left_in_temporary, require_equal, require_shared, rerun, struck
-from tests.chaos.scale import SEED, scaled
+from tests.chaos.scale import SEED, parts, scaled
 from tests.end_to_end.conftest import Workplace
 
 pytestmark = pytest.mark.end_to_end
@@ -23,7 +23,7 @@ KILLS = {
     "dvc": scaled(test=0, chaos=30),
 }
 RECORDING_KILLS = scaled(test=1, chaos=40)
-MOST_IN_A_PLACE = 6
+IN_A_PLACE = 6
 RUN = ["fedfisher", "run"]
 COMMANDS = {"dvc": [RUN, ["dvc", "repro"]]}
 
@@ -51,23 +51,26 @@ def require_whole(place: Workplace, wanted: Finished) -> None:
     shutil.rmtree(place.folder)
 
 
-@pytest.mark.parametrize("variant", [variant for variant, kills in KILLS.items() if kills])
-def test_killed_commands_go_on(variant: str, unharmed: Unharmed, new_place: NewPlace) -> None:
-    rng = random.Random(f"{SEED} {variant}")
-    wanted, left, places = unharmed("secure" if variant == "secure" else PLAIN), KILLS[variant], 0
+@pytest.mark.parametrize(
+    ("variant", "number", "kills"),
+    [(variant, *part) for variant in KILLS for part in parts(KILLS[variant], IN_A_PLACE)],
+)
+def test_killed_commands_go_on(variant: str, number: int, kills: int, unharmed: Unharmed, new_place: NewPlace) -> None:
+    rng = random.Random(f"{SEED} {variant} {number}")
+    wanted, left, places = unharmed("secure" if variant == "secure" else PLAIN), kills, 0
     while left:
         place, places = new_place(str(places), variant), places + 1
-        most = min(left, MOST_IN_A_PLACE)
-        left -= strike(place, COMMANDS.get(variant, [RUN]), most=most, within=wanted.seconds, rng=rng)
+        left -= strike(place, COMMANDS.get(variant, [RUN]), most=left, within=wanted.seconds, rng=rng)
         require_whole(place, wanted)
 
 
-def test_killed_recording_goes_on(unharmed: Unharmed, new_place: NewPlace) -> None:
-    rng = random.Random(f"{SEED} recording")
-    wanted, left, places = unharmed(PLAIN), RECORDING_KILLS, 0
+@pytest.mark.parametrize(("number", "kills"), parts(RECORDING_KILLS, IN_A_PLACE))
+def test_killed_recording_goes_on(number: int, kills: int, unharmed: Unharmed, new_place: NewPlace) -> None:
+    rng = random.Random(f"{SEED} recording {number}")
+    wanted, left, places = unharmed(PLAIN), kills, 0
     while left:
         place, places = new_place(str(places)), places + 1
         # All but the report and the records is there.
         shutil.copytree(wanted.place.folder / "artifacts", place.folder / "artifacts")
-        left -= strike(place, [RUN], most=min(left, MOST_IN_A_PLACE), within=wanted.seconds, rng=rng)
+        left -= strike(place, [RUN], most=left, within=wanted.seconds, rng=rng)
         require_whole(place, wanted)
