@@ -1,0 +1,91 @@
+"""Many methods over many settings: ranks, and differences that survive that many comparisons."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import friedmanchisquare, rankdata, studentized_range
+
+from fedfisher_core.errors import InputError
+
+_LEAST_METHODS = 3
+
+
+def ranks(scores: Sequence[float]) -> NDArray[np.float64]:
+    """Rank methods in one setting.
+
+    Args:
+        scores: one a method; higher is better.
+
+    Returns:
+        1 for the best; methods that tie share the mean of their ranks.
+    """
+    return rankdata([-score for score in scores])
+
+
+def mean_ranks(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Average the ranks of methods over settings (Demsar 2006, section 3.2.2).
+
+    Args:
+        scores: higher is better, shape (settings, methods).
+
+    Returns:
+        Shape (methods,).
+    """
+    return np.mean([ranks(row) for row in scores], axis=0)
+
+
+def friedman_p_value(scores: NDArray[np.floating]) -> float:
+    """Test whether any method differs from the others (Friedman 1937).
+
+    Args:
+        scores: shape (settings, methods); at least 3 methods and 2 settings.
+
+    Returns:
+        The probability of ranks that differ as much where no method differs.
+
+    Raises:
+        InputError: there are too few methods or settings.
+    """
+    settings, methods = scores.shape
+    if methods < _LEAST_METHODS or settings < 2:
+        raise InputError(
+            f"a test of ranks over {settings} settings and {methods} methods; allowed: at least 2 and {_LEAST_METHODS}"
+        )
+    if (scores == scores[:, :1]).all():
+        return 1.0
+    return float(friedmanchisquare(*scores.T).pvalue)
+
+
+def critical_difference(methods: int, settings: int, *, level: float = 0.05) -> float:
+    """Find by how much the mean ranks of two methods must differ (Nemenyi 1963; Demsar 2006, section 3.2.2).
+
+    Args:
+        methods: how many are compared, at least 2.
+        settings: how many their ranks are averaged over.
+        level: probability of finding a difference between any two methods that do not differ.
+
+    Returns:
+        q sqrt(k (k + 1) / (6 N)) with the studentised range's quantile q over sqrt(2).
+    """
+    quantile = float(studentized_range.ppf(1 - level, methods, np.inf)) / math.sqrt(2)
+    return quantile * math.sqrt(methods * (methods + 1) / (6 * settings))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct the p-values of several tests for their number (Holm 1979).
+
+    Args:
+        p_values: one a test, in any order.
+
+    Returns:
+        Corrected p-values in the same order; to reject those below a level errs in any of them with at most that
+        probability.
+    """
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for done, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(p_values) - done) * p_values[index]))
+        corrected[index] = largest
+    return corrected
