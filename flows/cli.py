@@ -4,15 +4,15 @@ import argparse
 import importlib
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fedfisher_core.errors import DivergedClientError, IncompleteError, InputError, OutputError
 from flows.server import PrefectServer
+from flows.stopping import leave, stop_on_sigterm
 from tasks.lifeline import end_with_parent
 
 if TYPE_CHECKING:
@@ -69,19 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"fedfisher: {error}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt as stop:
-        print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        # Python would wait for the jobs under way, of which nothing is kept before they end.
-        os._exit(143 if isinstance(stop, _Terminated) else 130)
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM, which stops the command as Ctrl-C does."""
-
-
-def _terminate(signal_number: int, frame: object) -> NoReturn:
-    raise _Terminated
+        leave(stop)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -223,7 +211,7 @@ def _reach(server: PrefectServer) -> None:
     """Have Prefect loaded, which takes seconds, and its server ready."""
     from flows.console import configure_logging
 
-    signal.signal(signal.SIGTERM, _terminate)
+    stop_on_sigterm()
     server.find()
     importlib.import_module("flows.experiment")
     if server.temporary:

@@ -39,6 +39,8 @@ FILES = {
 }
 OTHERS = {"MLflow's database", "lock of MLflow's database", "lock", "lock of the stages", "results"}
 """What may hold, or be in the place of, what can't be made again, or may be locked: it is named, and left as it is."""
+SHARED_BY = {"MLflow's database", "DVC's lock file", "lock of the stages"}
+"""What a run may take as it is, or do without when it shares its results."""
 REFUSAL = re.compile(r"^fedfisher: (.+)$", re.MULTILINE)
 
 
@@ -160,8 +162,8 @@ def test_harmed_files_are_made_again_or_named(
             last = rerun(place)
         # A database that is not what it was may still be one, and DVC may not share results.
         for one in at_once:
-            if one.path.name in ("mlflow.db", "dvc.lock"):
-                restore(one.path, copies / one.path.name)
+            if one.kind in SHARED_BY:
+                restore(one.path, copies / one.path.relative_to(place.folder))
                 rerun(place)
         require_equal(place, wanted)
     require_shared(place)

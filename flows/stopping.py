@@ -1,0 +1,36 @@
+"""How a command ends that is told to stop."""
+
+import os
+import signal
+import sys
+from typing import NoReturn
+
+_LEAVE_SECONDS = 5
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which stops a command as Ctrl-C does."""
+
+
+def stop_on_sigterm() -> None:
+    """Have SIGTERM raise `Terminated`, and end this process some seconds later whatever became of that."""
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def leave(stop: KeyboardInterrupt) -> NoReturn:
+    """Say that what is finished is kept, and end this process: Python would wait for jobs of which nothing is kept.
+
+    Args:
+        stop: decides the exit code, 143 after SIGTERM and 130 after Ctrl-C.
+    """
+    print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(143 if isinstance(stop, Terminated) else 130)
+
+
+def _terminate(signal_number: int, frame: object) -> NoReturn:
+    # Python drops what is raised where nobody can catch it, as in a callback while modules are imported.
+    signal.signal(signal.SIGALRM, lambda signal_number, frame: leave(Terminated()))
+    signal.alarm(_LEAVE_SECONDS)
+    raise Terminated

@@ -1,0 +1,54 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+# What a callback of a weak reference raises is printed and dropped.
+DROPPED = """
+import time, weakref
+class Thing:
+    pass
+thing = Thing()
+reference = weakref.ref(thing, lambda reference: {sleep})
+del thing
+"""
+CHILD = """
+from flows.stopping import leave, stop_on_sigterm
+stop_on_sigterm()
+try:
+    {source}
+    {sleep}
+except KeyboardInterrupt as stop:
+    leave(stop)
+"""
+SLEEP = "(print('there', flush=True), time.sleep(60))"
+
+
+def stopped_by(sent: signal.Signals, source: str) -> tuple[int, str, float]:
+    """Run a command that says when it can be stopped; returns its exit code, what it said and the seconds it took."""
+    child = CHILD.format(source=source.replace("\n", "\n    "), sleep=SLEEP)
+    with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        begun = time.monotonic()
+        os.kill(process.pid, sent)
+        _, err = process.communicate(timeout=40)
+        return process.returncode, err.decode(), time.monotonic() - begun
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_command_stops_and_says_that_results_are_kept(sent: signal.Signals, code: int) -> None:
+    stopped, err, _ = stopped_by(sent, "import time")
+    assert stopped == code
+    assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
+
+
+def test_a_stop_that_python_drops_is_carried_out_later() -> None:
+    stopped, err, seconds = stopped_by(signal.SIGTERM, DROPPED.format(sleep=SLEEP))
+    assert stopped == 143
+    assert "Exception ignored" in err
+    assert "fedfisher: stopped" in err
+    assert 4 < seconds < 30
