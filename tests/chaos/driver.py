@@ -23,7 +23,8 @@ NAME = "chaos"
 PLAIN = "threads"
 MARK = "CHAOS_MARK"
 _PATIENCE_SECONDS = 600
-_LEAVE_SECONDS = 15
+# Longer than a process waits at most, which was told that its starter is gone.
+_LEAVE_SECONDS = 75
 _REASON = re.compile(r"^fedfisher: .+$", re.MULTILINE)
 
 _SECURE = {"wire": {"budget": "none", "server_view": "secure_sum"}}

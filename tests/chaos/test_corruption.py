@@ -112,16 +112,16 @@ HARMS: list[Callable[[Path, random.Random], None]] = [
     make_folder,
     make_pipe,
     make_dangling_link,
-    take_another,
-    link_to_another,
 ]
+HARMS_BY_PEERS: list[Callable[[Path, random.Random], None]] = [take_another, link_to_another]
 
 
 def harmed(place: Workplace, rng: random.Random) -> Harmed:
     """Harm a file: each kind of file is as likely as any other."""
     there = {kind: sorted(path for path in place.folder.glob(glob) if path.is_file()) for kind, glob in FILES.items()}
     kind = rng.choice([kind for kind, paths in there.items() if paths])
-    path, harm = rng.choice(there[kind]), rng.choice(HARMS)
+    path = rng.choice(there[kind])
+    harm = rng.choice(HARMS + HARMS_BY_PEERS if peers(path) else HARMS)
     harm(path, rng)
     print(kind, path.relative_to(place.folder), harm.__name__)
     return Harmed(kind, path, harm.__name__)
