@@ -20,6 +20,7 @@ ORDERED = {
     "pfnm": "the units of the first client make the first global units",
     "pfnm_original": "the units of the first client make the first global units",
     "otfusion": "the others are aligned to the first client",
+    "otfusion_by_holders": "the others are aligned to the first client",
     "ma_echo_ot": "the others are aligned to the first client",
     "centralised": "it is given one client",
 }

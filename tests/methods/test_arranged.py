@@ -25,6 +25,7 @@ REFUSED = {
     "ma_echo_official": EMBEDDING,
     "ma_echo_ot": EMBEDDING,
     "otfusion": EMBEDDING,
+    "otfusion_by_holders": EMBEDDING,
     "pfnm": EMBEDDING,
     "pfnm_original": EMBEDDING,
     "dense": "the generator takes images; the data has 5 tokens of 12",
