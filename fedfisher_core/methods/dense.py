@@ -93,8 +93,8 @@ def dense(
 
     Crops and flips harm digits, so by default images are augmented only where the clients' were. The authors' code
     crops and flips whatever the generator makes, and flips what the student learns from; it crops that as well where
-    clients' images are cropped. A student whose
-    weights are no longer finite is given up: the epochs before count, or else its first weights.
+    clients' images are cropped. A student whose weights are no longer finite is given up: the epochs before count, or
+    else its first weights.
 
     Args:
         server: draws noise, labels and generators, and selects among the epochs.
