@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedfisher_core.alignment.transport import EXACT, Transport, squared_distances
 from fedfisher_core.models.spec import Parameters
@@ -23,6 +24,7 @@ def transports(
     *,
     transport: Transport = EXACT,
     distances: Mapping[str, Tensor] | None = None,
+    unit_length: bool = False,
     correction: bool = True,
     outputs: bool = False,
 ) -> list[Tensor]:
@@ -38,6 +40,7 @@ def transports(
         transport: computes the plans.
         distances: squared distances between units by layer, such as those of their activations, shape (units, units);
             None for those of weights and biases.
+        unit_length: whether a unit's weights and bias are scaled to length 1 before they are compared.
         correction: whether each of the other's units receives mass 1, rather than 1 / units.
         outputs: whether the network's outputs, the classes, are transported as well.
 
@@ -57,7 +60,13 @@ def transports(
             known = [layer for layer in members if distances is not None or layer.reads is None or layer.reads in found]
             complete = complete and len(known) == len(members)
             costs = [
-                _weight_distances(layer, parameters, pivot, None if layer.reads is None else found[layer.reads])
+                _weight_distances(
+                    layer,
+                    parameters,
+                    pivot,
+                    None if layer.reads is None else found[layer.reads],
+                    unit_length=unit_length,
+                )
                 if distances is None
                 else distances[layer.name]
                 for layer in known
@@ -145,7 +154,12 @@ def _align_columns(blocks: Tensor, before: Tensor | None) -> Tensor:
 
 
 def _weight_distances(
-    layer: StreamLayer, parameters: Mapping[str, Tensor], pivot: Mapping[str, Tensor], before: Tensor | None
+    layer: StreamLayer,
+    parameters: Mapping[str, Tensor],
+    pivot: Mapping[str, Tensor],
+    before: Tensor | None,
+    *,
+    unit_length: bool,
 ) -> Tensor:
     """Squared distances between the incoming weights and biases of units."""
     aligned = None if before is None else before.double()
@@ -156,6 +170,8 @@ def _weight_distances(
             torch.cat([rows, network[f"{layer.name}.bias"].double()[:, None]], dim=1)
             for rows, network in ((ours, parameters), (theirs, pivot))
         )
+    if unit_length:
+        ours, theirs = functional.normalize(ours), functional.normalize(theirs)
     return squared_distances(ours, theirs)
 
 

@@ -61,38 +61,30 @@ def merge(
 def merge_official(
     models: Sequence[Parameters],
     complements: Sequence[Mapping[str, Tensor]],
-    held: Tensor,
-    layers: Sequence[str],
+    layers: Iterable[str],
     *,
     steps: int,
     step_size: float,
     normalise: bool,
 ) -> Parameters:
-    """Iterate as the authors' code does, on all layers but the last.
+    """Iterate as the authors' code does.
 
     Args:
         models: W_i of the clients.
         complements: Q_i by layer.
-        held: whose rows of the last layer count for which class, shape (clients, classes).
-        layers: all of the network, in their order.
+        layers: those that take part.
         steps: T.
         step_size: eta.
         normalise: whether each row of a local model moves by eta, whatever its distance.
 
     Returns:
-        The mean of the local models; in the last layer, for each class that of the clients that hold it, and 0 for
-        classes that nobody does.
+        The mean of the local models, of these layers.
     """
     parameters: Parameters = {}
     for layer in layers:
         matrices = torch.stack([to_matrix(model, layer) for model in models])
-        if layer == layers[-1]:
-            weights = held.to(matrices)
-            merged = torch.einsum("nc,ncd->cd", weights, matrices) / weights.sum(0).clamp(min=1)[:, None]
-        else:
-            spaces = torch.stack([one[layer] for one in complements])
-            start = matrices.mean(0)
-            local = run_official(matrices, spaces, start, steps=steps, step_size=step_size, normalise=normalise)
-            merged = local.mean(0)
-        parameters |= from_matrix(merged, layer, like=models[0])
-    return {name: parameters[name] for name in models[0]}
+        spaces = torch.stack([one[layer] for one in complements])
+        start = matrices.mean(0)
+        local = run_official(matrices, spaces, start, steps=steps, step_size=step_size, normalise=normalise)
+        parameters |= from_matrix(local.mean(0), layer, like=models[0])
+    return parameters

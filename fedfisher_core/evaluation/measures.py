@@ -50,18 +50,23 @@ def measure_mean(
     return _measure(torch.logsumexp(each, 0).log_softmax(1).cpu(), test.labels.cpu(), label_counts)
 
 
-def measure_mean_logit(networks: Sequence[nn.Module], test: Examples, label_counts: Tensor) -> Measures:
+def measure_mean_logit(
+    networks: Sequence[nn.Module], test: Examples, label_counts: Tensor, *, weights: Tensor | None = None
+) -> Measures:
     """Measure the prediction whose outputs before the softmax are the mean of several networks'.
 
     Args:
         networks: in evaluation mode.
         test: the test images.
         label_counts: of the clients, shape (clients, classes).
+        weights: of the networks class by class, shape (networks, classes), for a sum of weighted outputs; None for
+            the mean.
 
     Returns:
         The measures.
     """
-    mean = torch.stack([logits(network, test.inputs).double() for network in networks]).mean(0)
+    each = torch.stack([logits(network, test.inputs).double() for network in networks])
+    mean = each.mean(0) if weights is None else (weights.to(each)[:, None, :] * each).sum(0)
     return _measure(mean.log_softmax(1).cpu(), test.labels.cpu(), label_counts)
 
 

@@ -237,6 +237,6 @@ def _measure(place: Place, made: Aggregate, inputs: AggregationInputs[Artifact])
         case Combine.MEAN_PROBABILITY:
             return measure_mean(networks, test, counts, weights=made.weights)
         case Combine.MEAN_LOGIT:
-            return measure_mean_logit(networks, test, counts)
+            return measure_mean_logit(networks, test, counts, weights=made.weights)
         case Combine.MEAN_MEASURE:
             return measure_each(networks, test, counts)

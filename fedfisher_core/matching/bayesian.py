@@ -2,8 +2,10 @@
 
 A client's unit x is drawn around a global unit theta, x ~ N(theta, sigma), a global unit around the prior's mean,
 theta ~ N(mu, sigma0), and which of the global units a client has follows a beta-Bernoulli process of mass gamma
-(Yurochkin et al. 2019, section 3). Of a global unit with c matched client units, the posterior is kept by its natural
-parameters G = mu / sigma0 + sum x / sigma and S = 1 / sigma0 + c / sigma; its mean G / S is the unit's estimate.
+(Yurochkin et al. 2019, section 3). A coordinate that a client knows little of may count as a part r of an observation,
+x ~ N(theta, sigma / r). Of a global unit, the posterior is kept by its natural parameters, sums over the client units
+that are matched to it: G = mu / sigma0 + sum r x / sigma and S = 1 / sigma0 + sum r / sigma. Its mean G / S is the
+unit's estimate.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,9 +34,9 @@ class UnitModel:
     gamma: float
     max_units: int
 
-    def precisions(self, counts: Tensor) -> Tensor:
-        """S of global units that so many client units are matched to."""
-        return 1 / self.sigma0 + counts / self.sigma
+    def precisions(self, shares: Tensor) -> Tensor:
+        """S of global units, of the sums of r over the client units that are matched to them."""
+        return 1 / self.sigma0 + shares / self.sigma
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,13 @@ class ClientUnits:
         vectors: shape (units, own coordinates), float64.
         columns: where each of its coordinates lies among the global ones, shape (own coordinates,); the client's units
             are 0 in all others.
+        shares: r, the part of an observation that each global coordinate counts as, shape (coordinates,), or (1,) for
+            all alike; float64.
     """
 
     vectors: Tensor
     columns: Tensor
+    shares: Tensor
 
 
 @dataclass(frozen=True)
@@ -65,17 +70,25 @@ class Matching:
 
 
 def scores(
-    client: ClientUnits, sums: Tensor, counts: Tensor, *, prior_mean: Tensor, clients: int, model: UnitModel
+    client: ClientUnits,
+    sums: Tensor,
+    shares: Tensor,
+    counts: Tensor,
+    *,
+    prior_mean: Tensor,
+    clients: int,
+    model: UnitModel,
 ) -> Tensor:
     """Tell by how much matching each unit of a client raises the log posterior.
 
-    With u = x / sigma and nu = mu / sigma0, matching to global unit k scores
-    |u + G_k|^2 / (S_k + 1 / sigma) - |G_k|^2 / S_k + log(c_k / (J - c_k)), and making it the m-th new global unit
-    |u + nu|^2 / (1 / sigma0 + 1 / sigma) - |nu|^2 sigma0 - 2 log m + 2 log(gamma / J).
+    With u = r x / sigma and nu = mu / sigma0, matching to global unit k scores
+    sum_d (u + G_k)^2 / (S_k + r / sigma) - G_k^2 / S_k, and log(c_k / (J - c_k)) beside it; making it the m-th new
+    global unit, sum_d (u + nu)^2 / (1 / sigma0 + r / sigma) - nu^2 sigma0, and -2 log m + 2 log(gamma / J).
 
     Args:
         client: its units; none of them is matched yet.
         sums: G of the global units, shape (global units, coordinates).
+        shares: sums of r over the units matched to each, shape (global units, coordinates), or (global units, 1).
         counts: units matched to each, c, shape (global units,), float64.
         prior_mean: mu, shape (coordinates,).
         clients: their number, J.
@@ -84,26 +97,33 @@ def scores(
     Returns:
         Shape (units, global units + places for new ones); at least as many columns as rows.
     """
-    own = client.vectors / model.sigma
-    norms = own.square().sum(1)[:, None]
-    precisions = model.precisions(counts)
+    own = client.vectors * _at(client.columns, client.shares) / model.sigma
     popularity = counts.clamp(max=POPULARITY_CAP)
-    sum_norms = sums.square().sum(1)
-    sums_there = sums.gather(1, client.columns.expand(len(sums), -1))
-    matched = norms + 2 * own @ sums_there.T + sum_norms
-    existing = matched / (precisions + 1 / model.sigma) - sum_norms / precisions
+    known = (sums.square() / model.precisions(shares)).sum(1)
+    existing = _fit(own, client.columns, sums, model.precisions(shares + client.shares)) - known
     existing += torch.log(popularity / (clients - popularity))
 
-    prior = prior_mean / model.sigma0
-    prior_norm = prior.square().sum()
-    alone = norms + 2 * (own @ prior[client.columns])[:, None] + prior_norm
-    alone = alone / (1 / model.sigma0 + 1 / model.sigma) - prior_norm * model.sigma0
-    units, known = len(own), len(sums)
+    prior = (prior_mean / model.sigma0)[None]
+    alone = _fit(own, client.columns, prior, model.precisions(client.shares)[None])
+    alone = alone - prior.square().sum() * model.sigma0
     # Below the cap there is room for all; above it, for one, or for those that no existing unit is left for.
-    room = min(units, max(model.max_units - known, units - known, 1))
+    room = min(len(own), max(model.max_units - len(sums), len(own) - len(sums), 1))
     places = torch.arange(1, room + 1, dtype=sums.dtype, device=sums.device)
     fresh = alone + 2 * torch.log(model.gamma / (clients * places))
     return torch.cat([existing, fresh], 1)
+
+
+def _fit(own: Tensor, columns: Tensor, sums: Tensor, precisions: Tensor) -> Tensor:
+    """sum_d (u + G_k)^2 / S_k, where u is 0 but at its own columns; shape (units, global units)."""
+    scaled = sums / precisions
+    inverses = (1 / precisions).expand_as(sums)
+    squares = own.square() @ _at(columns, inverses).T
+    return squares + 2 * own @ _at(columns, scaled).T + (sums * scaled).sum(1)
+
+
+def _at(columns: Tensor, tensor: Tensor) -> Tensor:
+    """The columns of a tensor; its one column where it has no more."""
+    return tensor if tensor.shape[-1] == 1 else tensor.index_select(-1, columns)
 
 
 def match(clients: Sequence[ClientUnits], *, prior_mean: Tensor, visits: Iterable[int], model: UnitModel) -> Matching:
@@ -128,7 +148,7 @@ def match(clients: Sequence[ClientUnits], *, prior_mean: Tensor, visits: Iterabl
             state.remove(visited)
         state.insert(visited)
     return Matching(
-        units=state.sums / model.precisions(state.counts)[:, None],
+        units=state.sums / model.precisions(state.shares),
         assignments=tuple(state.assignments[client] for client in range(len(clients))),
     )
 
@@ -141,6 +161,7 @@ class _State:
         self.prior_mean = prior_mean
         self.model = model
         self.sums = prior_mean.new_empty(0, len(prior_mean))
+        self.shares = prior_mean.new_empty(0, max(len(client.shares) for client in clients))
         self.counts = prior_mean.new_empty(0)
         self.assignments: dict[int, Tensor] = {}
 
@@ -153,6 +174,7 @@ class _State:
         gains = scores(
             client,
             self.sums,
+            self.shares,
             self.counts,
             prior_mean=self.prior_mean,
             clients=len(self.clients),
@@ -165,6 +187,7 @@ class _State:
         chosen[new] = known + torch.arange(added, device=chosen.device)
         prior = (self.prior_mean / self.model.sigma0).expand(added, -1)
         self.sums = torch.cat([self.sums, prior])
+        self.shares = torch.cat([self.shares, self.shares.new_zeros(added, self.shares.shape[1])])
         self.counts = torch.cat([self.counts, self.counts.new_zeros(added)])
         self._add(visited, chosen, 1)
         self.assignments[visited] = chosen
@@ -173,12 +196,14 @@ class _State:
         """Take a client's units out of the global ones, and number what is left anew."""
         self._add(visited, self.assignments.pop(visited), -1)
         kept = self.counts > 0
-        self.sums, self.counts = self.sums[kept], self.counts[kept]
+        self.sums, self.shares, self.counts = self.sums[kept], self.shares[kept], self.counts[kept]
         numbers = kept.cumsum(0) - 1
         self.assignments = {other: numbers[slots] for other, slots in self.assignments.items()}
 
     def _add(self, visited: int, chosen: Tensor, sign: int) -> None:
         client = self.clients[visited]
+        scaled = client.vectors * _at(client.columns, client.shares)
         rows = self.sums[chosen]
-        self.sums[chosen] = rows.index_add(1, client.columns, client.vectors, alpha=sign / self.model.sigma)
+        self.sums[chosen] = rows.index_add(1, client.columns, scaled, alpha=sign / self.model.sigma)
+        self.shares[chosen] += sign * client.shares
         self.counts[chosen] += sign

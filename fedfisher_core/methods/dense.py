@@ -75,8 +75,8 @@ def dense(
     batch_norm_loss: Annotated[Factor, Field(description="factor of the distance of statistics (bn)")] = 1.0,
     adversarial_loss: Annotated[Factor, Field(description="factor of the disagreement (adv)")] = 0.5,
     augmentation: Annotated[
-        Literal["as_clients", "always", "never"],
-        Field(description="whether networks see random crops and flips of the images"),
+        Literal["as_clients", "official", "never"],
+        Field(description="whether networks see random crops and flips; official: of all that the generator makes"),
     ] = "as_clients",
     space: Annotated[
         Literal["pixels", "official"],
@@ -89,10 +89,12 @@ def dense(
     Every epoch a new generator is trained to make a batch of images that the clients' mean logits are sure of and the
     student gets wrong; the student then learns from those logits on all batches so far. The defaults are FedFisher's;
     the authors' own are epochs=200, learning_rate=0.005, adversarial_loss=1, start=initial, teacher_weights=uniform,
-    select=false, and their code has augmentation=always, space=official and official_8bit=true.
+    select=false, and their code has augmentation=official, space=official and official_8bit=true.
 
-    Crops and flips harm digits, so by default images are augmented only where the clients' were. A student whose
-    weights are no longer finite is given up: the epochs before count, or else its first weights.
+    Crops and flips harm digits, so by default images are augmented only where the clients' were. The authors' code
+    crops and flips whatever the generator makes, and flips what the student learns from; it crops that as well where
+    clients' images are cropped. A student whose weights are no longer finite is given up: the epochs before count, or
+    else its first weights.
 
     Args:
         server: draws noise, labels and generators, and selects among the epochs.
@@ -109,16 +111,19 @@ def dense(
     student = server.network(best)
     optimiser = torch.optim.SGD(student.parameters(), lr=learning_rate, momentum=momentum)
     objective = Objective(classes=class_loss, batch_norm=batch_norm_loss, adversarial=adversarial_loss)
-    augmented = augmentation == "always" or (augmentation == "as_clients" and server.dataset.augment)
+    augmented = augmentation == "official" or (augmentation == "as_clients" and server.dataset.augment)
 
     def enter(pixels: Tensor) -> Tensor:
         return normalise(pixels, server.dataset) if space == "pixels" else pixels
 
-    def vary(inputs: Tensor) -> Tensor:
-        return augment(inputs, server.generator)
-
     def view(pixels: Tensor) -> Tensor:
-        return vary(enter(pixels)) if augmented else enter(pixels)
+        return augment(enter(pixels), server.generator) if augmented else enter(pixels)
+
+    def vary(inputs: Tensor) -> Tensor:
+        if server.dataset.augment:
+            return augment(inputs, server.generator)
+        # Without padding there is nothing to crop, and images are mirrored alone.
+        return augment(inputs, server.generator, padding=0)
 
     shown = require_images(server.spec.inputs, "the generator")
     pool = Pool(teacher, vary if augmented else None)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import torch
 from pydantic import Field, PositiveInt
 
 from fedfisher_core.client.label_counts import LabelCounts
@@ -11,10 +10,9 @@ from fedfisher_core.client.null_space import OfficialProjection
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.common_optima.merging import merge_official
+from fedfisher_core.methods.holders import holders, mean_of_holders
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-
-_TOO_FEW = 1
 
 
 @method(
@@ -48,14 +46,16 @@ def ma_echo_official(
     Returns:
         The mean of the V_i.
     """
-    counts = torch.stack([upload[LabelCounts].tensors["counts"] for upload in uploads])
+    models = [upload[Weights].tensors for upload in uploads]
+    held = holders(uploads)
+    *hidden, last = uploads[0][OfficialProjection].tensors
     parameters = merge_official(
-        [upload[Weights].tensors for upload in uploads],
+        models,
         [upload[OfficialProjection].tensors for upload in uploads],
-        counts > _TOO_FEW,
-        list(uploads[0][OfficialProjection].tensors),
+        hidden,
         steps=steps,
         step_size=step_size,
         normalise=normalise,
     )
-    return Aggregate.of(parameters, classes_of_nobody=float((counts <= _TOO_FEW).all(0).sum()))
+    parameters |= mean_of_holders(models, held, last)
+    return Aggregate.of({name: parameters[name] for name in models[0]}, classes_of_nobody=float((~held).all(0).sum()))

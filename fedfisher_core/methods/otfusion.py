@@ -1,6 +1,6 @@
 """OTFusion: the mean of the clients' weights after their hidden units are matched by optimal transport."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions, weighted_sum
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.requirements import require_pivot
+from fedfisher_core.methods.selection import best_on_validation
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.streams import StreamLayer, streams
@@ -28,7 +29,7 @@ def _supports(spec: ModelSpec) -> None:
 
 
 def _validates(settings: Any) -> bool:
-    candidates = len(settings.correction) * len(settings.past_correction)
+    candidates = len(settings.normalisation) * len(settings.correction) * len(settings.past_correction)
     return settings.ground_metric == "activations" or candidates > 1
 
 
@@ -57,7 +58,10 @@ def otfusion(
     reg: Annotated[PositiveFloat, Field(description="weight of the entropy (solver: sinkhorn)")] = 0.01,
     iterations: Annotated[PositiveInt, Field(description="most iterations (solver: sinkhorn)")] = 1000,
     squared: Annotated[bool, Field(description="whether distances are squared")] = True,
-    normalisation: Annotated[Normalisation, Field(description="of the ground metric")] = "none",
+    normalisation: Annotated[
+        tuple[Normalisation, ...],
+        Field(min_length=1, max_length=5, description="of the ground metric; of several, the best is kept"),
+    ] = ("none",),
     correction: Annotated[
         Tried, Field(description="whether plans are scaled to permutations; of several, the best is kept")
     ] = _BOTH,
@@ -75,9 +79,10 @@ def otfusion(
     """Match the hidden units of all clients to one client's, and average (Singh and Jaggi 2020, algorithm 1).
 
     The original fuses two networks. As in the FedFisher paper, every client is aligned to one pivot, here the first
-    unless set, and both corrections are chosen on the validation set; a single value of each needs none. The result
-    does not depend on the order of the other clients. Clients upload nothing but weights, so activations are computed
-    on the server's validation images, whether or not anything is selected.
+    unless set, and what has several values is chosen on the validation set: both corrections by default, as in the
+    paper's code. The workshop paper chose correction and normalisation. The result does not depend on the order of the
+    other clients. Clients upload nothing but weights, so activations are computed on the server's validation images,
+    whether or not anything is selected.
 
     Without `correction`, as in the authors' code, each aligned layer is divided by its number of units, so that hardly
     more than p_pivot w_pivot is left of the mean; without biases, that predicts as the pivot alone does. Such a
@@ -100,45 +105,37 @@ def otfusion(
     layers = streams(server.spec)
     clients = [upload[Weights].tensors for upload in uploads]
     others = [index for index in range(len(clients)) if index != pivot]
-    chosen = Transport(reg if solver == "sinkhorn" else None, iterations, squared, normalisation)
+    # The authors' code for two networks aligns the last layer's inputs always; FedFisher's treats it as any other.
+    kept = [one.name for one in layers if one.writes is not None or official_class_transport]
     distances = None
     if ground_metric == "activations":
         networks = [server.network(client) for client in clients]
         inputs = server.validation.inputs[:activation_samples]
         distances = [activation_distances(network, networks[pivot], inputs, layers) for network in networks]
-    moves = {
-        scaled: [
-            transports(
-                clients[index],
-                clients[pivot],
-                layers,
-                transport=chosen,
-                distances=None if distances is None else distances[index],
-                correction=scaled,
-                outputs=official_class_transport,
-            )
-            for index in others
-        ]
-        for scaled in correction
-    }
-    candidates = list(product(correction, past_correction))
-    fused = []
-    for scaled, past in candidates:
-        # The authors' code for two networks aligns the last layer's inputs always; FedFisher's treats it as any other.
-        in_place = [] if past else [one.name for one in layers if one.writes is not None or official_class_transport]
-        aligned = list(clients)
-        for index, moved in zip(others, moves[scaled], strict=True):
-            aligned[index] = align(clients[index], layers, moved, in_place=in_place)
-        fused.append(weighted_sum(aligned, proportions(uploads)))
-    details = _describe(moves[correction[0]], layers, scaled=correction[0])
-    best = 0
-    if len(candidates) > 1:
-        score = server.scorer()
-        scores = [score(candidate) for candidate in fused]
-        best = scores.index(max(scores))
-        details["validation_accuracy"] = scores[best]
-    scaled, past = candidates[best]
-    return Aggregate.of(fused[best], correction=float(scaled), past_correction=float(past), **details)
+
+    def candidates() -> Iterator[Aggregate]:
+        for normalised, scaled in product(normalisation, correction):
+            moves = {
+                index: transports(
+                    clients[index],
+                    clients[pivot],
+                    layers,
+                    transport=Transport(reg if solver == "sinkhorn" else None, iterations, squared, normalised),
+                    distances=None if distances is None else distances[index],
+                    correction=scaled,
+                    outputs=official_class_transport,
+                )
+                for index in others
+            }
+            details = _describe(list(moves.values()), layers, scaled=scaled) | {f"normalisation_{normalised}": 1.0}
+            for past in past_correction:
+                aligned = list(clients)
+                for index, moved in moves.items():
+                    aligned[index] = align(clients[index], layers, moved, in_place=[] if past else kept)
+                mean = weighted_sum(aligned, proportions(uploads))
+                yield Aggregate.of(mean, correction=float(scaled), past_correction=float(past), **details)
+
+    return best_on_validation(server, candidates())
 
 
 def _describe(moves: Sequence[Sequence[Tensor]], layers: Sequence[StreamLayer], *, scaled: bool) -> dict[str, float]:

@@ -43,6 +43,21 @@ def require_wider(spec: ModelSpec) -> None:
         )
 
 
+def visits(clients: int, sweeps: int, generator: torch.Generator) -> list[int]:
+    """Draw the order in which clients are matched: all in their order, then all in a random order, sweep by sweep.
+
+    Args:
+        clients: how many.
+        sweeps: times that every client is matched again.
+        generator: draws the random orders, on the CPU.
+
+    Returns:
+        Numbers of clients.
+    """
+    drawn = [torch.randperm(clients, generator=generator).tolist() for _ in range(sweeps)]
+    return [*range(clients), *(client for order in drawn for client in order)]
+
+
 @method(
     "pfnm",
     uploads=(Weights, LabelCounts),
@@ -106,7 +121,7 @@ def pfnm(
         found = match(
             [_units(layer, one, own, coordinates) for one, own in zip(clients, slots, strict=True)],
             prior_mean=prior,
-            visits=_visits(len(clients), sweeps, server.generator),
+            visits=visits(len(clients), sweeps, server.generator),
             model=model,
         )
         slots, width = found.assignments, len(found.units)
@@ -122,12 +137,6 @@ def pfnm(
     )
 
 
-def _visits(clients: int, sweeps: int, generator: torch.Generator) -> list[int]:
-    """All clients in their order, then all in a random order, sweep by sweep."""
-    drawn = [torch.randperm(clients, generator=generator).tolist() for _ in range(sweeps)]
-    return [*range(clients), *(client for order in drawn for client in order)]
-
-
 def _units(layer: StreamLayer, parameters: Parameters, slots: Tensor, coordinates: int) -> ClientUnits:
     """See a layer's units as vectors [incoming weights | bias] at their places among the global coordinates."""
     vectors = layer.blocks(parameters).flatten(1).double()
@@ -135,7 +144,7 @@ def _units(layer: StreamLayer, parameters: Parameters, slots: Tensor, coordinate
     if layer.bias:
         vectors = torch.cat([vectors, parameters[f"{layer.name}.bias"].double()[:, None]], 1)
         columns = torch.cat([columns, columns.new_tensor([coordinates - 1])])
-    return ClientUnits(vectors=vectors, columns=columns)
+    return ClientUnits(vectors=vectors, columns=columns, shares=vectors.new_ones(1))
 
 
 def _parameters(layer: StreamLayer, units: Tensor, like: Parameters) -> Parameters:

@@ -6,6 +6,7 @@ from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import class_proportions
+from fedfisher_core.methods.holders import holders, parts_of_holders
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Combine, Server
 from fedfisher_core.models.spec import Parameters
@@ -62,6 +63,30 @@ def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
         All networks, with weights n_ic / sum_j n_jc.
     """
     return Aggregate(networks=_networks(uploads), weights=class_proportions(uploads))
+
+
+@method(
+    "ensemble_by_holders",
+    uploads=(Weights, LabelCounts),
+    sees_each=(Weights,),
+    reference="https://github.com/FudanVI/MAEcho",
+    one_shot=False,
+)
+def ensemble_by_holders(server: Server, uploads: Sequence[Upload]) -> Aggregate:
+    """Keep all local models and predict a class by the mean output of those that hold it (MA-Echo's code).
+
+    Outputs before the softmax of classes that a client does not hold, with two examples or more, are masked. A class
+    that nobody holds has the output 0.
+
+    Args:
+        server: not used.
+        uploads: the weights w_i and the label counts.
+
+    Returns:
+        All networks, with equal weights of the holders of each class.
+    """
+    weights = parts_of_holders(holders(uploads))
+    return Aggregate(networks=_networks(uploads), combine=Combine.MEAN_LOGIT, weights=weights)
 
 
 @method("local_mean", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False)

@@ -12,6 +12,7 @@ from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions, weighted_sum
 from fedfisher_core.methods.method import method
+from fedfisher_core.methods.selection import best_on_validation
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
 
@@ -43,13 +44,8 @@ def regmean(
     Returns:
         W with W^T = (sum_i p_i G_i)^+ sum_i p_i G_i W_i^T for every linear layer.
     """
-    candidates = [_merge(uploads, scale) for scale in off_diagonal]
-    if len(candidates) == 1:
-        return Aggregate.of(candidates[0], off_diagonal=off_diagonal[0])
-    score = server.scorer()
-    scores = [score(candidate) for candidate in candidates]
-    best = scores.index(max(scores))
-    return Aggregate.of(candidates[best], off_diagonal=off_diagonal[best], validation_accuracy=scores[best])
+    candidates = (Aggregate.of(_merge(uploads, scale), off_diagonal=scale) for scale in off_diagonal)
+    return best_on_validation(server, candidates)
 
 
 def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:

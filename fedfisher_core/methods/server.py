@@ -21,7 +21,7 @@ class Combine(StrEnum):
     """Predict the (weighted) mean of their probabilities."""
 
     MEAN_LOGIT = "mean_logit"
-    """Predict by the mean of their outputs before the softmax."""
+    """Predict by the (weighted) mean of their outputs before the softmax."""
 
     MEAN_MEASURE = "mean_measure"
     """Measure each by itself, and average the measures."""
@@ -35,8 +35,8 @@ class Aggregate:
         networks: parameters of the global network; several for references that keep all of them.
         combine: how several networks are joined.
         details: numbers worth reading beside the result, such as the step that was selected.
-        weights: of the networks in the mean of their probabilities, class by class, shape (networks, classes); None
-            for equal ones.
+        weights: of the networks in the mean of their probabilities or outputs, class by class, shape
+            (networks, classes); None for equal ones.
         spec: of the networks; None where it is the clients'.
     """
 

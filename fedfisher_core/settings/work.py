@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from fedfisher_core.settings.base import Count, Folder, Line, Paragraphs, Strict
+from fedfisher_core.settings.base import Count, Folder, Line, Paragraphs, Strict, as_tuple
 
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 
@@ -69,6 +69,6 @@ class PageSettings(Strict):
 class ReportSettings(PageSettings):
     """What the report of a benchmark says beside the numbers."""
 
-    published: Line | None = Field(
-        None, description="'SOURCE, TABLE' of reports/published_results.csv to stand beside ours"
+    published: Annotated[tuple[Line, ...] | None, BeforeValidator(as_tuple)] = Field(
+        None, description="'SOURCE, TABLE' of reports/published_results.csv to stand beside ours, one or several"
     )

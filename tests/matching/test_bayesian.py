@@ -13,12 +13,16 @@ from fedfisher_core.matching.bayesian import ClientUnits, Matching, UnitModel, m
 DEFAULT = UnitModel(sigma=1.0, sigma0=1.0, gamma=7.0, max_units=700)
 UNEVEN = UnitModel(sigma=0.3, sigma0=2.5, gamma=1.7, max_units=4)
 Vector = list[float]
+WHOLE = torch.ones(1, dtype=torch.float64)
 
 
 def random_clients(
-    seed: int, *, clients: int, units: int, own: int, coordinates: int, spread: float = 1.5
+    seed: int, *, clients: int, units: int, own: int, coordinates: int, spread: float = 1.5, parts: bool = False
 ) -> list[ClientUnits]:
-    """Draw units around shared centres, so that some are worth matching, at coordinates that differ by client."""
+    """Draw units around shared centres, so that some are worth matching, at coordinates that differ by client.
+
+    With `parts`, each coordinate counts as a part of an observation, for one client as none.
+    """
     generator = torch.Generator().manual_seed(seed)
     centres = 3 * torch.randn(units + 1, own, generator=generator).double()
     result = []
@@ -26,7 +30,10 @@ def random_clients(
         chosen = torch.randperm(units + 1, generator=generator)[:units]
         noise = spread * torch.randn(units, own, generator=generator).double()
         columns = torch.randperm(coordinates, generator=generator)[:own]
-        result.append(ClientUnits(vectors=centres[chosen] + noise, columns=columns))
+        shares = torch.rand(coordinates, generator=generator).double() if parts else WHOLE
+        result.append(ClientUnits(vectors=centres[chosen] + noise, columns=columns, shares=shares))
+    if parts:
+        result[0].shares[0] = 0
     return result
 
 
@@ -41,28 +48,38 @@ def dense(client: ClientUnits, coordinates: int) -> list[Vector]:
     return rows
 
 
-def existing_score(x: Vector, members: Sequence[Vector], mean: Vector, clients: int, model: UnitModel) -> float:
+Unit = tuple[Vector, Vector]
+"""A unit's coordinates, and the part of an observation that each counts as."""
+
+
+def with_shares(client: ClientUnits, coordinates: int) -> list[Unit]:
+    shares = client.shares.expand(coordinates).tolist()
+    return [(row, shares) for row in dense(client, coordinates)]
+
+
+def existing_score(x: Unit, members: Sequence[Unit], mean: Vector, clients: int, model: UnitModel) -> float:
     """The score of matching x to the global unit of given members, one coordinate at a time."""
     total = 0.0
-    precision = 1 / model.sigma0 + len(members) / model.sigma
-    for d, value in enumerate(x):
-        g = mean[d] / model.sigma0 + sum(member[d] / model.sigma for member in members)
-        total += (value / model.sigma + g) ** 2 / (precision + 1 / model.sigma) - g**2 / precision
+    for d, (value, share) in enumerate(zip(*x, strict=True)):
+        g = mean[d] / model.sigma0 + sum(shares[d] * member[d] / model.sigma for member, shares in members)
+        precision = 1 / model.sigma0 + sum(shares[d] / model.sigma for _, shares in members)
+        total += (share * value / model.sigma + g) ** 2 / (precision + share / model.sigma) - g**2 / precision
     popularity = min(len(members), 10)
     return total + math.log(popularity / (clients - popularity))
 
 
-def new_score(x: Vector, place: int, mean: Vector, clients: int, model: UnitModel) -> float:
+def new_score(x: Unit, place: int, mean: Vector, clients: int, model: UnitModel) -> float:
     """The score of making x the place-th new global unit."""
     total = 0.0
-    for value, mu in zip(x, mean, strict=True):
+    for value, share, mu in zip(*x, mean, strict=True):
         nu = mu / model.sigma0
-        total += (value / model.sigma + nu) ** 2 / (1 / model.sigma0 + 1 / model.sigma) - nu**2 * model.sigma0
+        total += (share * value / model.sigma + nu) ** 2 / (1 / model.sigma0 + share / model.sigma)
+        total -= nu**2 * model.sigma0
     return total - 2 * math.log(place) + 2 * math.log(model.gamma / clients)
 
 
 def score_table(
-    rows: Sequence[Vector], groups: Sequence[Sequence[Vector]], mean: Vector, clients: int, model: UnitModel
+    rows: Sequence[Unit], groups: Sequence[Sequence[Unit]], mean: Vector, clients: int, model: UnitModel
 ) -> list[Vector]:
     room = min(len(rows), max(model.max_units - len(groups), len(rows) - len(groups), 1))
     return [
@@ -73,7 +90,7 @@ def score_table(
 
 
 def slow_match(
-    clients: Sequence[list[Vector]], mean: Vector, visits: Sequence[int], model: UnitModel
+    clients: Sequence[list[Unit]], mean: Vector, visits: Sequence[int], model: UnitModel
 ) -> tuple[list[Vector], list[list[int]]]:
     """The matching with every assignment found by trying all, and every sum taken anew."""
     groups: list[dict[int, int]] = []  # of each global unit, which unit of which client
@@ -93,10 +110,10 @@ def slow_match(
                 groups.append({visited: unit})
     units = []
     for group in groups:
-        precision = 1 / model.sigma0 + len(group) / model.sigma
         members_of = [clients[client][unit] for client, unit in group.items()]
-        sums = [mu / model.sigma0 + sum(x[d] for x in members_of) / model.sigma for d, mu in enumerate(mean)]
-        units.append([value / precision for value in sums])
+        sums = [mu / model.sigma0 + sum(r[d] * x[d] for x, r in members_of) / model.sigma for d, mu in enumerate(mean)]
+        precisions = [1 / model.sigma0 + sum(r[d] for _, r in members_of) / model.sigma for d in range(len(mean))]
+        units.append([value / precision for value, precision in zip(sums, precisions, strict=True)])
     assignments = [
         [next(k for k, group in enumerate(groups) if group.get(client) == unit) for unit in range(len(rows))]
         for client, rows in enumerate(clients)
@@ -104,39 +121,49 @@ def slow_match(
     return units, assignments
 
 
+@pytest.mark.parametrize("parts", [False, True], ids=["", "parts"])
 @pytest.mark.parametrize("model", [DEFAULT, UNEVEN, replace(UNEVEN, max_units=9)])
 @pytest.mark.parametrize("known", [0, 1, 7])
-def test_scores_are_those_of_the_equations(model: UnitModel, known: int) -> None:
+def test_scores_are_those_of_the_equations(model: UnitModel, known: int, parts: bool) -> None:
     coordinates, clients = 6, 14
-    (client,) = random_clients(1, clients=1, units=3, own=4, coordinates=coordinates)
+    (client,) = random_clients(1, clients=1, units=3, own=4, coordinates=coordinates, parts=parts)
     generator = torch.Generator().manual_seed(2)
     mean = torch.randn(coordinates, generator=generator).double()
     # Up to 13 of 14 clients share a unit, beyond the cap on what counts.
     sizes = [13, 10, 11, 1, 2, 5, 9][:known]
     groups = [torch.randn(size, coordinates, generator=generator).double() for size in sizes]
-    sums = torch.stack([mean / model.sigma0 + group.sum(0) / model.sigma for group in groups]) if groups else None
+    width = coordinates if parts else 1
+    shares = [
+        torch.rand(size, width, generator=generator).double() if parts else WHOLE.repeat(size, 1) for size in sizes
+    ]
+    products = [r * x for r, x in zip(shares, groups, strict=True)]
     found = scores(
         client,
-        mean.new_empty(0, coordinates) if sums is None else sums,
+        torch.stack([mean / model.sigma0, *(mean / model.sigma0 + one.sum(0) / model.sigma for one in products)])[1:],
+        torch.stack([WHOLE.expand(width), *(one.sum(0) for one in shares)])[1:],
         torch.tensor(sizes, dtype=torch.float64),
         prior_mean=mean,
         clients=clients,
         model=model,
     )
-    members = [group.tolist() for group in groups]
-    expected = score_table(dense(client, coordinates), members, mean.tolist(), clients, model)
+    members = [
+        list(zip(x.tolist(), r.expand(-1, coordinates).tolist(), strict=True))
+        for x, r in zip(groups, shares, strict=True)
+    ]
+    expected = score_table(with_shares(client, coordinates), members, mean.tolist(), clients, model)
     assert found.numpy() == pytest.approx(np.array(expected), rel=1e-9, abs=1e-9)
 
 
 @pytest.mark.parametrize("model", [DEFAULT, UNEVEN, replace(DEFAULT, gamma=1e-3), replace(DEFAULT, sigma0=50.0)])
 @pytest.mark.parametrize("seed", range(3))
-def test_the_matching_is_that_of_a_slow_transcription(model: UnitModel, seed: int) -> None:
+@pytest.mark.parametrize("parts", [False, True], ids=["", "parts"])
+def test_the_matching_is_that_of_a_slow_transcription(model: UnitModel, seed: int, parts: bool) -> None:
     coordinates = 4
-    clients = random_clients(seed, clients=3, units=3, own=3, coordinates=coordinates)
+    clients = random_clients(seed, clients=3, units=3, own=3, coordinates=coordinates, parts=parts)
     mean = torch.linspace(-0.2, 0.3, coordinates).double()
     visits = [0, 1, 2, 2, 0, 1, 1, 2, 0]
     found = match(clients, prior_mean=mean, visits=visits, model=model)
-    rows = [dense(client, coordinates) for client in clients]
+    rows = [with_shares(client, coordinates) for client in clients]
     units, assignments = slow_match(rows, mean.tolist(), visits, model)
     assert [slots.tolist() for slots in found.assignments] == assignments
     assert found.units.numpy() == pytest.approx(np.array(units), rel=1e-9, abs=1e-9)
@@ -188,7 +215,7 @@ def test_more_units_than_the_limit_find_a_place() -> None:
 def test_units_of_one_origin_find_each_other() -> None:
     clients = random_clients(6, clients=1, units=9, own=20, coordinates=20)
     orders = [torch.randperm(9, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
-    shuffled = [ClientUnits(clients[0].vectors[order], clients[0].columns) for order in orders]
+    shuffled = [ClientUnits(clients[0].vectors[order], clients[0].columns, WHOLE) for order in orders]
     mean = torch.zeros(20, dtype=torch.float64)
     found = match(shuffled, prior_mean=mean, visits=[0, 1, 2, 2, 1, 0], model=DEFAULT)
     assert len(found.units) == 9
@@ -215,7 +242,7 @@ def test_clients_are_told_apart_by_their_visits_alone() -> None:
 def test_another_order_of_visits_may_find_another_maximum() -> None:
     # The middle one joins whoever was there first; the other then stands too far from the two.
     values = [-1.6, 0.0, 1.6]
-    clients = [ClientUnits(torch.tensor([[value]]).double(), torch.tensor([0])) for value in values]
+    clients = [ClientUnits(torch.tensor([[value]]).double(), torch.tensor([0]), WHOLE) for value in values]
     mean = torch.zeros(1, dtype=torch.float64)
     model = UnitModel(sigma=1.0, sigma0=100.0, gamma=1.0, max_units=700)
     groups = {}

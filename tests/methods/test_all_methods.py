@@ -18,11 +18,13 @@ QUICK: dict[str, dict[str, Any]] = {"dense": {"epochs": 2, "generator_steps": 2,
 NAMES = sorted(name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core."))
 ORDERED = {
     "pfnm": "the units of the first client make the first global units",
+    "pfnm_original": "the units of the first client make the first global units",
     "otfusion": "the others are aligned to the first client",
+    "otfusion_by_holders": "the others are aligned to the first client",
     "ma_echo_ot": "the others are aligned to the first client",
     "centralised": "it is given one client",
 }
-RESHAPED = {"pfnm": "the prior shrinks units"}
+RESHAPED = {name: "the prior shrinks units" for name in ("pfnm", "pfnm_original")}
 every_method = pytest.mark.parametrize("name", NAMES)
 
 

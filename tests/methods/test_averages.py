@@ -48,6 +48,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("fedfisher_kfac", {"solver": {"name": "gradient_descent", "steps": 50}}),
     ("fedfisher_full", {}),
     ("fedfisher_full", {"solver": "closed_form"}),
+    ("fedavg_by_holders", {}),
+    ("otfusion_by_holders", {}),
     ("otfusion", {"correction": [True]}),
     ("otfusion", {"correction": [True], "ground_metric": "activations"}),
     ("ma_echo", {}),

@@ -136,7 +136,7 @@ def test_pixels_can_have_eight_bits(clients: list[Upload], pools: list[Pool]) ->
     [
         (tiny.TINY_DATA, "as_clients", False),
         (tiny.TINY_AUGMENTED, "as_clients", True),
-        (tiny.TINY_DATA, "always", True),
+        (tiny.TINY_DATA, "official", True),
         (tiny.TINY_AUGMENTED, "never", False),
     ],
 )
@@ -149,6 +149,20 @@ def test_images_are_cropped_and_mirrored_where_the_clients_were(
     assert torch.equal(first, again) is not expected
     weights = [size / sum(SIZES) for size in SIZES]
     assert torch.allclose(taught, mean_logits(clients, weights, first), atol=1e-5)
+
+
+@pytest.mark.parametrize("dataset", [tiny.TINY_DATA, tiny.TINY_AUGMENTED], ids=lambda dataset: dataset.name)
+def test_officially_the_student_sees_crops_only_where_clients_did(
+    clients: list[Upload], pools: list[Pool], dataset: DatasetSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[Tensor] = []
+    add = Pool.add
+    monkeypatch.setattr(Pool, "add", lambda self, inputs: [kept.append(inputs), add(self, inputs)][1])
+    dense(clients, dataset=dataset, augmentation="official", epochs=1)
+    (images,) = kept
+    plain = [*images, *images.flip(3)]
+    known = [any(torch.equal(one, other) for other in plain) for one in shown(pools[0])[0]]
+    assert all(known) is not dataset.augment
 
 
 def test_the_best_epoch_is_kept(clients: list[Upload]) -> None:

@@ -175,6 +175,25 @@ def test_the_corrections_are_chosen_on_the_validation_set() -> None:
     assert result.details["validation_accuracy"] == pytest.approx(max(scores.values()))
 
 
+def test_the_normalisation_is_chosen_beside_the_correction() -> None:
+    networks, validation = different(tiny.TINY), tiny.examples(200, seed=99)
+    grid: dict[str, Any] = {"normalisation": ["log", "max", "none"], "correction": [True, False]}
+    rest: dict[str, Any] = {"past_correction": [True], "solver": "sinkhorn", "reg": 0.1}
+    alone, scores = {}, {}
+    for normalisation, correction in product(*grid.values()):
+        one = fused(networks, normalisation=[normalisation], correction=[correction], **rest).networks[0]
+        alone[normalisation, correction] = one
+        scores[normalisation, correction] = accuracy(tiny.TINY.load(one).eval(), validation)
+    best = max(scores, key=lambda key: scores[key])
+    assert best != next(iter(scores))
+    result = fused(networks, validation=validation, **grid, **rest)
+    normalisation, correction = best
+    assert result.details[f"normalisation_{normalisation}"] == 1
+    assert result.details["correction"] == correction
+    assert result.details["validation_accuracy"] == pytest.approx(max(scores.values()))
+    assert same(result.networks[0], alone[best], atol=0)
+
+
 def test_only_what_is_chosen_or_compared_on_images_needs_them() -> None:
     uploads = uploads_of(different(tiny.TINY))
     alone = server(validation=empty())
@@ -182,7 +201,7 @@ def test_only_what_is_chosen_or_compared_on_images_needs_them() -> None:
     bound(alone, uploads)
     assert not alone.used_validation
     assert not bound.validates
-    for settings in ({}, CORRECTED | {"ground_metric": "activations"}):
+    for settings in ({}, CORRECTED | {"ground_metric": "activations"}, CORRECTED | {"normalisation": ["log", "none"]}):
         with pytest.raises(InputError, match="validation images, of which it has none"):
             bind_written("otfusion", settings, [tiny.TINY])(server(validation=empty()), uploads)
         with_images, bound = server(), bind_written("otfusion", settings, [tiny.TINY])
@@ -206,7 +225,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"ground_metric": "activations"},
     {"solver": "sinkhorn", "iterations": 20},
     {"solver": "sinkhorn", "iterations": 20, "reg": 1e-9, "squared": False},
-    {"solver": "sinkhorn", "iterations": 20, "normalisation": "median"},
+    {"solver": "sinkhorn", "iterations": 20, "normalisation": ["median"]},
     {"official_class_transport": True},
 ]
 

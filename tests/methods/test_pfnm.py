@@ -9,24 +9,15 @@ from torch.nn import functional
 
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters, model
-from fedfisher_core.models.streams import reordered
 from tests import tiny
 from tests.methods.clients import bind_written, empty
+from tests.methods.units import SPECS, drawn, outputs, related, shuffled, uploaded
 
-SPECS = [
-    tiny.TINY,
-    tiny.TINY_WITH_BIAS,
-    ModelSpec("mlp", Images(1, 4, 4), classes=3, bias=True, widths=(7, 6, 5)),
-    ModelSpec("lenet", Images(2, 16, 16), classes=4, bias=True, widths=(2, 3, 6, 5)),
-    ModelSpec("cnn", Images(1, 20, 20), classes=3, widths=(3, 2, 5, 4)),
-    ModelSpec("compact", Images(3, 16, 16), classes=3, bias=True),
-]
 every_network = pytest.mark.parametrize("spec", SPECS, ids=lambda spec: f"{spec.name} {'bias' * spec.bias}".strip())
 MLPS = [replace(SPECS[2], bias=bias) for bias in (False, True)]
 by_bias = pytest.mark.parametrize("spec", SPECS[:2], ids=["no bias", "bias"])
@@ -46,38 +37,6 @@ class FixedWidth(nn.Module):
         return self.head(functional.relu(self.hidden(inputs.flatten(1))))
 
 
-def drawn(spec: ModelSpec, seed: int, scale: float = 5.0) -> Parameters:
-    """Weights of units that are long enough for likeness to outweigh the prior on how many units there are."""
-    generator = torch.Generator().manual_seed(seed)
-    return {name: scale * torch.randn(like.shape, generator=generator) for name, like in tiny.initial(spec).items()}
-
-
-def related(spec: ModelSpec, count: int) -> list[Parameters]:
-    """Clients some of whose units are alike."""
-    common = drawn(spec, 9, 0.7)
-    clients = [drawn(spec, seed, 0.5) for seed in range(count)]
-    return [{name: tensor + common[name] for name, tensor in client.items()} for client in clients]
-
-
-def shuffled(parameters: Parameters, spec: ModelSpec, seed: int) -> Parameters:
-    generator = torch.Generator().manual_seed(seed)
-    layers = chain(spec)
-    return reordered(parameters, layers, [torch.randperm(one.units, generator=generator) for one in layers[:-1]])
-
-
-def uploaded(clients: Sequence[Parameters], counts: Sequence[Sequence[int]] | None = None) -> list[Upload]:
-    """Give clients label counts; by default different ones that cover every class."""
-    classes = len(list(clients[0].values())[-1])
-    rows = counts or [[1 + (i + c) % 4 for c in range(classes)] for i in range(len(clients))]
-    return [
-        Upload(
-            num_examples=sum(row),
-            statistics={Weights: Weights(one), LabelCounts: LabelCounts({"counts": torch.tensor(row).float()})},
-        )
-        for one, row in zip(clients, rows, strict=True)
-    ]
-
-
 def aggregate(spec: ModelSpec, uploads: Sequence[Upload], *, seed: int = 0, **settings: Any) -> Aggregate:
     server = Server(
         spec=spec,
@@ -90,13 +49,6 @@ def aggregate(spec: ModelSpec, uploads: Sequence[Upload], *, seed: int = 0, **se
     result = bind_written("pfnm", settings, [spec])(server, uploads)
     assert not server.used_validation
     return result
-
-
-def outputs(spec: ModelSpec, parameters: Parameters) -> Tensor:
-    generator = torch.Generator().manual_seed(1)
-    inputs = torch.randn(6, *spec.inputs.shape, generator=generator, dtype=torch.float64)
-    with torch.no_grad():
-        return spec.load({name: tensor.double() for name, tensor in parameters.items()})(inputs)
 
 
 def global_outputs(result: Aggregate) -> Tensor:

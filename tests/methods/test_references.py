@@ -71,6 +71,14 @@ def test_references_are_told_from_one_shot_methods() -> None:
         name for name, is_one_shot in one_shot.items() if is_one_shot
     }
     assert not any(
-        one_shot[name] for name in ("ensemble", "ensemble_logits", "ensemble_by_labels", "local_mean", "centralised")
+        one_shot[name]
+        for name in (
+            "ensemble",
+            "ensemble_logits",
+            "ensemble_by_labels",
+            "ensemble_by_holders",
+            "local_mean",
+            "centralised",
+        )
     )
     assert [name for name in methods if methods.get(name).pooled] == ["centralised"]

@@ -77,8 +77,8 @@ def _view(cell: Cell, partition: Artifact) -> PartitionView:
 def _published(settings: BenchmarkSettings) -> list[PublishedResult] | None:
     if settings.report.published is None:
         return None
-    wanted = parse_published(settings.report.published)
-    return [one for one in read_published(PUBLISHED) if (one.source, one.table) == wanted]
+    wanted = {parse_published(table) for table in settings.report.published}
+    return [one for one in read_published(PUBLISHED) if (one.source, one.table) in wanted]
 
 
 def render_page(

@@ -35,8 +35,8 @@ def make_plan(settings: BenchmarkSettings) -> BenchmarkPlan:
         InputError: names the setting, its value and what is allowed.
     """
     federations = check_federations(settings)
-    if settings.report.published is not None:
-        parse_published(settings.report.published)
+    for table in settings.report.published or ():
+        parse_published(table)
     return BenchmarkPlan(
         jobs=tuple(federations.jobs()),
         stages=federations.stages(),
@@ -46,7 +46,7 @@ def make_plan(settings: BenchmarkSettings) -> BenchmarkPlan:
 
 
 def parse_published(text: str) -> tuple[str, str]:
-    """Split the setting report.published.
+    """Split one table of the setting report.published.
 
     Args:
         text: 'SOURCE, TABLE'.

@@ -1,0 +1,53 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.errors import InputError
+from fedfisher_core.methods.selection import best_on_validation
+from fedfisher_core.methods.server import Aggregate
+from tests import tiny
+from tests.methods.clients import empty, server
+
+WIDER = replace(tiny.LINEAR, name="mlp", widths=(3, 2, 2))
+
+
+def always(label: int, **details: float) -> Aggregate:
+    """A network that predicts one label."""
+    weight = torch.zeros_like(tiny.initial(tiny.LINEAR)["head.weight"])
+    weight[label] = 1
+    return Aggregate.of({"head.weight": weight}, **details)
+
+
+def images(labels: list[int]) -> Examples:
+    examples = tiny.examples(len(labels), spec=tiny.LINEAR)
+    return Examples(inputs=torch.ones_like(examples.inputs), labels=torch.tensor(labels))
+
+
+def test_the_first_of_the_best_is_kept() -> None:
+    held = server(tiny.LINEAR, validation=images([2, 1, 2, 1, 0]))
+    candidates = [always(0), always(1, step=1.0), always(2, step=2.0)]
+    kept = best_on_validation(held, candidates)
+    assert kept.networks[0] is candidates[1].networks[0]
+    assert kept.details == {"step": 1.0, "validation_accuracy": pytest.approx(0.4)}
+    assert held.used_validation
+
+
+def test_one_alone_is_kept_without_images() -> None:
+    held = server(tiny.LINEAR, validation=empty())
+    candidate = always(1)
+    assert best_on_validation(held, iter([candidate])) is candidate
+    assert not held.used_validation
+    with pytest.raises(InputError, match="validation images, of which it has none"):
+        best_on_validation(held, [candidate, candidate])
+
+
+def test_networks_have_widths_of_their_own() -> None:
+    # Of equal outputs the first counts: it predicts class 0.
+    grown = Aggregate(
+        networks=({name: torch.zeros_like(one) for name, one in tiny.initial(WIDER).items()},), spec=WIDER
+    )
+    for label, expected in ((0, WIDER), (1, None)):
+        held = server(tiny.LINEAR, validation=images([label]))
+        assert best_on_validation(held, [grown, always(1)]).spec == expected
