@@ -1,16 +1,15 @@
 """RegMean: linear layers whose outputs are nearest to the clients' own on their inputs."""
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions, weighted_sum
+from fedfisher_core.methods.candidates import Fractions, keep_best, tries_several
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
@@ -20,16 +19,13 @@ from fedfisher_core.models.spec import Parameters
     "regmean",
     uploads=(Weights, Gram),
     reference="https://arxiv.org/abs/2212.09849",
-    validates=lambda settings: len(settings.off_diagonal) > 1,
+    validates=tries_several("off_diagonal"),
 )
 def regmean(
     server: Server,
     uploads: Sequence[Upload],
     *,
-    off_diagonal: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)] = (
-        0.1,
-        0.9,
-    ),
+    off_diagonal: Fractions = (0.1, 0.9),
 ) -> Aggregate:
     """Solve a least-squares problem for every linear layer (Jin et al. 2023, equation 2).
 
@@ -43,13 +39,7 @@ def regmean(
     Returns:
         W with W^T = (sum_i p_i G_i)^+ sum_i p_i G_i W_i^T for every linear layer.
     """
-    candidates = [_merge(uploads, scale) for scale in off_diagonal]
-    if len(candidates) == 1:
-        return Aggregate.of(candidates[0], off_diagonal=off_diagonal[0])
-    score = server.scorer()
-    scores = [score(candidate) for candidate in candidates]
-    best = scores.index(max(scores))
-    return Aggregate.of(candidates[best], off_diagonal=off_diagonal[best], validation_accuracy=scores[best])
+    return keep_best(server, off_diagonal, lambda scale: _merge(uploads, scale), name="off_diagonal")
 
 
 def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:

@@ -124,3 +124,26 @@ def aggregate(
     **settings: Any,
 ) -> Aggregate:
     return bind_written(name, settings, [spec])(server(spec, validation=validation), uploads)
+
+
+def merge_changes(
+    name: str,
+    start: dict[str, Tensor],
+    changes: Sequence[dict[str, Tensor]],
+    *,
+    held: Server | None = None,
+    **settings: Any,
+) -> dict[str, Tensor]:
+    """Apply a method of task vectors to clients that went from one start by given changes; what the result changed."""
+    held = held or server()
+    held.initial = start
+    uploads = [
+        Upload(
+            num_examples=SIZES[client % len(SIZES)],
+            statistics={Weights: Weights({key: tensor + change[key] for key, tensor in start.items()})},
+        )
+        for client, change in enumerate(changes)
+    ]
+    (network,) = bind_written(name, settings, [tiny.TINY])(held, uploads).networks
+    assert all(tensor.dtype == torch.float32 for tensor in network.values())
+    return {key: tensor - start[key] for key, tensor in network.items()}
