@@ -61,3 +61,16 @@ def merge_matrices(changes: Sequence[Parameters], merge: Callable[[Tensor], Tens
         stacked = torch.stack([change[name] for change in changes]).double()
         merged[name] = merge(stacked.flatten(2)).reshape(like.shape) if like.dim() > 1 else stacked.mean(0)
     return merged
+
+
+def beyond_rounding(values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Tell which singular values of matrices are more than the rounding of weights that were sent in single precision.
+
+    Args:
+        values: in falling order, shape (..., values).
+        shape: of a matrix.
+
+    Returns:
+        The same shape.
+    """
+    return values > torch.finfo(torch.float32).eps * max(shape) * values[..., :1]

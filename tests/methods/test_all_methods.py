@@ -26,6 +26,7 @@ ORDERED = {
 RESHAPED = {
     "pfnm": "the prior shrinks units",
     "ties": "what changed little is trimmed",
+    "iso_c": "what changed little and what changed much change alike",
     "dare": "what changed is dropped or enlarged",
 }
 every_method = pytest.mark.parametrize("name", NAMES)
