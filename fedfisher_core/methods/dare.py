@@ -28,7 +28,7 @@ def dare(
     *,
     drop: Annotated[float, Field(ge=0, lt=1, description="p, the probability that a number is dropped")] = 0.1,
 ) -> Aggregate:
-    """Drop numbers of task vectors at random, rescale the others, and average (Yu et al. 2024, equations 3 and 4).
+    """Drop numbers of task vectors at random, rescale the others, and average (Yu et al. 2024).
 
     Each number of tau_i = w_i - w_0 is 0 with probability p, and divided by 1 - p otherwise, which keeps its
     expectation. p is the default of the authors' repository (yule-BUAA/MergeLM,

@@ -47,7 +47,7 @@ def iso_c(
         Factors, Field(description="alpha, how far to go; of several, the best on the validation set is kept")
     ] = (1.0,),
 ) -> Aggregate:
-    """Give all singular values of the summed change of a matrix their mean (Marczak et al. 2025, Iso-C, Algorithm 1).
+    """Give all singular values of the summed change of a matrix their mean (Marczak et al. 2025).
 
     With sum_i tau_i = U S V^T, tau_i = w_i - w_0, a matrix moves by mean(S) U V^T. As in the FusionBench library
     (tanganke/fusion_bench, `fusion_bench/method/isotropic_merging/iso_utils.py`), every client counts once, and what

@@ -31,7 +31,7 @@ def tsv_m(
         Factors, Field(description="alpha, how far to go; of several, the best on the validation set is kept")
     ] = (1.0,),
 ) -> Aggregate:
-    """Join the leading singular triples of the clients' changes (Gargiulo et al. 2025, TSV-M, Algorithm 1).
+    """Join the leading singular triples of the clients' changes (Gargiulo et al. 2025).
 
     Of each matrix of tau_i = w_i - w_0 = U_i S_i V_i^T, 1 / N of the singular triples stay. U = [U_1, ..., U_N] and
     V likewise are replaced by the nearest matrices with orthonormal columns, and the matrix moves by U S V^T. As in

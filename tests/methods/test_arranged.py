@@ -21,6 +21,7 @@ REFUSED = {
     "fedfisher_kfac": EMBEDDING,
     "fedfisher_full": EMBEDDING,
     "fisher_merge": EMBEDDING,
+    "gradient_matching": EMBEDDING,
     "ma_echo": EMBEDDING,
     "ma_echo_official": EMBEDDING,
     "ma_echo_ot": EMBEDDING,
