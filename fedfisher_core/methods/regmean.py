@@ -12,6 +12,7 @@ from fedfisher_core.methods.averaging import proportions, weighted_sum
 from fedfisher_core.methods.candidates import Fractions, keep_best, tries_several
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shrinkage import scale_off_diagonal
 from fedfisher_core.models.spec import Parameters
 
 
@@ -49,7 +50,7 @@ def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
     for share, upload in zip(proportions(uploads), uploads, strict=True):
         models = upload[Weights].tensors
         for layer, gram in upload[Gram].tensors.items():
-            shrunk = share * _shrink(gram, scale)
+            shrunk = share * scale_off_diagonal(gram.double(), scale)
             product = shrunk @ models[f"{layer}.weight"].double().T
             left[layer] = left[layer].add_(shrunk) if layer in left else shrunk
             right[layer] = right[layer].add_(product) if layer in right else product
@@ -58,8 +59,3 @@ def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
         solution = torch.linalg.pinv(gram, hermitian=True) @ right[layer]
         merged[f"{layer}.weight"] = solution.T.float()
     return merged
-
-
-def _shrink(gram: Tensor, scale: float) -> Tensor:
-    gram = gram.double()
-    return scale * gram + (1 - scale) * gram.diagonal().diag()

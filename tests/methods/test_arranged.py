@@ -22,6 +22,7 @@ REFUSED = {
     "fedfisher_full": EMBEDDING,
     "fisher_merge": EMBEDDING,
     "gradient_matching": EMBEDDING,
+    "mats": EMBEDDING,
     "ma_echo": EMBEDDING,
     "ma_echo_official": EMBEDDING,
     "ma_echo_ot": EMBEDDING,
