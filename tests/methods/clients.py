@@ -24,7 +24,7 @@ from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.methods.binding import DEFAULT_WIRE, NO_SETTINGS, BoundMethod, bind
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import TrainSettings, WireSettings
+from fedfisher_core.settings import FisherSettings, TrainSettings, WireSettings
 from tests import tiny
 
 SIZES = (40, 25, 10)
@@ -46,6 +46,7 @@ def server(
     return Server(
         spec=spec,
         dataset=dataset,
+        fisher=FisherSettings(),
         initial=tiny.initial(spec),
         generator=torch.Generator().manual_seed(0),
         device=torch.device("cpu"),

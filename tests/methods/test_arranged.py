@@ -23,6 +23,7 @@ REFUSED = {
     "fisher_merge": EMBEDDING,
     "gradient_matching": EMBEDDING,
     "mats": EMBEDDING,
+    "fedlpa": EMBEDDING,
     "ma_echo": EMBEDDING,
     "ma_echo_official": EMBEDDING,
     "ma_echo_ot": EMBEDDING,
