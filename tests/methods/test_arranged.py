@@ -24,6 +24,7 @@ REFUSED = {
     "gradient_matching": EMBEDDING,
     "mats": EMBEDDING,
     "fedlpa": EMBEDDING,
+    "fedbens": EMBEDDING,
     "ma_echo": EMBEDDING,
     "ma_echo_official": EMBEDDING,
     "ma_echo_ot": EMBEDDING,
