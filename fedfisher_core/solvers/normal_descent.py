@@ -24,7 +24,7 @@ def normal_descent(
     h(x) = (1 - (1 - s x^2)^k) / x is a polynomial. The Lanczos process gives K as a tridiagonal T on the Krylov space
     of r, in a basis Q, and h(K) r = |r| Q h(T) e_1 as soon as further directions do not matter. That takes one product
     a direction where the steps take two each, and far fewer directions, as slow descent hardly leaves the space that
-    the largest eigenvalues span. A rate that is too large makes both diverge.
+    the largest eigenvalues span. A rate that is too large makes both diverge, beyond all numbers with enough steps.
 
     Args:
         product: multiplies a tensor of the shape of `start` by K.
@@ -60,7 +60,8 @@ def normal_descent(
         left = float(torch.linalg.vector_norm(direction))
         small = coefficients[-2:].abs().max() <= tolerance * torch.linalg.vector_norm(coefficients)
         exhausted = left <= torch.finfo(start.dtype).eps * max(map(abs, diagonal))
-        if len(basis) == most or exhausted or (len(basis) > 1 and small):
+        diverged = not torch.isfinite(coefficients).all()
+        if len(basis) == most or exhausted or diverged or (len(basis) > 1 and small):
             break
         beside.append(left)
         basis.append(direction / left)

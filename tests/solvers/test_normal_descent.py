@@ -62,6 +62,20 @@ def test_too_large_a_rate_diverges_as_the_steps_do() -> None:
     assert end.abs().max() > 1e3
 
 
+def test_a_descent_that_diverges_beyond_all_numbers_ends_at_once() -> None:
+    operator, start, target = system(size=2000)
+    calls = 0
+
+    def product(vector: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return operator @ vector
+
+    end = normal_descent(product, start, target, steps=10_000, rate=1e20)
+    assert not torch.isfinite(end).all()
+    assert calls < 5
+
+
 @pytest.mark.parametrize("setting", ["steps", "rate", "tolerance"])
 def test_settings_must_be_positive(setting: str) -> None:
     operator, start, target = system()
