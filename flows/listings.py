@@ -22,6 +22,7 @@ def methods() -> list[dict[str, Any]]:
                 "summary": method.summary,
                 "reference": method.reference,
                 "one_shot": method.one_shot,
+                "shared_start": method.shared_start,
                 "uploads": {name: f"server sees {view.value}" for name, view in method.views.items()},
                 "settings": {key: _setting(value) for key, value in schema.items()},
             }

@@ -220,6 +220,7 @@ def server_of(place: Place, inputs: StartInputs[Artifact]) -> Server:
     return Server(
         spec=place.spec,
         dataset=dataset.spec,
+        fisher=place.settings.fisher,
         initial=load_start(inputs.start, place.device),
         generator=torch_generator(place.cell.seed, Stream.SERVER),
         device=place.device,

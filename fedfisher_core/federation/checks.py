@@ -54,6 +54,8 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         require_privacy(settings, label, methods[label].uploads)
         if methods[label].validates:
             _require_validation(settings, label)
+        if methods[label].method.shared_start:
+            _require_shared_start(settings, label)
         # A source that can't be read is refused before any work rests on it.
         source_digest(methods[label].method.function, *methods[label].method.uploads)
     _require_one_release(settings, methods)
@@ -91,6 +93,15 @@ def _require_validation(settings: FederationSettings, label: str) -> None:
         raise InputError(
             f"data.public_validation=false with privacy, but method {label!r} selects on the server's validation "
             "images, which are clients' training images; allowed: true, if they are public, or to select nothing"
+        )
+
+
+def _require_shared_start(settings: FederationSettings, label: str) -> None:
+    """Check that there is a model that all clients started from."""
+    if settings.model.initialisation != "same":
+        raise InputError(
+            f"model.initialisation={settings.model.initialisation!r}, but method {label!r} merges what training "
+            "changed of weights that all clients started from; allowed: 'same'"
         )
 
 

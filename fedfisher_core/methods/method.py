@@ -35,6 +35,7 @@ class Method:
         reference: address of the paper or code that it follows.
         one_shot: False for a row that methods are measured against, which no one-shot method could be.
         pooled: whether it is given one client that holds all data, instead of the clients.
+        shared_start: whether it needs the weights that all clients started from.
         settings: the function's keyword arguments as a model.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
@@ -49,6 +50,7 @@ class Method:
     reference: str
     one_shot: bool
     pooled: bool
+    shared_start: bool
     settings: type[BaseModel]
     supports: Callable[[ModelSpec], None] | None = None
     sums: Summation | None = None
@@ -74,6 +76,7 @@ def method(
     sees_each: tuple[type[Statistic], ...] = (),
     one_shot: bool = True,
     pooled: bool = False,
+    shared_start: bool = False,
     supports: Callable[[ModelSpec], None] | None = None,
     sums: Summation | None = None,
     validates: Callable[[Any], bool] | None = None,
@@ -88,6 +91,7 @@ def method(
         sees_each: those of them of which it needs every client's own, though others make do with the sum.
         one_shot: False for a reference row.
         pooled: whether it is given one client that holds all data, instead of the clients.
+        shared_start: whether it needs the weights that all clients started from; refused where each has its own.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients, where that is possible.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
@@ -110,6 +114,7 @@ def method(
                 reference=reference,
                 one_shot=one_shot,
                 pooled=pooled,
+                shared_start=shared_start,
                 settings=settings,
                 supports=supports,
                 sums=sums,

@@ -104,6 +104,32 @@ def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
 
 
 @method(
+    "best_local",
+    uploads=(Weights,),
+    sees_each=(Weights,),
+    reference=_ENSEMBLE,
+    one_shot=False,
+    validates=lambda settings: True,
+)
+def best_local(server: Server, uploads: Sequence[Upload]) -> Aggregate:
+    """Keep the local model that scores best on the validation set: what aggregating must beat to be worth it.
+
+    It is no mean of anything, so that it is told apart from the one-shot methods, though a server could do it.
+
+    Args:
+        server: scores the models.
+        uploads: the weights w_i.
+
+    Returns:
+        One network, that of the client with more examples where two score the same.
+    """
+    score = server.scorer()
+    scores = [score(upload[Weights].tensors) for upload in uploads]
+    best = max(range(len(uploads)), key=lambda index: (scores[index], uploads[index].num_examples))
+    return Aggregate.of(uploads[best][Weights].tensors, client=float(best), validation_accuracy=scores[best])
+
+
+@method(
     "centralised",
     uploads=(Weights,),
     sees_each=(Weights,),

@@ -1,10 +1,8 @@
 """RegMean: linear layers whose outputs are nearest to the clients' own on their inputs."""
 
 from collections.abc import Sequence
-from typing import Annotated
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from fedfisher_core.client.gram import Gram
@@ -12,8 +10,9 @@ from fedfisher_core.client.upload import Column, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import proportions, weighted_sum
 from fedfisher_core.methods.method import method
-from fedfisher_core.methods.selection import best_on_validation
+from fedfisher_core.methods.selection import Fractions, keep_best, tries_several
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shrinkage import scale_off_diagonal
 from fedfisher_core.models.spec import Parameters
 
 
@@ -21,16 +20,13 @@ from fedfisher_core.models.spec import Parameters
     "regmean",
     uploads=(Weights, Gram),
     reference="https://arxiv.org/abs/2212.09849",
-    validates=lambda settings: len(settings.off_diagonal) > 1,
+    validates=tries_several("off_diagonal"),
 )
 def regmean(
     server: Server,
     uploads: Sequence[Upload],
     *,
-    off_diagonal: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1)] = (
-        0.1,
-        0.9,
-    ),
+    off_diagonal: Fractions = (0.1, 0.9),
 ) -> Aggregate:
     """Solve a least-squares problem for every linear layer (Jin et al. 2023, equation 2).
 
@@ -44,8 +40,7 @@ def regmean(
     Returns:
         W with W^T = (sum_i p_i G_i)^+ sum_i p_i G_i W_i^T for every linear layer.
     """
-    candidates = (Aggregate.of(_merge(uploads, scale), off_diagonal=scale) for scale in off_diagonal)
-    return best_on_validation(server, candidates)
+    return keep_best(server, off_diagonal, lambda scale: _merge(uploads, scale), name="off_diagonal")
 
 
 def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
@@ -55,7 +50,7 @@ def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
     for share, upload in zip(proportions(uploads), uploads, strict=True):
         models = upload[Weights].tensors
         for layer, gram in upload[Gram].tensors.items():
-            shrunk = share * _shrink(gram, scale)
+            shrunk = share * scale_off_diagonal(gram.double(), scale)
             product = shrunk @ models[f"{layer}.weight"].double().T
             left[layer] = left[layer].add_(shrunk) if layer in left else shrunk
             right[layer] = right[layer].add_(product) if layer in right else product
@@ -64,8 +59,3 @@ def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
         solution = torch.linalg.pinv(gram, hermitian=True) @ right[layer]
         merged[f"{layer}.weight"] = solution.T.float()
     return merged
-
-
-def _shrink(gram: Tensor, scale: float) -> Tensor:
-    gram = gram.double()
-    return scale * gram + (1 - scale) * gram.diagonal().diag()

@@ -12,6 +12,7 @@ from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.settings import FisherSettings
 
 
 class Combine(StrEnum):
@@ -58,6 +59,7 @@ class Server:
     Args:
         spec: the network that clients trained.
         dataset: what is known of the data that they trained on: their normalisation and augmentation.
+        fisher: how they compute their Fishers.
         initial: the weights that all clients started from; where each had its own, drawn in the same way.
         generator: draws whatever the method leaves to chance, on the CPU.
         device: where the method computes.
@@ -69,6 +71,7 @@ class Server:
         *,
         spec: ModelSpec,
         dataset: DatasetSpec,
+        fisher: FisherSettings,
         initial: Parameters,
         generator: torch.Generator,
         device: torch.device,
@@ -76,6 +79,7 @@ class Server:
     ) -> None:
         self.spec = spec
         self.dataset = dataset
+        self.fisher = fisher
         self.initial = initial
         self.generator = generator
         self.device = device

@@ -61,6 +61,19 @@ def weights_term(upload: Upload) -> dict[str, Parameters]:
     return {"weights": {name: tensor.double() for name, tensor in upload[Weights].tensors.items()}}
 
 
+def counted_weights(upload: Upload) -> dict[str, Parameters]:
+    """Terms of sums in which every client counts once, as what is added is multiplied by n_i.
+
+    Args:
+        upload: of one client.
+
+    Returns:
+        Terms "weights" (w_i / n_i) and "clients" (1 / n_i, the one tensor "count").
+    """
+    weights = {name: tensor / upload.num_examples for name, tensor in weights_term(upload)["weights"].items()}
+    return {"weights": weights, "clients": {"count": torch.tensor(1 / upload.num_examples, dtype=torch.float64)}}
+
+
 def weighted_terms(statistic: type[TensorStatistic]) -> Callable[[Upload], dict[str, Parameters]]:
     """Terms of averages in which each coordinate has a weight of its own.
 

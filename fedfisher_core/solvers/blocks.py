@@ -121,3 +121,34 @@ class DenseBlock:
     def mean_eigenvalue(self) -> float:
         """See `Block`."""
         return self.total.diagonal().mean(dtype=torch.float64).item()
+
+
+@dataclass(frozen=True)
+class ShiftedBlock:
+    """A multiple of another block and of the identity.
+
+    Args:
+        block: the other block.
+        factor: of the block.
+        shift: of the identity.
+    """
+
+    block: Block
+    factor: float
+    shift: float
+
+    def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """See `Block`."""
+        return self.block.gather(parameters)
+
+    def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `Block`."""
+        return self.block.scatter(vector, like)
+
+    def product(self, vector: Tensor) -> Tensor:
+        """See `Block`."""
+        return self.factor * self.block.product(vector) + self.shift * vector
+
+    def mean_eigenvalue(self) -> float:
+        """See `Block`."""
+        return self.factor * self.block.mean_eigenvalue() + self.shift

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
 from fedfisher_core.fisher.layers import to_matrix
-from fedfisher_core.solvers.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock
+from fedfisher_core.solvers.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, ShiftedBlock
 
 Parameters = Mapping[str, Tensor]
 
@@ -205,6 +205,35 @@ def dense_quadratic(clients: Sequence[Parameters], fishers: Sequence[Tensor], we
         slope += product
         floor += dot(difference, product)
     return Quadratic((DenseBlock(tuple(mean), total),), (start,), (slope,), floor, mean)
+
+
+def with_penalty(
+    quadratic: Quadratic, *, factor: float, penalty: float, centre: Parameters, start: Parameters
+) -> Quadratic:
+    """Form factor f(w) + penalty |w - centre|^2, expanded about a start of its own.
+
+    Args:
+        quadratic: f.
+        factor: of f.
+        penalty: of the squared distance.
+        centre: named and shaped like the parameters of f.
+        start: likewise; where solvers begin.
+
+    Returns:
+        The objective.
+    """
+    starts, centres = quadratic.vectors(start), quadratic.vectors(centre)
+    apart = [one - other for one, other in zip(centres, starts, strict=True)]
+    slopes = [
+        factor * residual + penalty * way for residual, way in zip(quadratic.residual(starts), apart, strict=True)
+    ]
+    return Quadratic(
+        blocks=tuple(ShiftedBlock(block, factor, penalty) for block in quadratic.blocks),
+        start=starts,
+        slope=tuple(slopes),
+        floor=factor * quadratic.value(starts) + penalty * sum(dot(way, way) for way in apart),
+        like=quadratic.like,
+    )
 
 
 def _flat(parameters: Parameters) -> Tensor:

@@ -93,7 +93,7 @@ def network(artifact: Artifact) -> dict[str, Tensor]:
     [({}, (0, 1, 2, 3, 4)), (DROPOUTS, SURVIVORS), ({0: "unmasking", 4: "unmasking"}, (0, 1, 2, 3, 4))],
     ids=["all", "three", "late"],
 )
-@pytest.mark.parametrize("name", ["fedavg", "fedfisher_diag", "fisher_merge", "fedfish"])
+@pytest.mark.parametrize("name", ["fedavg", "fedfisher_diag", "fisher_merge", "fedfish", "iso_c", "gradient_matching"])
 def test_a_secure_sum_gives_the_network_of_the_clients_in_it(
     name: str, dropouts: dict[int, str], summed: tuple[int, ...], trained: Trained
 ) -> None:
@@ -309,7 +309,7 @@ def test_methods_that_need_more_than_sums_are_refused_by_name(name: str, reason:
         bind_written("mine", {"method": name, "wire": SECURE}, [tiny.TINY])
     assert str(caught.value) == (
         f"methods.mine.wire.server_view='secure_sum': method {name!r} {reason}; "
-        "allowed: fedavg, fedfish, fedfisher_diag, fisher_merge"
+        "allowed: fedavg, fedfish, fedfisher_diag, fisher_merge, gradient_matching, iso_c"
     )
 
 

@@ -24,7 +24,7 @@ from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.methods.binding import DEFAULT_WIRE, NO_SETTINGS, BoundMethod, bind
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import TrainSettings, WireSettings
+from fedfisher_core.settings import FisherSettings, TrainSettings, WireSettings
 from tests import tiny
 
 SIZES = (40, 25, 10)
@@ -46,6 +46,7 @@ def server(
     return Server(
         spec=spec,
         dataset=dataset,
+        fisher=FisherSettings(),
         initial=tiny.initial(spec),
         generator=torch.Generator().manual_seed(0),
         device=torch.device("cpu"),
@@ -124,3 +125,26 @@ def aggregate(
     **settings: Any,
 ) -> Aggregate:
     return bind_written(name, settings, [spec])(server(spec, validation=validation), uploads)
+
+
+def merge_changes(
+    name: str,
+    start: dict[str, Tensor],
+    changes: Sequence[dict[str, Tensor]],
+    *,
+    held: Server | None = None,
+    **settings: Any,
+) -> dict[str, Tensor]:
+    """Apply a method of task vectors to clients that went from one start by given changes; what the result changed."""
+    held = held or server()
+    held.initial = start
+    uploads = [
+        Upload(
+            num_examples=SIZES[client % len(SIZES)],
+            statistics={Weights: Weights({key: tensor + change[key] for key, tensor in start.items()})},
+        )
+        for client, change in enumerate(changes)
+    ]
+    (network,) = bind_written(name, settings, [tiny.TINY])(held, uploads).networks
+    assert all(tensor.dtype == torch.float32 for tensor in network.values())
+    return {key: tensor - start[key] for key, tensor in network.items()}

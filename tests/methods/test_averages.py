@@ -46,6 +46,8 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
     ("fedfisher_kfac", {}),
     ("fedfisher_kfac", {"solver": {"name": "paper", "steps": 200}}),
     ("fedfisher_kfac", {"solver": {"name": "gradient_descent", "steps": 50}}),
+    ("mats", {}),
+    ("mats", {"off_diagonal": [0.3]}),
     ("fedfisher_full", {}),
     ("fedfisher_full", {"solver": "closed_form"}),
     ("fedavg_by_holders", {}),

@@ -14,6 +14,7 @@ from fedfisher_core.layouts import Images
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters, model
+from fedfisher_core.settings import FisherSettings
 from tests import tiny
 from tests.methods.clients import bind_written, empty
 from tests.methods.units import SPECS, drawn, outputs, related, shuffled, uploaded
@@ -41,6 +42,7 @@ def aggregate(spec: ModelSpec, uploads: Sequence[Upload], *, seed: int = 0, **se
     server = Server(
         spec=spec,
         dataset=tiny.TINY_DATA,
+        fisher=FisherSettings(),
         initial=tiny.initial(spec),
         generator=torch.Generator().manual_seed(seed),
         device=torch.device("cpu"),

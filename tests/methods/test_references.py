@@ -5,10 +5,11 @@ from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.evaluation.measures import measure_each, measure_mean
+from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server import Combine
 from tests import tiny
-from tests.methods.clients import aggregate, trained_uploads
+from tests.methods.clients import aggregate, server, trained_uploads
 
 COUNTS = torch.tensor([[5, 1, 0], [0, 4, 2], [1, 1, 1]])
 
@@ -60,6 +61,22 @@ def test_local_models_are_measured_by_themselves(clients: list[Upload]) -> None:
     assert len({one.accuracy for one in alone}) > 1
 
 
+def test_the_best_local_model_is_chosen_on_the_validation_set(clients: list[Upload]) -> None:
+    result = aggregate("best_local", clients)
+    scores = [accuracy(tiny.TINY.load(one[Weights].tensors).eval(), server().validation) for one in clients]
+    assert len(set(scores)) > 1
+    best = scores.index(max(scores))
+    assert result.details == {"client": float(best), "validation_accuracy": max(scores)}
+    assert all(torch.equal(result.networks[0][key], one) for key, one in clients[best][Weights].tensors.items())
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
+def test_of_equally_good_local_models_the_one_of_more_examples_is_best(clients: list[Upload], order: list[int]) -> None:
+    same = [Upload(size, clients[0].statistics) for size in (10, 30, 20)]
+    result = aggregate("best_local", [same[index] for index in order])
+    assert result.details["client"] == order.index(1)
+
+
 def test_centralised_training_returns_the_one_pooled_model(clients: list[Upload]) -> None:
     (network,) = aggregate("centralised", clients[:1]).networks
     assert all(torch.equal(network[key], tensor) for key, tensor in clients[0][Weights].tensors.items())
@@ -78,6 +95,7 @@ def test_references_are_told_from_one_shot_methods() -> None:
             "ensemble_by_labels",
             "ensemble_by_holders",
             "local_mean",
+            "best_local",
             "centralised",
         )
     )

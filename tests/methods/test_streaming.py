@@ -43,11 +43,16 @@ class Watched(Sequence[Upload]):
 
 
 def test_the_methods_that_need_sums_alone() -> None:
-    assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfish"} <= set(BY_SUMS)
+    assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfish", "iso_c", "gradient_matching"} <= set(
+        BY_SUMS
+    )
     assert not {"fedfisher_kfac", "otfusion", "pfnm", "dense", "ensemble"} & set(BY_SUMS)
 
 
-@pytest.mark.parametrize("name", ["fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_full", "fedfish"])
+@pytest.mark.parametrize(
+    "name",
+    ["fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_full", "fedfish", "iso_c", "gradient_matching"],
+)
 def test_they_hold_no_more_for_more_clients(name: str) -> None:
     watched = Watched()
     (streamed,) = aggregate(name, watched).networks

@@ -12,7 +12,7 @@ from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import bind_written, made_up_uploads, server
 
-METHODS = ["fedavg", "fisher_merge", "fedfisher_diag", "fedfish"]
+METHODS = ["fedavg", "fisher_merge", "fedfisher_diag", "fedfish", "iso_c", "gradient_matching"]
 WIRE = {"wire": {"budget": "none", "server_view": "secure_sum"}}
 
 

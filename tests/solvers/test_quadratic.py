@@ -9,6 +9,7 @@ from fedfisher_core.solvers.quadratic import (
     diagonal_quadratic,
     diagonal_quadratic_of_sums,
     kronecker_quadratic,
+    with_penalty,
 )
 
 
@@ -40,6 +41,22 @@ def test_every_quantity_agrees_with_the_dense_matrices(problem):
         block.mean_eigenvalue() * start.numel() for block, start in zip(quadratic.blocks, quadratic.start, strict=True)
     )
     assert trace == pytest.approx(problem.matrix.trace().item())
+
+
+def test_a_penalty_and_another_start_agree_with_the_dense_matrices(problem):
+    start, centre = problem.clients[1], {name: 2 * tensor for name, tensor in problem.clients[0].items()}
+    penalised = with_penalty(problem.quadratic, factor=3.0, penalty=0.5, centre=centre, start=start)
+    vectors, vector = point(problem)
+    assert penalised.value(vectors) == pytest.approx(
+        3 * problem.value(vector) + 0.5 * (vector - flat(centre)).square().sum().item(), rel=1e-10
+    )
+    residual = 3 * (problem.side - problem.matrix @ vector) + 0.5 * (flat(centre) - vector)
+    torch.testing.assert_close(flat(penalised.parameters(penalised.residual(vectors))), residual)
+    torch.testing.assert_close(flat(penalised.parameters(penalised.start)), flat(start))
+    trace = sum(
+        block.mean_eigenvalue() * start.numel() for block, start in zip(penalised.blocks, penalised.start, strict=True)
+    )
+    assert trace == pytest.approx(3 * problem.matrix.trace().item() + 0.5 * len(vector))
 
 
 def test_parameters_undo_vectors_in_the_order_of_the_clients(problem):

@@ -1,0 +1,55 @@
+"""DARE: the mean of task vectors of which most numbers were dropped at random, and the others enlarged."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.averaging import weighted_sum
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.task_vectors import moved, task_vectors
+
+
+@method(
+    "dare",
+    uploads=(Weights,),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/2311.03099",
+    shared_start=True,
+)
+def dare(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    drop: Annotated[float, Field(ge=0, lt=1, description="p, the probability that a number is dropped")] = 0.1,
+) -> Aggregate:
+    """Drop numbers of task vectors at random, rescale the others, and average (Yu et al. 2024).
+
+    Each number of tau_i = w_i - w_0 is 0 with probability p, and divided by 1 - p otherwise, which keeps its
+    expectation. p is the default of the authors' repository (yule-BUAA/MergeLM,
+    `model_merging_methods/mask_weights_utils.py`), as is the plain mean of the models afterwards. The paper drops
+    up to 0.99 of what fine-tuning changed in large language models; training from random weights changes more.
+
+    Args:
+        server: holds w_0, and draws what is dropped, client after client.
+        uploads: the weights w_i.
+
+    Returns:
+        w_0 + mean_i m_i tau_i / (1 - p), m_i drawn from {0, 1} number by number.
+    """
+    thinned = (
+        {name: _thin(tensor, drop, server.generator) for name, tensor in change.items()}
+        for change in task_vectors(server, uploads)
+    )
+    return Aggregate.of(moved(server, weighted_sum(thinned, [1 / len(uploads)] * len(uploads)), 1.0))
+
+
+def _thin(tensor: Tensor, drop: float, generator: torch.Generator) -> Tensor:
+    # Drawn on the CPU, so that the same numbers are dropped on any device.
+    kept = (torch.rand(tensor.shape, generator=generator) >= drop).to(tensor.device)
+    return torch.where(kept, tensor / (1 - drop), 0)

@@ -1,0 +1,74 @@
+"""FedBEns: the product of the clients' Laplace posteriors, with their prior divided out."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.averaging import proportions, weighted_sum
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.solvers.adam import adam
+from fedfisher_core.solvers.quadratic import kronecker_quadratic, with_penalty
+
+
+@method(
+    "fedbens",
+    uploads=(Weights, KFAC),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/2503.15367",
+    validates=lambda settings: settings.select,
+)
+def fedbens(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    prior_variance: Annotated[PositiveFloat, Field(description="of every weight, around 0")] = 0.1,
+    temperature: Annotated[PositiveFloat, Field(description="T, by which likelihoods are raised to 1 / T")] = 0.1,
+    steps: Annotated[PositiveInt, Field(description="of Adam")] = 300,
+    learning_rate: Annotated[PositiveFloat, Field(description="of Adam")] = 1e-3,
+    longest_gradient: Annotated[PositiveFloat, Field(description="longer ones are scaled down to this length")] = 1.0,
+    select: Annotated[
+        bool, Field(description="return the iterate that scores best on the validation set, else the last")
+    ] = True,
+    check_every: Annotated[PositiveInt, Field(description="steps between two iterates that are scored")] = 30,
+) -> Aggregate:
+    """Climb to the mode of the product of posteriors over the prior (Talpini, Savi and Neglia 2025, one mode a client).
+
+    With a prior p0 = N(0, v I), client i has the posterior q_i = N(w_i, (n_i A_i (x) G_i / T + I / v)^-1), and
+    -sum_i log q_i(w) + (N - 1) log p0(w) is minimised. Up to a constant it is half of
+    sum_i n_i / T (w - w_i)^T (A_i (x) G_i) (w - w_i) + |w - sum_i w_i|^2 / v: the prior counts once. Adam starts at the
+    clients' coordinate-wise median. That is `One_shot_FL/main_FedBEns_kron.py` of the authors' repository
+    (jacopot96/FedBEns) with one mode a client. Its README has mixtures of three modes, for which every client uploads
+    three models, and predicts with three networks. Without a selection that code returns the iterate of the lowest
+    objective, and this the last.
+
+    Args:
+        server: scores iterates on its validation set.
+        uploads: the weights w_i and the factors A_i, G_i of every layer.
+
+    Returns:
+        The selected iterate.
+    """
+    models = [upload[Weights].tensors for upload in uploads]
+    fishers = kronecker_quadratic(models, [upload[KFAC].factors for upload in uploads], proportions(uploads))
+    posterior = with_penalty(
+        fishers,
+        factor=sum(upload.num_examples for upload in uploads) / temperature,
+        penalty=1 / prior_variance,
+        centre=weighted_sum(models, [1.0] * len(models)),
+        start={name: torch.stack([model[name] for model in models]).median(0).values for name in models[0]},
+    )
+    solution = adam(
+        posterior,
+        steps=steps,
+        learning_rate=learning_rate,
+        longest=longest_gradient,
+        check_every=check_every,
+        score=server.scorer() if select else None,
+    )
+    return Aggregate.of(solution.parameters, selected_step=float(solution.selected), objective=solution.objective)

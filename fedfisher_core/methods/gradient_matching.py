@@ -1,0 +1,100 @@
+"""Uncertainty-based gradient matching: changes weighted by diagonal Fishers, with a prior that counts once."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field, PositiveFloat
+
+from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.upload import Column, Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.averaging import weighted_sum
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.sums import Summation, Sums, counted_weights
+from fedfisher_core.models.spec import Parameters
+
+
+def _terms(upload: Upload) -> dict[str, Parameters]:
+    return {**counted_weights(upload), **_weighted(upload)}
+
+
+def _weighted(upload: Upload) -> dict[str, Parameters]:
+    """F_i and F_i w_i, in double precision."""
+    fisher = {name: tensor.double() for name, tensor in upload[DiagonalFisher].tensors.items()}
+    return {
+        "fisher": fisher,
+        "product": {name: fisher[name] * tensor for name, tensor in upload[Weights].tensors.items()},
+    }
+
+
+def _match(
+    initial: Parameters, *, fisher: Parameters, product: Parameters, weights: Parameters, clients: float, prior: float
+) -> Aggregate:
+    """Solve for the change, of sum_i n_i F_i, sum_i n_i F_i w_i, sum_i w_i and N."""
+    merged = {}
+    for name, start in initial.items():
+        start = start.double()
+        matched = product[name] - fisher[name] * start + prior * (weights[name] - clients * start)
+        merged[name] = (start + matched / (fisher[name] + prior)).float()
+    return Aggregate.of(merged)
+
+
+def _of_sums(server: Server, sums: Sums, *, prior: float) -> Aggregate:
+    fisher = {name: sums.num_examples * tensor for name, tensor in sums.mean_weight("fisher").items()}
+    # A product with a Fisher that is not known is not known either.
+    product = {name: torch.where(fisher[name] > 0, tensor, 0) for name, tensor in sums.totals["product"].items()}
+    return _match(
+        server.initial,
+        fisher=fisher,
+        product=product,
+        weights=sums.totals["weights"],
+        clients=sums.totals["clients"]["count"].item(),
+        prior=prior,
+    )
+
+
+@method(
+    "gradient_matching",
+    uploads=(Weights, DiagonalFisher),
+    reference="https://arxiv.org/abs/2310.12808",
+    sums=Summation(_terms, _of_sums),
+    shared_start=True,
+)
+def gradient_matching(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    prior: Annotated[
+        PositiveFloat, Field(description="delta, precision of the Gaussian around the start that clients trained under")
+    ] = 1e-12,
+) -> Aggregate:
+    """Match the gradients of the merged model to the clients' (Daheim et al. 2024, with diagonal Fishers).
+
+    Every client's posterior has the precision n_i F_i + delta, and their product counts the prior once:
+    with tau_i = w_i - w_0, H = sum_i n_i F_i + delta and tau = sum_i H^-1 (n_i F_i + delta) tau_i. So changes are
+    averaged where Fishers tell, and added where they all vanish, which an average of posteriors would not do. That is
+    `code/uncertainty_based_gradient_matching.py` of the authors' repository (UKPLab/iclr2024-model-merging) with
+    n_i as scaling factors and delta as in its script. Its Fisher H_0 of the data that the start was trained on is 0, as
+    the start is random here.
+
+    Args:
+        server: holds w_0.
+        uploads: the weights w_i and the diagonal Fishers F_i.
+
+    Returns:
+        w_0 + tau.
+    """
+    sizes = [float(upload.num_examples) for upload in uploads]
+    ones = [1.0] * len(uploads)
+    return _match(
+        server.initial,
+        fisher=weighted_sum((_weighted(upload)["fisher"] for upload in uploads), sizes),
+        product=weighted_sum((_weighted(upload)["product"] for upload in uploads), sizes),
+        weights=weighted_sum(
+            Column(uploads, lambda upload: {name: one.double() for name, one in upload[Weights].tensors.items()}), ones
+        ),
+        clients=len(uploads),
+        prior=prior,
+    )

@@ -1,0 +1,67 @@
+"""MaTS: the linear system of Kronecker-factored Fishers, solved by conjugate gradients."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, PositiveInt
+
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.selection import Fractions, keep_best, tries_several
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shrinkage import scale_off_diagonal
+from fedfisher_core.models.spec import Parameters
+from fedfisher_core.solvers.conjugate_gradients import conjugate_gradients
+from fedfisher_core.solvers.quadratic import kronecker_quadratic
+
+
+@method(
+    "mats",
+    uploads=(Weights, KFAC),
+    reference="https://arxiv.org/abs/2312.04339",
+    validates=tries_several("off_diagonal"),
+)
+def mats(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    steps: Annotated[PositiveInt, Field(description="most steps, for each layer")] = 100,
+    tolerance: Annotated[
+        PositiveFloat, Field(description="a layer stops when its residual has fallen by this factor")
+    ] = 1e-5,
+    off_diagonal: Annotated[
+        Fractions, Field(description="lambda on the off-diagonal entries of A_i and G_i; of several, the best is kept")
+    ] = (1.0,),
+) -> Aggregate:
+    """Solve sum_i G_i W A_i = sum_i G_i W_i A_i for every layer (Tam, Bansal and Raffel 2024, blockwise Fisher).
+
+    Conjugate gradients start at the plain mean of the clients, and every client counts the same, as in the authors'
+    repository (r-three/mats, `src/merging/conjugateGradient_fisherMerging.py`). FedFisher (K-FAC) minimises the same
+    objective with p_i and damping. A bias is the weight of an input that is always 1; the authors' networks have none.
+    They take the empirical Fisher by default, and the setting `fisher.estimator` chooses it here. Their residual has to
+    fall to a fraction of the right-hand side, ours of the first residual.
+
+    Args:
+        server: scores several values of lambda.
+        uploads: the weights W_i and the factors A_i, G_i of every layer.
+
+    Returns:
+        W.
+    """
+
+    def merge(factor: float) -> Parameters:
+        quadratic = kronecker_quadratic(
+            [upload[Weights].tensors for upload in uploads],
+            [{layer: _shrink(one, factor) for layer, one in upload[KFAC].factors.items()} for upload in uploads],
+            [1 / len(uploads)] * len(uploads),
+        )
+        return conjugate_gradients(quadratic, steps=steps, tolerance=tolerance, check_every=steps).parameters
+
+    return keep_best(server, off_diagonal, merge, name="off_diagonal")
+
+
+def _shrink(factors: Kronecker, factor: float) -> Kronecker:
+    return Kronecker(scale_off_diagonal(factors.inputs, factor), scale_off_diagonal(factors.outputs, factor))

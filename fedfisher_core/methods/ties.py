@@ -1,0 +1,77 @@
+"""TIES: the mean of trimmed task vectors over the clients that agree on a coordinate's sign."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.selection import Factors, keep_best, tries_several
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.task_vectors import moved, task_vectors
+from fedfisher_core.models.spec import Parameters
+
+
+@method(
+    "ties",
+    uploads=(Weights,),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/2306.01708",
+    shared_start=True,
+    validates=tries_several("scale"),
+)
+def ties(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    share: Annotated[float, Field(gt=0, le=1, description="k, the part of a client's numbers that stays")] = 0.2,
+    scale: Annotated[
+        Factors, Field(description="lambda, how far to go; of several, the best on the validation set is kept")
+    ] = (1.0,),
+) -> Aggregate:
+    """Trim task vectors, elect signs, and average what agrees (Yadav et al. 2023, Algorithm 1).
+
+    The largest k of the numbers of tau_i = w_i - w_0 stay, over all layers together. A coordinate's sign is that of
+    the sum over clients, and the result is the mean over the clients with this sign. A sum of 0 gets the sign that
+    most coordinates have. All of that is `src/utils/merge_utils.py` of the authors' repository
+    (prateeky2806/ties-merging), whose cut keeps one number more. Their models share a pre-trained start, these
+    the initial weights.
+
+    Args:
+        server: holds w_0, and scores several scales.
+        uploads: the weights w_i.
+
+    Returns:
+        w_0 + lambda tau.
+    """
+    changes = [_trim(change, share) for change in task_vectors(server, uploads)]
+    merged = _average_agreeing(changes)
+    return keep_best(server, scale, lambda factor: moved(server, merged, factor), name="scale")
+
+
+def _trim(change: Parameters, share: float) -> Parameters:
+    """Set all but the largest numbers to 0; equals of the smallest that stays do so too."""
+    sizes = torch.cat([tensor.abs().flatten() for tensor in change.values()])
+    kept = max(1, int(share * len(sizes)))
+    least = sizes.kthvalue(len(sizes) - kept + 1).values
+    return {name: torch.where(tensor.abs() >= least, tensor, 0) for name, tensor in change.items()}
+
+
+def _average_agreeing(changes: Sequence[Parameters]) -> Parameters:
+    sums = {name: torch.stack([change[name] for change in changes]).sum(0, dtype=torch.float64) for name in changes[0]}
+    majority = torch.stack([tensor.sign().sum() for tensor in sums.values()]).sum().sign()
+    return {
+        name: _mean_of_sign([change[name] for change in changes], positive=torch.where(total == 0, majority, total) > 0)
+        for name, total in sums.items()
+    }
+
+
+def _mean_of_sign(tensors: Sequence[Tensor], *, positive: Tensor) -> Tensor:
+    """Average over the clients that have a coordinate's sign; 0 where none has it."""
+    stacked = torch.stack(list(tensors))
+    agreeing = torch.where(positive, stacked > 0, stacked < 0)
+    return torch.where(agreeing, stacked, 0).sum(0, dtype=torch.float64) / agreeing.sum(0).clamp(min=1)
