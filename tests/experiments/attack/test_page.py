@@ -142,5 +142,5 @@ def test_the_files_hold_the_rows(tmp_path: Path) -> None:
 
 def test_foreign_rows_are_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('[{"experiment": "privacy_attack"}]')
-    with pytest.raises(InputError, match="no list of result rows: 0 benchmark"):
+    with pytest.raises(InputError, match="no list of result rows: row 1 lacks the field 'benchmark'"):
         read_rows(tmp_path / "results.json", AttackRow)
