@@ -14,6 +14,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.end_to_end.conftest import BIN, Workplace, free_port, stopped_after, wait_for
+from tests.experiments.benchmark.samples import make_row, make_rows, render
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
@@ -59,6 +60,43 @@ def shows(browser: webdriver.Chrome, *words: str) -> None:
 
     condition: Callable[[webdriver.Chrome], bool] = all_there
     WebDriverWait(browser, 90).until(condition, f"the page never showed {words}")
+
+
+def column(browser: webdriver.Chrome, table: str, index: int) -> list[list[str]]:
+    """What a column of a table shows, a list a body."""
+    return browser.execute_script(
+        "return [...document.querySelector(arguments[0]).tBodies].map("
+        "(body) => [...body.rows].map((row) => row.cells[arguments[1]]?.innerText.split('\\n')[0] ?? row.innerText))",
+        table,
+        index,
+    )
+
+
+def test_a_report_is_sorted_by_any_column(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    rows = [
+        *make_rows({"fedavg": 0.5, "kfac": 0.97, "diag": 0.099}, seeds=1),
+        make_row("local", reference=True, accuracy=0.6, server_seconds=0.001),
+        make_row("ensemble", reference=True, accuracy=0.7, server_seconds=0.01),
+    ]
+    page = tmp_path / "index.html"
+    page.write_text(render(rows))
+    browser.get(page.as_uri())
+    table, group = ".numbers:not(.overview)", "References: no one-shot method"
+
+    def click(heading: str) -> list[list[str]]:
+        found = browser.find_element("xpath", f"//section[.//h2[@id='results']]//th[.='{heading}']/button")
+        found.click()
+        index = browser.execute_script("return arguments[0].parentElement.cellIndex", found)
+        assert browser.execute_script("return document.querySelectorAll('[aria-sort]').length") == 1
+        return column(browser, table, index)[:2]
+
+    assert click("Accuracy") == [["9.90", "50.00", "97.00"], [group, "60.00", "70.00"]]
+    assert click("Accuracy") == [["97.00", "50.00", "9.90"], [group, "70.00", "60.00"]]
+    # The baseline has no difference, and stands last in either direction.
+    assert click("To FedAvg") == [["−40.10", "+47.00", "–"], [group, "+10.00", "+20.00"]]
+    assert click("To FedAvg") == [["+47.00", "−40.10", "–"], [group, "+20.00", "+10.00"]]
+    assert click("Server,\u00a0s")[1] == [group, "<\u20090.01", "0.01"]
+    assert click("Method") == [["diag", "fedavg", "kfac best"], [group, "ensemble", "local"]]
 
 
 def test_the_report_and_mlflow_show_the_methods(workplace: Workplace, browser: webdriver.Chrome) -> None:
