@@ -15,6 +15,7 @@ from fedfisher_core.reporting.rows import as_csv, write_file
 from fedfisher_core.reporting.tables import Table
 from fedfisher_core.settings import TrackingSettings
 from flows.invocation import command_line
+from flows.probes import require_mlflow
 from flows.unchanged import is_recorded
 
 
@@ -30,12 +31,14 @@ def make_leaderboard(folders: Sequence[Path], out: Path, tracking: TrackingSetti
         The mean ranks, for the terminal.
 
     Raises:
-        InputError: a report can't be read; or `out` holds the report of an experiment, which this would replace.
+        InputError: a report can't be read, `out` holds the report of an experiment, which this would replace, or runs
+            can't be recorded.
         OutputError: MLflow can't be written to.
     """
     if (out / RESULTS).exists():
         raise InputError(f"out={str(out)!r} holds the report of an experiment; allowed: a folder of its own")
     reports = read_reports(folders)
+    require_mlflow(tracking)
     entries = make_entries(reports.benchmarks)
     best = mean_ranks_of(entries, comparable_methods(entries))
     created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

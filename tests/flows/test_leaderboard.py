@@ -100,6 +100,9 @@ def test_own_results_come_first_and_either_folder_may_be_missing(
 
 def test_what_can_not_be_read_or_would_be_lost_is_refused(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_report(project / "results", "one", scored("fedavg", 0.5))
+    assert "tracking.mlflow='http://127.0.0.1:9' can't be" in refused(
+        capsys, "--set", "tracking.mlflow=http://127.0.0.1:9"
+    )
     line = refused(capsys, "--out", "results/one")
     assert line == "fedfisher: out='results/one' holds the report of an experiment; allowed: a folder of its own"
     records = json.loads(path.read_text())
