@@ -43,6 +43,7 @@ _PARAMS = Path("params.yaml")
 _DVC_STAGE = "DVC_STAGE"
 # A user's own results come before the reports that someone chose to commit.
 _REPORTS = (Path("results"), Path("reports"))
+_LEADERBOARD = Path("results/leaderboard")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -90,6 +91,14 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("name", help="the benchmark's name, a folder of the reports")
     report.add_argument("--reports", type=Path, help="folder of reports (default: results, then reports)")
     report.set_defaults(command=_report)
+
+    board = commands.add_parser("leaderboard", help="make one page, table and MLflow run of all reports")
+    board.add_argument(
+        "--reports", type=Path, nargs="+", metavar="FOLDER", help="folders of reports (default: results, then reports)"
+    )
+    board.add_argument("--out", type=Path, default=_LEADERBOARD, help=f"folder to write (default: {_LEADERBOARD})")
+    _add_config(board)
+    board.set_defaults(command=_leaderboard)
 
     for what in ("methods", "datasets", "models"):
         listing = commands.add_parser(what, help=f"list the {what} that settings can name")
@@ -245,6 +254,17 @@ def _print_report(folder: Path) -> None:
     for one in read_failed(folder / FAILED):
         print(f"\nfailed: {one.job}: {one.reason}")
     print(f"\nreport: {folder / 'index.html'}")
+
+
+def _leaderboard(options: argparse.Namespace) -> None:
+    tracking = _settings(options).tracking
+    from fedfisher_core.reporting.tables import as_text
+    from flows.leaderboard import make_leaderboard
+
+    folders = options.reports or [folder for folder in _REPORTS if folder.is_dir()]
+    print(as_text(make_leaderboard(folders, options.out, tracking)))
+    print(f"\nleaderboard: {options.out / 'index.html'}")
+    print(f"MLflow: {tracking.mlflow}, browse it with `fedfisher ui`")
 
 
 def _list(options: argparse.Namespace) -> None:

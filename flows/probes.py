@@ -28,8 +28,27 @@ def require_places(settings: ExperimentSettings) -> None:
     require_writable(settings.run.reports, f"run.reports={str(settings.run.reports)!r}")
     _require_replaceable(settings.run.reports / settings.name)
     _require_temporary_folder()
-    _require_mlflow(settings.tracking)
+    require_mlflow(settings.tracking)
     _require_prefect(settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
+
+
+def require_mlflow(tracking: TrackingSettings) -> None:
+    """Check that runs can be recorded.
+
+    Args:
+        tracking: where MLflow keeps runs.
+
+    Raises:
+        InputError: names the setting, its value and what is wrong.
+    """
+    path, name = tracking.database, f"tracking.mlflow={tracking.mlflow!r}"
+    if path is None:
+        _require_server(f"{tracking.mlflow.rstrip('/')}/health", name)
+        return
+    require_database(path, name)
+    require_layout(tracking)
+    artifacts = tracking.mlflow_artifacts
+    require_writable(artifacts, f"tracking.mlflow_artifacts={str(artifacts)!r}")
 
 
 def _require_replaceable(folder: Path) -> None:
@@ -43,17 +62,6 @@ def _require_temporary_folder() -> None:
         tempfile.gettempdir()
     except FileNotFoundError as error:
         raise InputError(f"no temporary folder can be written (TMPDIR): {error.strerror}") from error
-
-
-def _require_mlflow(tracking: TrackingSettings) -> None:
-    path, name = tracking.database, f"tracking.mlflow={tracking.mlflow!r}"
-    if path is None:
-        _require_server(f"{tracking.mlflow.rstrip('/')}/health", name)
-        return
-    require_database(path, name)
-    require_layout(tracking)
-    artifacts = tracking.mlflow_artifacts
-    require_writable(artifacts, f"tracking.mlflow_artifacts={str(artifacts)!r}")
 
 
 def _require_prefect(api: str | None) -> None:

@@ -47,8 +47,8 @@ def record(settings: TrackingSettings, experiment: str, runs: Callable[[], Runs]
     try:
         with recording(settings):
             client = MlflowClient(tracking_uri=settings.mlflow)
-            written = _write(client, settings, experiment, wanted.single, tags)
-            return written + _write(client, settings, f"{experiment}{SUMMARY}", wanted.summary, tags)
+            records = {experiment: wanted.single, f"{experiment}{SUMMARY}": wanted.summary}
+            return sum(_write(client, settings, name, found, tags) for name, found in records.items() if found)
     except (MlflowException, SQLAlchemyError, OSError) as error:
         said = str(error).partition("\n")[0]
         raise OutputError(f"runs can't be recorded at {settings.mlflow}: {said}; all results are kept") from error
@@ -69,8 +69,8 @@ def _write(
         run = known.get(one.identity) or next(_runs(client, experiment_id, f"tags.identity = '{one.identity}'"), None)
         if run is not None and run.data.tags.get("content") == one.content:
             continue
-        if run is not None and one.series:
-            # Points can only be added to a series, and old ones would be drawn among the new.
+        if run is not None and (one.series or run.data.metrics.keys() - one.metrics.keys()):
+            # Points can only be added to a series, and old ones would be drawn among the new; metrics can't be removed.
             client.delete_run(run.info.run_id)
             run = None
         if run is None:
@@ -89,7 +89,7 @@ def _fill(client: "MlflowClient", run_id: str, one: Record, tags: Mapping[str, s
     with scratch() as folder:
         for name, data in one.draw().items():
             (folder / name).write_bytes(data)
-        client.log_artifacts(run_id, str(folder), "figures")
+        client.log_artifacts(run_id, str(folder), one.folder)
     # The content's digest comes last: a run that was cut off before is written again.
     client.log_batch(
         run_id,

@@ -112,6 +112,7 @@ def test_words_settings_orchestration_and_siblings_change_nothing(project: Proje
         **appended("fedfisher_core/settings/clients.py"),
         **appended("fedfisher_core/reporting/rows.py"),
         **appended("fedfisher_core/experiments/benchmark/rows.py"),
+        **appended("fedfisher_core/experiments/benchmark/settings.py"),
         **appended("fedfisher_core/walk.py"),
         **appended("fedfisher_core/jobs.py"),
         **appended("fedfisher_core/locks.py"),

@@ -1,5 +1,6 @@
 """What the pages of all experiments share: the frame of a report, and its templates."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -52,14 +53,15 @@ def render(template: str, page: PageData, **shown: Any) -> str:
         shown: what the template shows beside it, by name.
 
     Returns:
-        The page; equal reports give equal text. It makes no request and runs no script.
+        The page; equal reports give equal text. It makes no request.
     """
     return (
         template_environment()
         .get_template(template)
         .render(
             report=page,
-            style=Markup(_template_text("style.css")),
+            style=template_text("style.css"),
+            sorting=template_text("sorting.js"),
             notes=notes_html(page.notes),
             settings=formats.settings_groups(page.settings),
             **shown,
@@ -67,8 +69,22 @@ def render(template: str, page: PageData, **shown: Any) -> str:
     )
 
 
-def _template_text(name: str) -> str:
-    return files("reports.templates").joinpath(name).read_text(encoding="utf-8")
+def script_data(value: Any) -> Markup:
+    """Write what a page's script reads, as JSON that nothing within can end early.
+
+    Args:
+        value: of plain types; all numbers are finite.
+
+    Returns:
+        The text of a script element.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c"))
+
+
+def template_text(name: str) -> Markup:
+    """Read a style, a script or a template of reports/templates, to be taken as it is."""
+    return Markup(files("reports.templates").joinpath(name).read_text(encoding="utf-8"))
 
 
 @cache
@@ -79,7 +95,7 @@ def template_environment() -> "Environment":
     from fedfisher_core.reporting.measure import Measure
 
     environment = Environment(
-        loader=FunctionLoader(_template_text),
+        loader=FunctionLoader(template_text),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -5,14 +5,15 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.configuration import nearest
+from fedfisher_core.errors import InputError, shortened, shown
 from fedfisher_core.files import parse_json
 
 T = TypeVar("T")
@@ -32,15 +33,27 @@ def write_rows(rows: Sequence[Any], folder: Path) -> tuple[Path, Path]:
         The paths of results.json and results.csv.
     """
     lines = ",\n".join("  " + json.dumps(asdict(row), allow_nan=False) for row in rows)
+    return (
+        write_file(folder / "results.json", f"[\n{lines}\n]\n".encode()),
+        write_file(folder / "results.csv", as_csv(rows)),
+    )
+
+
+def as_csv(rows: Sequence[Any]) -> bytes:
+    """Write rows as CSV that a spreadsheet reads without running any of it.
+
+    Args:
+        rows: data classes of one type, at least one.
+
+    Returns:
+        A line of the fields' names and one a row; what is None is empty, and what is neither text nor None is JSON.
+    """
     names = [field.name for field in fields(rows[0])]
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
     writer.writerows([_csv_field(getattr(row, name)) for name in names] for row in rows)
-    return (
-        write_file(folder / "results.json", f"[\n{lines}\n]\n".encode()),
-        write_file(folder / "results.csv", text.getvalue().encode()),
-    )
+    return text.getvalue().encode()
 
 
 def experiment_of_rows(path: Path) -> str | None:
@@ -81,9 +94,25 @@ def read_rows(path: Path, row: type[T]) -> list[T]:
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from error
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = " ".join(str(part) for part in first["loc"])
-        raise InputError(f"{path} is no list of result rows: {place}: {first['msg']}") from error
+        problem = _explained(dict(error.errors(include_url=False)[0]), row)
+        raise InputError(f"{path} is no list of result rows: {problem}") from error
+
+
+def _explained(problem: Mapping[str, Any], row: Any) -> str:
+    """Turn one of pydantic's errors into a phrase with the row, the field and what is allowed."""
+    message = shortened(problem["msg"].removeprefix("Value error, "))
+    if not problem["loc"] or not isinstance(problem["loc"][0], int):
+        return message
+    number, *inside = problem["loc"]
+    place, known = f"row {number + 1}", fields(row)
+    if not inside:
+        return f"{place}: {message}"
+    if problem["type"] == "missing":
+        needed = [one.name for one in known if one.default is MISSING and one.default_factory is MISSING]
+        return f"{place} lacks the field {inside[0]!r}; allowed: rows with the fields {', '.join(needed)}"
+    if problem["type"] == "unexpected_keyword_argument":
+        return f"{place} has the unknown field {shown(inside[0])}; {nearest(inside[0], [one.name for one in known])}"
+    return f"{place}, {shortened('.'.join(map(str, inside)))}={shown(problem['input'])}: {message}"
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ class Record:
         metrics: what came out.
         tags: what else is worth reading.
         drawn_from: digests of what the figures show.
-        draw: makes the figures, PNG files by name; called only if the run is written.
+        draw: makes the figures or other files, by name; called only if the run is written.
+        folder: where MLflow keeps these files.
         series: metrics that are drawn over a quantity: by name, values by MLflow's step.
     """
 
@@ -29,6 +30,7 @@ class Record:
     tags: Mapping[str, str]
     drawn_from: tuple[str, ...] = ()
     draw: Callable[[], Mapping[str, bytes]] = dict
+    folder: str = "figures"
     series: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
 
     @property

@@ -38,7 +38,7 @@ def test_an_experiment_reads_rows_of_its_own(tmp_path: Path) -> None:
     path, _ = write_rows([Line(3, "key")], tmp_path)
     assert with_row(Line).read(path) == [Line(3, "key")]
     path.write_text(path.read_text().replace("3", '"three"'))
-    with pytest.raises(InputError, match="no list of result rows: 0 value"):
+    with pytest.raises(InputError, match="no list of result rows: row 1, value='three'"):
         with_row(Line).read(path)
 
 

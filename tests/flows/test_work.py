@@ -58,6 +58,13 @@ def test_what_is_done_is_found(workplace: Path) -> None:
     assert 0 < more.walk.done < len(more.walk.graph)
 
 
+def test_the_track_changes_no_result(workplace: Path) -> None:
+    do(prepared(workplace))
+    assert prepared(workplace, track="best_effort").walk.finished
+    with pytest.raises(InputError, match=r"track='best'.* 'as_published' or 'best_effort'"):
+        prepared(workplace, track="best")
+
+
 def test_a_stage_needs_no_more_than_it_is_for(workplace: Path) -> None:
     work = do(prepared(workplace, "clients"))
     assert {artifact.kind for artifact in work.artifacts("clients")} >= {"partitions", "clients", "statistics"}

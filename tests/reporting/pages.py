@@ -1,8 +1,11 @@
 """Reading a page as a browser would."""
 
 from html.parser import HTMLParser
+from pathlib import Path
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "wbr", "path", "use"}
+SORTING = "\n" + (Path(__file__).parents[2] / "reports/templates/sorting.js").read_text()
+"""The script of a page without data of its own."""
 
 
 class Page(HTMLParser):
@@ -12,6 +15,7 @@ class Page(HTMLParser):
         super().__init__()
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.words: list[str] = []
+        self.scripts: list[str] = []
         self.bold: list[str] = []
         self._open: list[str] = []
         self.feed(html)
@@ -20,6 +24,8 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
         if tag not in VOID:
             self._open.append(tag)
 
@@ -31,7 +37,9 @@ class Page(HTMLParser):
             assert self._open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if "style" not in self._open:
+        if self._open and self._open[-1] == "script":
+            self.scripts[-1] += data
+        elif "style" not in self._open:
             self.words.append(data)
         if self._open and self._open[-1] == "strong":
             self.bold.append(data)

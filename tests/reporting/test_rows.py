@@ -64,7 +64,8 @@ def test_a_number_that_json_has_not_is_refused_and_nothing_is_written(tmp_path: 
 
 def test_rows_of_another_type_are_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('[{"experiment": "odd"}]')
-    with pytest.raises(InputError, match="is no list of result rows: 0 value"):
+    lacks = "row 1 lacks the field 'value'; allowed: rows with the fields experiment, value, more, artifact"
+    with pytest.raises(InputError, match=f"is no list of result rows: {lacks}"):
         read_rows(tmp_path / "results.json", Line)
     with pytest.raises(InputError, match="no results at"):
         read_rows(tmp_path / "absent.json", Line)

@@ -5,7 +5,6 @@ from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import ROUNDS, Setting
 from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.auditing import read_audit
-from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.store import read_timings
@@ -24,7 +23,7 @@ def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:
     """
     federations = plan.federations
     return sorted_rows(
-        _row(plan.settings.name, federations, place, label, outcome)
+        _row(plan, place, label, outcome)
         for place in federations.places
         for label in federations.methods_of(place)
         if federations.aggregation(place, label).name in outcome.artifacts
@@ -54,7 +53,8 @@ def failed_cells(plan: BenchmarkPlan, outcome: Outcome) -> dict[tuple[Setting, s
     return {cell: reason for cell, reason in cells.items() if cell not in made}
 
 
-def _row(benchmark: str, federations: Federations, place: Place, label: str, outcome: Outcome) -> Row:
+def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row:
+    federations = plan.federations
     bound, cell = federations.methods[label], place.cell
     members = federations.members(place, bound)
     uploads = {client: federations.names_of_statistics(place, client, bound) for client in members}
@@ -72,7 +72,7 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
     artifact = outcome.artifacts[federations.aggregation(place, label).name]
     result, timings = read_result(artifact), read_timings(artifact)
     return Row(
-        benchmark=benchmark,
+        benchmark=plan.settings.name,
         dataset=cell.dataset,
         model=cell.model,
         partition=cell.scheme,
@@ -106,5 +106,9 @@ def _row(benchmark: str, federations: Federations, place: Place, label: str, out
         artifact=artifact.key,
         epsilon=None if privacy is None else max(spent_by(outcome.artifacts[name]) for name in trained),
         audited_epsilon=None if audited is None else read_audit(audited).lower,
+        track=plan.settings.track,
+        training=plan.settings.train.model_dump(mode="json"),
+        # An aggregation keeps each of its networks in a file.
+        num_networks=len(list(artifact.path.glob("network_*.safetensors"))),
         **vars(result.traffic),
     )

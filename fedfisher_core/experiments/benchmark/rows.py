@@ -47,6 +47,9 @@ class Row:
         epsilon: what the accountant gives for all that one client releases, to all methods together; None without
             differential privacy.
         audited_epsilon: what an audit of one client showed epsilon to be at least; None without an audit.
+        track: how the benchmark sets its methods, "as_published" or "best_effort"; None for settings of its own.
+        training: settings of the clients' training; None where they were not kept.
+        num_networks: networks that prediction needs; None where they were not counted.
 
     Raises:
         InputError: a measure is not finite.
@@ -84,6 +87,9 @@ class Row:
     start_sent: str | None = None
     epsilon: float | None = None
     audited_epsilon: float | None = None
+    track: str | None = None
+    training: dict[str, Any] | None = None
+    num_networks: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

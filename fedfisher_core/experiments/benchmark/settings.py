@@ -20,6 +20,9 @@ from fedfisher_core.settings import (
 PUBLISHED = Path("reports/published_results.csv")
 """Numbers of papers, which `report.published` sets beside ours."""
 
+Track = Literal["as_published", "best_effort"]
+"""How a benchmark sets its methods: each as its authors ran it, or each at its best with equal effort."""
+
 _METHODS = ("fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac", "ensemble", "local_mean")
 
 
@@ -32,6 +35,11 @@ class BenchmarkSettings(FederationSettings, ExperimentSettings):
         {label: MethodEntry() for label in _METHODS},
         min_length=1,
         description=FederationSettings.model_fields["methods"].description,
+    )
+    track: Track | None = Field(
+        None,
+        description="how methods are set: as_published (each as its authors ran it) or best_effort (all tuned with the "
+        "same effort); default: settings of this benchmark's own. It is shown beside the results and changes none",
     )
     run: RunSettings = RunSettings()
     tracking: TrackingSettings = TrackingSettings()

@@ -14,7 +14,7 @@ from fedfisher_core.reporting.folder import write_folder
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.rows import experiment_of_rows, read_rows
 from fedfisher_core.reporting.tables import as_text
-from tests.reporting.pages import Page
+from tests.reporting.pages import SORTING, Page
 
 CASES = {"ensemble": "(i) local model", "fedavg": "(ii) sum of models", "otfusion": "(i) local model"}
 ATTACKED = {"ensemble": (0.75, 1.0), "otfusion": (0.75, 1.0), "fedavg": (0.25, 0.5)}
@@ -123,7 +123,7 @@ def test_the_page_is_whole_and_self_contained(epsilon: float | None) -> None:
     assert len(sources) == 1
     assert sources[0].startswith("data:image/png;base64,")
     assert all((attributes.get("href") or "#").startswith("#") for _, attributes in page.tags)
-    assert "script" not in {tag for tag, _ in page.tags}
+    assert page.scripts == [SORTING]
     assert "A &lt;sample&gt;" in html
     assert "Second" in page.bold
     assert ("Differential privacy</h2>" in html) == (epsilon is not None)
@@ -142,5 +142,5 @@ def test_the_files_hold_the_rows(tmp_path: Path) -> None:
 
 def test_foreign_rows_are_refused(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text('[{"experiment": "privacy_attack"}]')
-    with pytest.raises(InputError, match="no list of result rows: 0 benchmark"):
+    with pytest.raises(InputError, match="no list of result rows: row 1 lacks the field 'benchmark'"):
         read_rows(tmp_path / "results.json", AttackRow)

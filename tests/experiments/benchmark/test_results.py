@@ -32,3 +32,11 @@ def test_what_failed_has_no_row_and_the_rest_has(workplace: Path) -> None:
     every = without(walked, "ensemble", seeds=[0, 1])
     assert {row.method for row in make_rows(walked.plan, every)} == {"fedavg"}
     assert failed_cells(walked.plan, every) == {(Setting.of(whole[0]), "ensemble"): "ValueError: a"}
+
+
+def test_rows_say_how_clients_were_trained_and_what_prediction_needs(workplace: Path) -> None:
+    walked = walk_tiny(workplace, {"fedavg": {}, "ensemble": {}}, track="as_published", train={"epochs": 2})
+    rows = walked.rows
+    assert {row.track for row in rows.values()} == {"as_published"}
+    assert {row.training["epochs"] for row in rows.values() if row.training} == {2}
+    assert {name: row.num_networks for name, row in rows.items()} == {"fedavg": 1, "ensemble": 3}

@@ -72,7 +72,7 @@ def test_json_keys_are_the_contract(tmp_path: Path) -> None:
         "method_settings, uploads, accuracy, loss, worst_client_accuracy, worst_class_accuracy, client_train_seconds, "
         "client_statistics_seconds, server_seconds, upload_bits, upload_bits_formula, download_bits, "
         "peak_memory_bytes, uses_validation, reference, failed_clients, artifact, client_encode_seconds, start_sent, "
-        "epsilon, audited_epsilon"
+        "epsilon, audited_epsilon, track, training, num_networks"
     )
 
 
@@ -85,9 +85,14 @@ def test_a_measure_that_is_not_finite_is_refused(value: float) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"colour": "red"}, "colour"),
-        ({"accuracy": None}, "accuracy"),
-        ({"num_clients": "5"}, "num_clients"),
+        (
+            {"acuracy": 0.5},
+            "row 1 has the unknown field 'acuracy'; did you mean 'accuracy'\\? allowed: accuracy, alpha",
+        ),
+        ({"accuracy": None}, "row 1, accuracy=None: Input should be a valid number"),
+        ({"num_clients": "5"}, "row 1, num_clients='5': Input should be a valid integer"),
+        ({"uploads": {"weights": 3}}, "row 1, uploads.weights=3: Input should be a valid string"),
+        ({"accuracy": math.nan}, "row 1: accuracy of method 'fedavg', seed 0 is nan; it must be finite"),
     ],
 )
 def test_a_file_with_other_fields_is_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -104,16 +109,23 @@ def test_a_file_that_lacks_a_field_is_refused(tmp_path: Path) -> None:
     records = json.loads(path.read_text())
     del records[0]["artifact"]
     path.write_text(json.dumps(records))
-    with pytest.raises(InputError, match="artifact"):
+    lacks = (
+        f"{path} is no list of result rows: row 1 lacks the field 'artifact'; allowed: rows with the fields benchmark, "
+    )
+    with pytest.raises(InputError, match=lacks) as caught:
         read_rows(path, Row)
+    assert "\n" not in str(caught.value)
+    assert "artifact" in str(caught.value).partition("allowed")[2]
+    assert "epsilon" not in str(caught.value)
 
 
 def test_missing_and_broken_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no results at"):
         read_rows(tmp_path / "results.json", Row)
-    (tmp_path / "results.json").write_text("[{")
-    with pytest.raises(InputError, match="no list of result rows"):
-        read_rows(tmp_path / "results.json", Row)
+    for text in ("[{", "{}", "[1]"):
+        (tmp_path / "results.json").write_text(text)
+        with pytest.raises(InputError, match="no list of result rows"):
+            read_rows(tmp_path / "results.json", Row)
 
 
 def test_rows_that_were_written_before_encoding_was_counted_are_read(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from fedfisher_core.reporting.rows import experiment_of_rows, read_rows, write_r
 from fedfisher_core.reporting.tables import as_text
 from fedfisher_core.theory.grid import TwoLayerGrid
 from fedfisher_core.theory.measuring import Errors, SeedErrors
-from tests.reporting.pages import Page
+from tests.reporting.pages import SORTING, Page
 
 SETTINGS = TwoLayerGrid(widths=(8, 16, 32), steps=(1, 2, 4, 8), steps_of_widths=5, width_of_steps=64, seeds=(0, 1, 2))
 FALLING = (8.0, 4.0, 2.0)
@@ -172,7 +172,12 @@ def test_results_of_this_experiment_are_recognised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"), [('"seed": 0', "0 seed"), ('"curve": "width"', "0 curve"), ("]", "Invalid JSON")]
+    ("change", "message"),
+    [
+        ('"seed": 0', "row 1 lacks the field 'seed'"),
+        ('"curve": "width"', "row 1 lacks the field 'curve'"),
+        ("]", "Invalid JSON"),
+    ],
 )
 def test_damaged_results_are_refused(tmp_path: Path, change: str, message: str) -> None:
     write_rows(rows(), tmp_path)
@@ -200,7 +205,8 @@ def test_the_page_holds_what_was_measured_and_what_had_to_be_chosen() -> None:
         assert part in page.text
     assert page.bold.count("yes") == 2
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 2
-    assert not [tag for tag, _ in page.tags if tag in ("script", "link", "img")]
+    assert not [tag for tag, _ in page.tags if tag in ("link", "img")]
+    assert page.scripts == [SORTING]
     assert render_two_layer(rows(), PAGE) == html
 
 

@@ -1,0 +1,220 @@
+"""The entries of a leaderboard: one method in one setting each."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.leaderboard.reading import BenchmarkReport
+from fedfisher_core.reporting.formats import setting_value
+from fedfisher_core.reporting.measure import Repeated, gather, paired_difference
+from fedfisher_core.reporting.ranks import ranks
+
+SETTING = (
+    "report",
+    "dataset",
+    "model",
+    "partition",
+    "alpha",
+    "num_clients",
+    "num_rounds",
+    "training",
+    "track",
+    "wire_budget",
+)
+"""The fields of an entry that are common to the methods that are ranked against each other."""
+
+_LOCAL = "local_mean"
+_DIGITS = 12
+
+
+class Kind(StrEnum):
+    """What a method leaves behind."""
+
+    SINGLE = "single network"
+    """One global network, which is ranked among others."""
+
+    ENSEMBLE = "ensemble"
+    """Several networks, all of which every prediction needs."""
+
+    REFERENCE = "reference"
+    """No global model of a one-shot method: a bound, or what clients have without each other."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What one method reached in one setting, over its seeds.
+
+    Args:
+        report: name of the report.
+        dataset: name of the data set.
+        model: name of the network.
+        partition: name of the scheme that splits the data.
+        alpha: Dirichlet concentration; None where the partition has none.
+        num_clients: number of clients.
+        num_rounds: number of communication rounds.
+        training: settings of the clients' training; None where the report does not keep them.
+        wire_budget: bits of one client's upload, "fedavg" or "none"; None where the report does not keep it.
+        method: its label.
+        kind: what it leaves behind.
+        track: how the benchmark sets its methods; None for settings of its own.
+        num_networks: networks that a prediction needs.
+        accuracy: mean test accuracy over the seeds, a fraction.
+        accuracy_deviation: its sample standard deviation; None for a single seed.
+        num_seeds: number of seeds.
+        rank: among the single networks of the setting, 1 for the best; those that tie share the mean of their ranks.
+            None for all others.
+        num_ranked: how many single networks the setting has.
+        below_local_mean: whether its accuracy, over common seeds, is below the mean of the clients' own networks; None
+            where these were not measured, and for themselves.
+        upload_bits: bits on the wire, all clients, mean over the seeds.
+        download_bits: bits from the server, all clients, mean over the seeds.
+        server_seconds: decoding and aggregation, mean over the seeds.
+        uses_validation: whether the method saw the server's validation set with any seed.
+        epsilon: the largest over the seeds of what one client spends; None without differential privacy.
+    """
+
+    report: str
+    dataset: str
+    model: str
+    partition: str
+    alpha: float | None
+    num_clients: int
+    num_rounds: int
+    training: str | None
+    wire_budget: str | None
+    method: str
+    kind: Kind
+    track: str | None
+    num_networks: int
+    accuracy: float
+    accuracy_deviation: float | None
+    num_seeds: int
+    rank: float | None
+    num_ranked: int
+    below_local_mean: bool | None
+    upload_bits: float
+    download_bits: float
+    server_seconds: float
+    uses_validation: bool
+    epsilon: float | None
+
+    @property
+    def setting(self) -> tuple[Any, ...]:
+        """The values of `SETTING`."""
+        return tuple(getattr(self, name) for name in SETTING)
+
+    @property
+    def score(self) -> float:
+        """The accuracy without its last bits, in which means differ that tie."""
+        return round(self.accuracy, _DIGITS)
+
+
+def make_entries(reports: Iterable[BenchmarkReport]) -> tuple[Entry, ...]:
+    """Make the entries of all benchmarks.
+
+    Args:
+        reports: the benchmarks.
+
+    Returns:
+        The entries by setting, in the order of the reports; within a setting the single networks by rank, then
+        ensembles and references by falling accuracy.
+    """
+    return tuple(
+        entry
+        for report in reports
+        for methods in report.settings.values()
+        for entry in _entries_of(report.name, methods)
+    )
+
+
+def kind_of(row: Row) -> Kind:
+    """Say what a method leaves behind.
+
+    Args:
+        row: one of its results. Where it counts no networks, the method's name tells an ensemble.
+
+    Returns:
+        The kind.
+    """
+    name = _name_of(row)
+    if name == _LOCAL:
+        return Kind.REFERENCE
+    if (row.num_networks or 1) > 1 or "ensemble" in name:
+        return Kind.ENSEMBLE
+    return Kind.REFERENCE if row.reference else Kind.SINGLE
+
+
+def _entries_of(report: str, methods: Mapping[str, Sequence[Row]]) -> Iterator[Entry]:
+    """Make the entries of one split, budget by budget; the clients' own networks are the same for all budgets."""
+    local = next((rows for rows in methods.values() if _name_of(rows[0]) == _LOCAL), ())
+    for group in gather(methods.values(), lambda rows: _wire_budget(rows[0])).values():
+        entries = [_entry(report, rows, local) for rows in group]
+        single = [one for one in entries if one.kind is Kind.SINGLE]
+        found = ranks([one.score for one in single]) if single else ()
+        ranked = [replace(one, rank=float(rank)) for one, rank in zip(single, found, strict=True)]
+        apart = [one for one in entries if one.kind is not Kind.SINGLE]
+        kinds = list(Kind)
+        for one in sorted([*ranked, *apart], key=lambda one: (kinds.index(one.kind), -one.score, one.method)):
+            yield replace(one, num_ranked=len(single))
+
+
+def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
+    """Make an entry that has not been ranked."""
+    own, row, kind = Repeated(rows), rows[0], kind_of(rows[0])
+    accuracy = own.measure("accuracy")
+    return Entry(
+        report=report,
+        dataset=row.dataset,
+        model=row.model,
+        partition=row.partition,
+        alpha=row.alpha,
+        num_clients=row.num_clients,
+        num_rounds=row.num_rounds,
+        training=_training(row),
+        wire_budget=_wire_budget(row),
+        method=row.method,
+        kind=kind,
+        track=row.track,
+        num_networks=_num_networks(row) if kind is Kind.ENSEMBLE else 1,
+        accuracy=accuracy.mean,
+        accuracy_deviation=accuracy.deviation,
+        num_seeds=accuracy.n,
+        rank=None,
+        num_ranked=0,
+        below_local_mean=_is_below(rows, local),
+        upload_bits=own.measure("upload_bits").mean,
+        download_bits=own.measure("download_bits").mean,
+        server_seconds=own.measure("server_seconds").mean,
+        uses_validation=any(one.uses_validation for one in rows),
+        epsilon=max(own.values("epsilon"), default=None),
+    )
+
+
+def _is_below(rows: Sequence[Row], local: Sequence[Row]) -> bool | None:
+    if rows is local:
+        return None
+    ours, alone = ({row.seed: row.accuracy for row in group} for group in (rows, local))
+    difference = paired_difference(ours, alone)
+    return None if difference is None else round(difference.mean, _DIGITS) < 0
+
+
+def _name_of(row: Row) -> str:
+    return str(row.method_settings.get("method", row.method))
+
+
+def _num_networks(row: Row) -> int:
+    """Where networks were not counted, an ensemble keeps one of each client."""
+    return row.num_clients - len(row.failed_clients) if row.num_networks is None else row.num_networks
+
+
+def _wire_budget(row: Row) -> str | None:
+    wire = row.method_settings.get("wire")
+    budget = wire.get("budget") if isinstance(wire, dict) else None
+    return f"{budget} bits" if isinstance(budget, int) else budget
+
+
+def _training(row: Row) -> str | None:
+    given = {name: value for name, value in (row.training or {}).items() if value is not None}
+    return setting_value(given) if given else None

@@ -1,0 +1,43 @@
+from pathlib import Path
+
+from fedfisher_core.leaderboard.entries import Entry, make_entries
+from fedfisher_core.leaderboard.ranking import MeanRanks, comparable_methods, mean_ranks_of
+from fedfisher_core.leaderboard.reading import read_reports
+from tests.leaderboard.boards import scored, write_report
+
+
+def board(folder: Path, *settings: dict[str, float]) -> tuple[Entry, ...]:
+    """A setting each of accuracies by method."""
+    rows = [
+        row
+        for alpha, accuracies in enumerate(settings, start=1)
+        for method, accuracy in accuracies.items()
+        for row in scored(method, accuracy, alpha=float(alpha), reference=method == "ensemble")
+    ]
+    write_report(folder, "one", rows)
+    return make_entries(read_reports([folder]).benchmarks)
+
+
+def test_mean_ranks_are_over_the_settings_that_all_share(tmp_path: Path) -> None:
+    entries = board(
+        tmp_path,
+        {"a": 0.9, "b": 0.8, "c": 0.7, "ensemble": 1.0},
+        {"a": 0.5, "b": 0.5, "c": 0.6, "other": 0.9},
+        {"a": 0.1, "c": 0.2},
+    )
+    assert mean_ranks_of(entries, ["c", "b", "a"]) == MeanRanks({"a": 1.75, "c": 2.0, "b": 2.25}, 2)
+    # What is not compared takes no rank away.
+    assert mean_ranks_of(entries, ["a", "c"]) == MeanRanks({"c": 4 / 3, "a": 5 / 3}, 3)
+    assert mean_ranks_of(entries, ["c", "other"]) == MeanRanks({"other": 1.0, "c": 2.0}, 1)
+    assert mean_ranks_of(entries, ["a", "absent"]) == MeanRanks({}, 0)
+    assert mean_ranks_of(entries, ["ensemble"]) == MeanRanks({}, 0)
+
+
+def test_the_methods_with_the_most_ranks_are_chosen(tmp_path: Path) -> None:
+    many = {"a": 0.1, "b": 0.2}
+    entries = board(tmp_path, many, many, many, {**many, "c": 0.3}, {"d": 0.3, "ensemble": 1.0})
+    # Two methods share four settings; with the third, one.
+    assert comparable_methods(entries) == ("a", "b")
+    assert comparable_methods(board(tmp_path / "other", {"b": 0.1, "a": 0.2, "c": 0.3})) == ("a", "b", "c")
+    assert comparable_methods(board(tmp_path / "apart", {"ensemble": 0.2})) == ()
+    assert mean_ranks_of((), ()) == MeanRanks({}, 0)
