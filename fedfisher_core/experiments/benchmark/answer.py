@@ -76,8 +76,8 @@ def _who_of_many(leads: Sequence[Lead]) -> str:
     won, level = [lead for lead in leads if lead.leads], [lead for lead in leads if not lead.leads]
     if not level:
         return f"In each of the {len(leads)} settings one method leads: {_tops(won, len(leads))}"
-    often = Counter(label for lead in level for label in lead.tied).most_common(1)
-    tied = f", most often {_named(often[0][0])}" if often else ""
+    nearest = _counted([lead.tied[0] for lead in level if lead.tied], len(leads))
+    tied = f", the nearest of which is {nearest}" if nearest else ""
     open_ = f"the most accurate is {_tops(level, len(leads))}, but each time another can't be told apart from it{tied}"
     if not won:
         return f"No method leads in any of the {len(leads)} settings: {open_}"
@@ -85,11 +85,16 @@ def _who_of_many(leads: Sequence[Lead]) -> str:
 
 
 def _tops(leads: Sequence[Lead], total: int) -> str:
-    """Name the most accurate methods, with their numbers of settings where there are several."""
-    counts = Counter(lead.top.method for lead in leads)
-    if len(counts) == 1 and len(leads) == total:
-        return _named(leads[0].top.method)
-    return _listed([f"{_named(method)} in {count}" for method, count in counts.most_common()])
+    """Name the most accurate methods."""
+    return _counted([lead.top.method for lead in leads], total)
+
+
+def _counted(labels: Sequence[str], total: int) -> str:
+    """Name methods, with their numbers of settings unless one of them is that of all."""
+    counts = Counter(labels)
+    if len(counts) == 1 and len(labels) == total:
+        return _named(labels[0])
+    return _listed([f"{_named(label)} in {count}" for label, count in counts.most_common()])
 
 
 def _by_how_much(leads: Sequence[Lead], tests: int) -> str:

@@ -23,6 +23,7 @@ from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, parse_publi
 from fedfisher_core.experiments.benchmark.published import LEAST_REPEATS, PublishedResult, read_published
 from fedfisher_core.experiments.benchmark.rank_diagram import rank_diagram
 from fedfisher_core.experiments.benchmark.ranking import rank_methods
+from fedfisher_core.experiments.benchmark.remarks import remarks
 from fedfisher_core.experiments.benchmark.results import failed_cells
 from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
@@ -124,6 +125,7 @@ def render_page(
         rows_by_setting=list(gather(rows, lambda row: Setting.of(row).label).items()),
         families=list(groups.items()),
         roles=Role,
+        remarks=notes_html("\n\n".join(remarks(rows))),
         failures=_failures(rows),
         failed=failed,
         privacy=_privacy(rows),

@@ -50,7 +50,7 @@ def test_settings_that_differ_are_summed_up() -> None:
     who, how_much, _ = sentences(rows)
     assert who == (
         "One method leads in 1 of 3 settings, `a` in 1; in the others the most accurate is `a` in 2, but each time "
-        "another can't be told apart from it, most often `b`."
+        "another can't be told apart from it, the nearest of which is `b` in 2."
     )
     assert "(α = 0.1: `a` over `b`)" in how_much
     assert "(α = 0.7: `a` over `b`)" in how_much
