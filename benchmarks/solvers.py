@@ -4,7 +4,8 @@
 
 By default the clients are those of configs/mnist_heterogeneity.yaml at alpha 0.1, on the five random splits; those that
 the store lacks are trained first. Nothing is compressed. Seconds are processor seconds of one thread, scoring on the
-validation images included; ratios are taken cell by cell, then their median.
+validation images included; ratios are taken cell by cell, then their median. Accuracies are means over seeds with their
+sample standard deviation.
 """
 
 import argparse
@@ -42,6 +43,7 @@ from fedfisher_core.methods.fedfisher import (
     Solver,
 )
 from fedfisher_core.methods.server import Server
+from fedfisher_core.reporting.measure import Measure
 from fedfisher_core.settings import MethodEntry
 from fedfisher_core.solvers.quadratic import Quadratic, diagonal_quadratic, kronecker_quadratic
 
@@ -140,11 +142,10 @@ def print_table(title: str, measured: Mapping[str, Sequence[Measured]]) -> None:
     for name, own in measured.items():
         ratio = statistics.median(a.seconds / o.seconds for a, o in zip(authors, own, strict=True))
         lower = sum(o.objective <= a.objective for a, o in zip(authors, own, strict=True))
-        accuracies = [100 * one.accuracy for one in own]
         print(
             f"{name:36}{statistics.median(one.seconds for one in own):9.2f}{ratio:8.1f}"
             f"{statistics.fmean(one.objective for one in own):12.3e}{lower:4d}/{len(own)}"
-            f"  {statistics.fmean(accuracies):5.2f} +- {statistics.pstdev(accuracies):4.2f}"
+            f"  {Measure.of([one.accuracy for one in own]).percent():13}"
             f"{statistics.median(one.selected for one in own):8.0f}"
         )
 

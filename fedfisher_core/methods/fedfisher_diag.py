@@ -35,6 +35,9 @@ def _of_sums(server: Server, sums: Sums, *, solver: DiagonalSolver) -> Aggregate
 def fedfisher_diag(server: Server, uploads: Sequence[Upload], *, solver: DiagonalSolver = DEFAULT_SOLVER) -> Aggregate:
     """Minimise sum_i p_i (w - w_i)^T diag(F_i) (w - w_i) (FedFisher, equation 7).
 
+    In closed form, the default, this is FisherMerge (Matena and Raffel 2022) without its floor: coordinates whose total
+    Fisher is below 1e-6 take the mean of the clients there, and here only those whose total Fisher is 0.
+
     Args:
         server: scores iterates on its validation set.
         uploads: the weights w_i and the diagonal Fishers F_i.

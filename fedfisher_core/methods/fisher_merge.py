@@ -41,6 +41,8 @@ def _of_sums(server: Server, sums: Sums, *, fisher_floor: float) -> Aggregate:
 def fisher_merge(server: Server, uploads: Sequence[Upload], *, fisher_floor: NonNegativeFloat = 1e-6) -> Aggregate:
     """Weight every coordinate by the clients' diagonal Fishers (Matena and Raffel 2022, equation 4).
 
+    With `fisher_floor` 0 this is FedFisher(Diag) in closed form.
+
     Args:
         server: not used.
         uploads: the weights w_i and the diagonal Fishers F_i.

@@ -1,4 +1,4 @@
-"""Rows that one-shot methods are measured against and that no one-shot method could be."""
+"""Rows that methods of one network are measured against: ensembles, which are one shot too, and references."""
 
 from collections.abc import Sequence
 

@@ -149,11 +149,23 @@ def to_svg(figure: Figure) -> Markup:
     text = text[text.index("<svg") :].rstrip()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.DOTALL)
+    text = _shortened(text)
     # matplotlib draws some identifiers at random unless a global setting forbids it; numbers need no global.
-    names = dict.fromkeys(re.findall(r'\bid="([^"]+)"', text))
-    numbers = {name: f"{index:x}" for index, name in enumerate(names)}
-    prefix = "f" + hashlib.sha256(_rename(text, numbers, "").encode()).hexdigest()[:10]
+    numbers = {name: f"{index:x}" for index, name in enumerate(dict.fromkeys(re.findall(r'\bid="([^"]+)"', text)))}
+    prefix = "f" + hashlib.sha256(_rename(text, numbers, "").encode()).hexdigest()[:6]
     return Markup(_rename(text, numbers, f"{prefix}-").replace(INK, "currentColor"))
+
+
+def _shortened(svg: str) -> str:
+    """Leave out indentation, names that nothing refers to, and what is finer than a hundredth of a point."""
+    svg = re.sub(r">\s+<", "><", svg)
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda match: match[0] if match[1] in used else "", svg)
+    # Factors of scales are below 1, and stay as they are.
+    svg = re.sub(r"(?<![\w.#])(-?[1-9]\d*\.\d\d)\d+", r"\1", svg)
+    # What text is drawn of: a letter is moved along its line.
+    svg = re.sub(r'<use xlink:href="([^"]+)" transform="translate\(([\d.]+) 0\)"/>', r'<use href="\1" x="\2"/>', svg)
+    return svg.replace("xlink:href", "href")
 
 
 def _rename(text: str, numbers: dict[str, str], prefix: str) -> str:

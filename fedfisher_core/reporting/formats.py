@@ -31,6 +31,11 @@ def seconds(value: float) -> str:
     return f"<{_THIN_SPACE}0.01" if 0 < value < 0.005 else f"{value:.2f}"
 
 
+def probability(value: float) -> str:
+    """Write a p-value to thousandths; what is less than that is said to be."""
+    return f"<{_THIN_SPACE}0.001" if value < 0.0005 else f"{value:.3f}"
+
+
 def megabits(bits: float) -> str:
     """Write bits as megabits, to thousandths."""
     return f"{bits / 1e6:.3f}"

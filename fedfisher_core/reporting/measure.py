@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 K = TypeVar("K")
 R = TypeVar("R")
@@ -97,35 +97,62 @@ class Repeated(Generic[R]):
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean difference of a method's accuracy to the baseline's, with the 95 % t confidence interval.
+    """Mean of accuracies less others that are paired with them by seed, or by whatever else they are repeated over.
 
     Args:
-        mean: mean over the common seeds, a fraction.
-        interval: lower and upper bound; None for a single common seed.
+        mean: mean difference over the common seeds, a fraction.
+        deviation: sample standard deviation of the differences; None for a single common seed.
         n: number of common seeds.
     """
 
     mean: float
-    interval: tuple[float, float] | None
+    deviation: float | None
     n: int
 
+    def __neg__(self) -> "PairedDifference":
+        return PairedDifference(-self.mean, self.deviation, self.n)
 
-def paired_difference(ours: Mapping[K, float], baseline: Mapping[K, float]) -> PairedDifference | None:
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % confidence interval; see `interval_at`."""
+        return self.interval_at(0.05)
+
+    def interval_at(self, level: float) -> tuple[float, float] | None:
+        """Find Student's interval mean ± t(1 - level / 2, n - 1) s / sqrt(n).
+
+        Args:
+            level: probability that it misses the true difference.
+
+        Returns:
+            Lower and upper bound; None for a single common seed.
+        """
+        if self.deviation is None:
+            return None
+        half = float(stdtrit(self.n - 1, 1 - level / 2)) * self.deviation / math.sqrt(self.n)
+        return self.mean - half, self.mean + half
+
+    @property
+    def p_value(self) -> float | None:
+        """Of Student's paired test, two-sided, for a true difference of 0; None for a single common seed."""
+        if self.deviation is None:
+            return None
+        if self.deviation == 0:
+            return 1.0 if self.mean == 0 else 0.0
+        return 2 * float(stdtr(self.n - 1, -abs(self.mean) * math.sqrt(self.n) / self.deviation))
+
+
+def paired_difference(ours: Mapping[K, float], others: Mapping[K, float]) -> PairedDifference | None:
     """Compare accuracies seed by seed, or whatever else they are repeated over.
 
     Args:
         ours: accuracy by seed.
-        baseline: the baseline's accuracy by seed.
+        others: what is subtracted, by seed.
 
     Returns:
-        The mean difference over the common seeds, with its 95 % interval mean ± t(0.975, n - 1) s / sqrt(n);
-        None without a common seed.
+        The difference over the common seeds; None without one.
     """
-    differences = [ours[seed] - baseline[seed] for seed in ours if seed in baseline]
+    differences = [ours[seed] - others[seed] for seed in ours if seed in others]
     if not differences:
         return None
     measure = Measure.of(differences)
-    if measure.deviation is None:
-        return PairedDifference(measure.mean, None, measure.n)
-    half = float(stdtrit(measure.n - 1, 0.975)) * measure.deviation / math.sqrt(measure.n)
-    return PairedDifference(measure.mean, (measure.mean - half, measure.mean + half), measure.n)
+    return PairedDifference(measure.mean, measure.deviation, measure.n)

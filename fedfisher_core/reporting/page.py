@@ -107,6 +107,7 @@ def template_environment() -> "Environment":
         "points": formats.points,
         "signed": formats.signed,
         "seconds": formats.seconds,
+        "probability": formats.probability,
         "megabits": formats.megabits,
         "grouped": formats.grouped,
         "significant": formats.significant,

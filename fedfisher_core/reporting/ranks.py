@@ -89,3 +89,27 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - done) * p_values[index]))
         corrected[index] = largest
     return corrected
+
+
+def holm_levels(p_values: Sequence[float], *, level: float = 0.05) -> list[float]:
+    """Find the level at which Holm's procedure tests each of several hypotheses.
+
+    The interval of a test at its level excludes what the hypothesis says exactly where `holm` rejects it. Such
+    intervals don't hold all at once with the confidence of the procedure; Bonferroni's, the widest of them, do.
+
+    Args:
+        p_values: one a test, in any order.
+        level: of the whole procedure.
+
+    Returns:
+        `level` over the number of hypotheses that are left when a test's turn comes; all from the first that is not
+        rejected share its level.
+    """
+    levels = [0.0] * len(p_values)
+    left = len(p_values)
+    rejecting = True
+    for index in sorted(range(len(p_values)), key=lambda index: p_values[index]):
+        levels[index] = level / left
+        rejecting = rejecting and p_values[index] <= levels[index]
+        left -= rejecting
+    return levels

@@ -134,6 +134,20 @@ def test_fisher_merge_averages_where_the_fisher_says_nothing(floor: float) -> No
     assert taken_from_the_mean == 1 if floor == 100 else taken_from_the_mean < 1
 
 
+def test_fisher_merge_without_its_floor_is_fedfisher_with_diagonals_in_closed_form() -> None:
+    uploads = different(tiny.TINY)
+    for index, upload in enumerate(uploads):
+        upload[DiagonalFisher].tensors["hidden.weight"][:2] = 0
+        upload[DiagonalFisher].tensors["hidden.weight"][2] = 1e-9 * (1 + index)
+    fisher, floored = (aggregate("fisher_merge", uploads, fisher_floor=floor).networks[0] for floor in (0.0, 1e-6))
+    (closed,) = aggregate("fedfisher_diag", uploads, solver="closed_form").networks
+    for key, tensor in closed.items():
+        assert tensor.numpy() == pytest.approx(fisher[key].numpy(), abs=1e-5)
+    # The floor is what sets them apart, and where the total is 0 nothing does.
+    assert torch.allclose(closed["hidden.weight"][:2], floored["hidden.weight"][:2], atol=1e-6)
+    assert not torch.allclose(closed["hidden.weight"][2], floored["hidden.weight"][2], atol=1e-4)
+
+
 def least_squares(uploads: list[Upload], inputs: list[np.ndarray], layer: str) -> np.ndarray:
     """The matrix W of least sum_i p_i mean |x W^T - x W_i^T|^2 over the inputs x of client i; of several, the least."""
     rows = [np.sqrt(p / len(x)) * x for p, x in zip(P, inputs, strict=True)]

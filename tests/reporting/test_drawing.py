@@ -60,3 +60,12 @@ def test_png_is_the_same_each_time() -> None:
     drawn = {to_png(time_figure(rows)) for _ in range(2)}
     assert len(drawn) == 1
     assert drawn.pop().startswith(b"\x89PNG")
+
+
+def test_svg_is_no_finer_than_a_hundredth_of_a_point_and_keeps_its_scales() -> None:
+    svg = to_svg(time_figure(make_rows({"fedavg": 0.5, "kfac": 0.7})))
+    assert not re.search(r"[1-9]\d*\.\d{3}", svg)
+    assert "scale(0.015625)" in svg
+    assert not re.search(r">\s+<", svg)
+    # A name is only there for what refers to it.
+    assert set(ids(svg)) == set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))

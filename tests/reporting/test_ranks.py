@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.reporting.ranks import critical_difference, friedman_p_value, holm, mean_ranks, ranks
+from fedfisher_core.reporting.ranks import (
+    critical_difference,
+    friedman_p_value,
+    holm,
+    holm_levels,
+    mean_ranks,
+    ranks,
+)
 
 
 def test_the_best_has_rank_1_and_ties_share() -> None:
@@ -52,3 +59,18 @@ def test_holm_multiplies_by_what_is_left_and_never_falls() -> None:
     assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.6, 0.7]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_holms_levels_are_those_at_which_it_rejects() -> None:
+    # Sorted: 0.001 at 0.05 / 4, 0.02 at 0.05 / 3, which is not rejected; the others share that level.
+    levels = holm_levels([0.02, 0.001, 0.6, 0.03])
+    assert levels == pytest.approx([0.05 / 3, 0.05 / 4, 0.05 / 3, 0.05 / 3])
+    assert holm_levels([]) == []
+
+
+def test_holms_levels_and_its_corrected_values_agree() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        p_values = (rng.uniform(size=6) ** 4).tolist()
+        rejected = [corrected <= 0.05 for corrected in holm(p_values)]
+        assert [p <= level for p, level in zip(p_values, holm_levels(p_values), strict=True)] == rejected

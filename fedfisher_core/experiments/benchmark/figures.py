@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
+from fedfisher_core.experiments.benchmark.roles import Role, role_of
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, families, summarise
 from fedfisher_core.reporting.drawing import (
@@ -220,7 +221,7 @@ def _error_bars(
         "color": style.colour,
         "marker": style.marker,
         "markersize": 8 if style.marker == "*" else 5.5,
-        "markerfacecolor": "none" if methods[0].reference else style.colour,
+        "markerfacecolor": style.colour if methods[0].role is Role.ONE_NETWORK else "none",
         "linestyle": "none",
         "linewidth": 1.2,
         "elinewidth": 0.9,
@@ -240,11 +241,11 @@ def _panels(
     """Make a figure with as many panels as asked for and one legend of the methods below them."""
     columns = 3 if count == 3 or count > 4 else min(count, 2)
     lines = -(-count // columns)
-    references = {row.method: row.reference for row in rows}
+    roles = {row.method: role_of(row) for row in rows}
     labels = {
-        method: literal(f"{method} (reference)" if references[method] else method)
+        method: literal(method if roles[method] is Role.ONE_NETWORK else f"{method} ({roles[method]})")
         for method in styles
-        if method in references
+        if method in roles
     }
     longest = max(len(line) for label in labels.values() for line in label.splitlines())
     # In points: the line with its marker and the gaps, and a generous width for a letter.
@@ -258,7 +259,7 @@ def _panels(
             color=styles[method].colour,
             marker=styles[method].marker,
             linestyle=styles[method].line,
-            markerfacecolor="none" if references[method] else styles[method].colour,
+            markerfacecolor=styles[method].colour if roles[method] is Role.ONE_NETWORK else "none",
             linewidth=1.2,
             markersize=6,
             label=label,

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.agreement import MARGIN, Verdict, compare, not_run
+from fedfisher_core.experiments.benchmark.answer import answer, setting_names
 from fedfisher_core.experiments.benchmark.costs import client_costs
 from fedfisher_core.experiments.benchmark.figures import (
     accuracy_by_alpha_figure,
@@ -15,15 +17,22 @@ from fedfisher_core.experiments.benchmark.figures import (
     time_figure,
 )
 from fedfisher_core.experiments.benchmark.grids import partition_grid
+from fedfisher_core.experiments.benchmark.leads import find_leads
+from fedfisher_core.experiments.benchmark.pairs import LEVEL, compare_pairs, scores
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, parse_published
-from fedfisher_core.experiments.benchmark.published import PublishedResult, compare, read_published
+from fedfisher_core.experiments.benchmark.published import LEAST_REPEATS, PublishedResult, read_published
+from fedfisher_core.experiments.benchmark.rank_diagram import rank_diagram
+from fedfisher_core.experiments.benchmark.ranking import rank_methods
+from fedfisher_core.experiments.benchmark.remarks import remarks
 from fedfisher_core.experiments.benchmark.results import failed_cells
+from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
-from fedfisher_core.experiments.benchmark.summary import Setting, families, overview
+from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, families, overview
 from fedfisher_core.federation.partition import class_names, label_counts
 from fedfisher_core.reporting.drawing import to_png, to_svg
 from fedfisher_core.reporting.measure import gather
+from fedfisher_core.reporting.notes import notes_html
 from fedfisher_core.reporting.page import PageData, render
 from fedfisher_core.settings import Cell
 from fedfisher_core.store import Artifact
@@ -106,28 +115,67 @@ def render_page(
     if not rows:
         raise InputError(f"the report {page.title!r} has no rows; it needs at least one")
     rows = sorted_rows(rows)
-    comparisons = None if published is None else compare(rows, published)
+    groups = families(rows)
+    summaries = [summary for group in groups.values() for summary in group]
     grids = [partition_grid(view.label_counts, view.class_names, view.setting).svg() for view in partitions]
     return render(
         "page.html.j2",
         page,
         rows=rows,
         rows_by_setting=list(gather(rows, lambda row: Setting.of(row).label).items()),
-        families=[(family, group, overview(group)) for family, group in families(rows).items()],
+        families=list(groups.items()),
+        roles=Role,
+        remarks=notes_html("\n\n".join(remarks(rows))),
         failures=_failures(rows),
         failed=failed,
         privacy=_privacy(rows),
         methods=sorted({row.method for row in rows}),
         seeds=sorted({row.seed for row in rows}),
         method_settings=_method_settings(rows),
-        comparisons=comparisons,
-        comparisons_by_setting=gather(comparisons or (), lambda one: one.setting.label).items(),
         accuracy_by_alpha=to_svg(accuracy_by_alpha_figure(rows)),
         accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)),
         time=to_svg(time_figure(rows)),
         costs=client_costs(rows),
         partitions=list(zip(partitions, grids, strict=True)),
+        **_compared(summaries),
+        **_beside_published(rows, published),
     )
+
+
+def _compared(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
+    """Compare every two methods of one network, and rank them."""
+    pairs = compare_pairs(summaries)
+    leads = find_leads(summaries, pairs)
+    tests = sum(pair.test is not None for pair in pairs)
+    lines = gather(overview(summaries), lambda line: line.role)
+    methods = [line.method for line in lines.get(Role.ONE_NETWORK, [])]
+    ranking = rank_methods(summaries)
+    return {
+        "summaries": summaries,
+        "lines": lines,
+        "answer": notes_html("\n\n".join(answer(summaries, leads, tests))),
+        "names": setting_names([summary.setting for summary in summaries]),
+        "leads": leads,
+        "pairs": gather(pairs, lambda pair: pair.setting),
+        "tests": tests,
+        "level": LEVEL,
+        "scores": list(zip(methods, scores(pairs, methods), strict=True)),
+        "ranking": ranking,
+        "ranks": None if ranking is None else rank_diagram(ranking),
+    }
+
+
+def _beside_published(rows: Sequence[Row], published: Sequence[PublishedResult] | None) -> dict[str, Any]:
+    comparisons = None if published is None else compare(rows, published)
+    return {
+        "comparisons": comparisons,
+        "comparisons_by_setting": gather(comparisons or (), lambda one: one.setting.label).items(),
+        "verdicts": Verdict,
+        "margin": MARGIN,
+        "least_repeats": LEAST_REPEATS,
+        "unknown_repeats": any(one.test is not None and one.published.repeats is None for one in comparisons or ()),
+        "not_run": not_run(rows, published or ()),
+    }
 
 
 def _privacy(rows: Sequence[Row]) -> list[tuple[str, int, float, float | None]]:

@@ -1,14 +1,11 @@
-"""Comparison of a benchmark's accuracies with published ones."""
+"""Published accuracies."""
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from fedfisher_core.reporting.measure import Measure
 
 COLUMNS = (
@@ -16,14 +13,16 @@ COLUMNS = (
     "table",
     "dataset",
     "model",
+    "partition",
     "num_clients",
     "alpha",
     "method",
     "accuracy_mean",
     "accuracy_std",
+    "repeats",
 )
-TOLERANCE = 2.0
-"""How many deviations a result may lie from the published mean before the report says so."""
+LEAST_REPEATS = 2
+"""A deviation is of two runs at least: what is assumed where a paper does not say of how many."""
 
 
 @dataclass(frozen=True)
@@ -35,58 +34,39 @@ class PublishedResult:
         table: the table in it.
         dataset: name of the data set, spelled as in the settings.
         model: name of the model.
+        partition: the scheme of ours that splits the data as the paper says.
         num_clients: number of clients.
         alpha: Dirichlet concentration.
         method: label of the method.
         mean: mean accuracy, a fraction.
         deviation: its standard deviation; None where the paper gives none.
+        repeats: how many runs the mean is of; None where the paper does not say.
+
+    Raises:
+        InputError: a deviation of fewer than two runs, or a mean of none.
     """
 
     source: str
     table: str
     dataset: str
     model: str
+    partition: str
     num_clients: int
     alpha: float
     method: str
     mean: float
     deviation: float | None
+    repeats: int | None = None
 
-
-@dataclass(frozen=True)
-class Comparison:
-    """Our accuracy beside a published one.
-
-    Args:
-        setting: our setting.
-        published: the published result.
-        ours: our accuracy over the seeds.
-    """
-
-    setting: Setting
-    published: PublishedResult
-    ours: Measure
+    def __post_init__(self) -> None:
+        least = 1 if self.deviation is None else LEAST_REPEATS
+        if self.repeats is not None and self.repeats < least:
+            raise InputError(f"repeats={self.repeats} of a published mean; allowed: empty, or at least {least}")
 
     @property
-    def difference(self) -> float:
-        """Our mean less the published one, a fraction."""
-        return self.ours.mean - self.published.mean
-
-    @property
-    def yardstick(self) -> float | None:
-        """The published deviation, or ours where none is; None where that is unknown or nil."""
-        deviation = self.ours.deviation if self.published.deviation is None else self.published.deviation
-        return deviation or None
-
-    @property
-    def deviations(self) -> float | None:
-        """The difference as a multiple of the deviation; None without a deviation."""
-        return None if self.yardstick is None else self.difference / self.yardstick
-
-    @property
-    def beyond(self) -> bool | None:
-        """Whether the difference exceeds two deviations; None without a deviation."""
-        return None if self.deviations is None else abs(self.deviations) > TOLERANCE
+    def measure(self) -> Measure:
+        """Its mean and deviation, of the fewest runs that the paper can have made."""
+        return Measure(self.mean, self.deviation, self.repeats or LEAST_REPEATS)
 
 
 def read_published(path: Path) -> tuple[PublishedResult, ...]:
@@ -122,35 +102,11 @@ def _result(record: dict[str, str]) -> PublishedResult:
         table=record["table"],
         dataset=re.sub(r"(?<=[a-z])(?=[A-Z])", "_", record["dataset"]).lower(),
         model=record["model"],
+        partition=record["partition"],
         num_clients=int(record["num_clients"]),
         alpha=float(record["alpha"]),
         method=record["method"],
         mean=float(record["accuracy_mean"]) / 100,
         deviation=float(record["accuracy_std"]) / 100 if record["accuracy_std"] else None,
+        repeats=int(record["repeats"]) if record["repeats"] else None,
     )
-
-
-def compare(rows: Iterable[Row], published: Sequence[PublishedResult]) -> tuple[Comparison, ...]:
-    """Set our accuracies beside the published ones of the same setting and method.
-
-    Only settings of one round with an alpha are compared, as only such are published. Several papers may
-    report the same setting and method: each gives a comparison.
-
-    Args:
-        rows: our rows.
-        published: published results.
-
-    Returns:
-        The comparisons, in the order of our settings and methods, then of the published results.
-    """
-    return tuple(
-        Comparison(summary.setting, result, method.accuracy)
-        for summary in summarise(rows)
-        for method in summary.methods
-        for result in published
-        if method.row.num_rounds == 1 and _published_setting(method.row) == _published_setting(result)
-    )
-
-
-def _published_setting(one: Row | PublishedResult) -> tuple[str, str, int, float | None, str]:
-    return (one.dataset, one.model, one.num_clients, one.alpha, one.method)

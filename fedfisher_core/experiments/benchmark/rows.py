@@ -41,7 +41,8 @@ class Row:
         start_sent: what the server sends before the training, "seed" or "nothing"; None where it was not counted.
         peak_memory_bytes: working memory of the aggregation at its peak.
         uses_validation: whether the method saw the server's validation set.
-        reference: whether this is no one-shot method but a bound or a baseline of another kind.
+        reference: whether it is not compared with the methods of one network: an ensemble, or a bound or baseline of
+            another kind.
         failed_clients: clients whose upload is missing.
         artifact: key of the artifact that the numbers were read from.
         epsilon: what the accountant gives for all that one client releases, to all methods together; None without

@@ -103,7 +103,7 @@ def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
                 name=method.method,
                 params=_params(method.row),
                 metrics=_means(method),
-                tags={"seeds": json.dumps(method.seeds), "reference": str(method.reference).lower()},
+                tags={"seeds": json.dumps(method.seeds), "reference": str(method.row.reference).lower()},
                 drawn_from=(content,),
                 draw=charts,
             )

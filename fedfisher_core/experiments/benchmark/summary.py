@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, networks_of, role_of
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, Repeated, gather, paired_difference
@@ -15,6 +16,8 @@ from fedfisher_core.settings import Cell
 
 ROUNDS = 1
 """How many rounds a benchmark has."""
+
+_ORDER = tuple(Role)
 
 
 @dataclass(frozen=True)
@@ -60,12 +63,14 @@ class MethodSummary(Repeated[Row]):
 
     Args:
         rows: one a seed, by rising seed.
-        best: whether no one-shot method of the setting has a higher mean accuracy.
+        best: whether it is one network, and no other of the setting has a higher mean accuracy.
+        below_local: whether its mean accuracy is below that of the clients' own models, over common seeds.
         difference: accuracy less the baseline's; None for the baseline, and without common seeds.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
     """
 
     best: bool
+    below_local: bool
     difference: PairedDifference | None
     upload_ratio: float | None
 
@@ -75,9 +80,14 @@ class MethodSummary(Repeated[Row]):
         return self.row.method
 
     @property
-    def reference(self) -> bool:
-        """Whether it is no one-shot method."""
-        return self.row.reference
+    def role(self) -> Role:
+        """What it is."""
+        return role_of(self.row)
+
+    @property
+    def networks(self) -> int:
+        """How many networks one prediction takes."""
+        return max(map(networks_of, self.rows))
 
     @property
     def uses_validation(self) -> bool:
@@ -97,20 +107,20 @@ class MethodSummary(Repeated[Row]):
 
 @dataclass(frozen=True)
 class SettingSummary:
-    """One setting; its methods by falling accuracy, the references after the one-shot methods."""
+    """One setting; its methods by role, then by falling accuracy."""
 
     setting: Setting
     methods: tuple[MethodSummary, ...]
 
     @property
-    def one_shot(self) -> tuple[MethodSummary, ...]:
-        """The methods that compete."""
-        return tuple(method for method in self.methods if not method.reference)
+    def by_role(self) -> dict[Role, list[MethodSummary]]:
+        """The methods by what they are."""
+        return gather(self.methods, lambda method: method.role)
 
     @property
-    def references(self) -> tuple[MethodSummary, ...]:
-        """The methods that don't."""
-        return tuple(method for method in self.methods if method.reference)
+    def compared(self) -> list[MethodSummary]:
+        """The methods that make one network in one shot."""
+        return self.by_role.get(Role.ONE_NETWORK, [])
 
     @property
     def num_seeds(self) -> int:
@@ -159,22 +169,25 @@ def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:
 
 def _summarise_setting(setting: Setting, methods: Mapping[str, Sequence[Row]]) -> SettingSummary:
     baseline = methods.get(BASELINE, ())
-    competing = [rows for rows in methods.values() if not rows[0].reference]
+    local: Sequence[Row] = next((rows for rows in methods.values() if is_local_mean(rows[0])), ())
+    competing = [rows for rows in methods.values() if role_of(rows[0]) is Role.ONE_NETWORK]
     top = max((Repeated(rows).measure("accuracy").mean for rows in competing), default=math.inf)
-    summaries = [_summarise_method(rows, baseline, top) for rows in methods.values()]
-    summaries.sort(key=lambda summary: (summary.reference, -summary.accuracy.mean, summary.method))
+    summaries = [_summarise_method(rows, baseline, local, top) for rows in methods.values()]
+    summaries.sort(key=lambda summary: (_ORDER.index(summary.role), -summary.accuracy.mean, summary.method))
     return SettingSummary(setting, tuple(summaries))
 
 
-def _summarise_method(rows: Sequence[Row], baseline: Sequence[Row], top: float) -> MethodSummary:
+def _summarise_method(rows: Sequence[Row], baseline: Sequence[Row], local: Sequence[Row], top: float) -> MethodSummary:
     own = Repeated(rows)
-    accuracies, others = ({row.seed: row.accuracy for row in group} for group in (rows, baseline))
+    accuracies, others, locals_ = ({row.seed: row.accuracy for row in group} for group in (rows, baseline, local))
+    above_local = paired_difference(accuracies, locals_)
     bits = Repeated(baseline).measure("upload_bits").mean if baseline else 0.0
     # Sums of the same accuracies in another order may differ in the last bit; that is a tie.
     tops = math.isclose(own.measure("accuracy").mean, top, rel_tol=0.0, abs_tol=1e-12)
     return MethodSummary(
         rows=rows,
-        best=not own.row.reference and tops,
+        best=role_of(own.row) is Role.ONE_NETWORK and tops,
+        below_local=above_local is not None and above_local.mean < 0,
         difference=None if own.row.method == BASELINE else paired_difference(accuracies, others),
         upload_ratio=own.measure("upload_bits").mean / bits if bits else None,
     )
@@ -213,9 +226,20 @@ class OverviewLine:
         return [cell for cell in self.cells if cell is not None]
 
     @property
-    def reference(self) -> bool:
-        """Whether it is no one-shot method."""
-        return any(cell.reference for cell in self.present)
+    def role(self) -> Role:
+        """What it is."""
+        return self.present[0].role
+
+    @property
+    def networks(self) -> list[int]:
+        """How many networks one prediction takes, over the settings."""
+        return sorted({cell.networks for cell in self.present})
+
+    @property
+    def upload_ratio(self) -> float | None:
+        """Mean over the settings of the upload over the baseline's; None where there is no such ratio."""
+        ratios = [cell.upload_ratio for cell in self.present if cell.upload_ratio is not None]
+        return statistics.fmean(ratios) if ratios else None
 
     def mean(self, field: str) -> float:
         """Mean over the settings of one field's mean over seeds."""
@@ -229,12 +253,16 @@ def overview(summaries: Sequence[SettingSummary]) -> list[OverviewLine]:
         summaries: the settings, as columns.
 
     Returns:
-        The lines by falling accuracy (the mean over settings), the references last.
+        The lines by role, then by falling accuracy (the mean over settings); of a role, those with gaps come last.
     """
     columns = [{method.method: method for method in summary.methods} for summary in summaries]
     labels = {label for column in columns for label in column}
     lines = [OverviewLine(label, tuple(column.get(label) for column in columns)) for label in labels]
-    return sorted(lines, key=lambda line: (line.reference, -line.mean("accuracy"), line.method))
+    return sorted(lines, key=_place)
+
+
+def _place(line: OverviewLine) -> tuple[int, int, float, str]:
+    return _ORDER.index(line.role), line.cells.count(None), -line.mean("accuracy"), line.method
 
 
 def summary_tables(rows: Sequence[Row]) -> list[Table]:
@@ -245,7 +273,7 @@ def summary_tables(rows: Sequence[Row]) -> list[Table]:
 
     Returns:
         A table for each data set, model, number of clients and of rounds: a line a method with its accuracy
-        in per cent by partition (mean ± deviation, * for the best one-shot method), its upload as a multiple
+        in per cent by partition (mean ± deviation, * for the best method of one network), its upload as a multiple
         of FedAvg's and its client and server seconds (means over partitions and seeds).
     """
     return [_table(family, summaries) for family, summaries in families(rows).items()]
@@ -261,11 +289,10 @@ def _table(family: str, summaries: Sequence[SettingSummary]) -> Table:
 
 
 def _line(line: OverviewLine) -> list[str]:
-    ratios = [cell.upload_ratio for cell in line.present if cell.upload_ratio is not None]
     return [
-        f"{line.method} (reference)" if line.reference else line.method,
+        line.method if line.role is Role.ONE_NETWORK else f"{line.method} ({line.role})",
         *("- " if cell is None else cell.accuracy.percent() + ("*" if cell.best else " ") for cell in line.cells),
-        f"{statistics.fmean(ratios):.2f}x" if ratios else "-",
+        "-" if line.upload_ratio is None else f"{line.upload_ratio:.2f}x",
         f"{line.mean('client_seconds'):.2f}",
         f"{line.mean('server_seconds'):.2f}",
     ]

@@ -1,10 +1,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.page import report_files
+from fedfisher_core.experiments.benchmark.page import PartitionView, report_files
 from fedfisher_core.experiments.benchmark.published import COLUMNS, PublishedResult
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.failures import FailedJob
@@ -14,12 +15,17 @@ from tests.walked import walk_tiny
 
 ROWS = [
     *make_rows({"fedavg": 0.5, "kfac": 0.7}, alphas=(0.1, None)),
-    *(make_row("local", reference=True, accuracy=0.95, upload_bits=0, seed=seed) for seed in range(3)),
+    *(
+        make_row("local", reference=True, accuracy=0.45, seed=seed, method_settings={"method": "local_mean"})
+        for seed in range(3)
+    ),
+    *(make_row("ensemble", reference=True, accuracy=0.95, upload_bits=0, seed=seed) for seed in range(3)),
     make_row("dense", failed_clients=[4], accuracy=0.4, uses_validation=True),
 ]
 PUBLISHED = (
-    PublishedResult("A paper", "Table 7", "mnist", "mlp", 5, 0.1, "kfac", 0.6, 0.02),
-    PublishedResult("A paper", "Table 7", "svhn", "mlp", 5, 0.1, "kfac", 0.6, 0.02),
+    PublishedResult("A paper", "Table 7", "mnist", "mlp", "dirichlet", 5, 0.1, "kfac", 0.6, 0.02, 4),
+    PublishedResult("A paper", "Table 7", "svhn", "mlp", "dirichlet", 5, 0.1, "kfac", 0.6, 0.02),
+    PublishedResult("A paper", "Table 7", "mnist", "mlp", "dirichlet", 5, 0.1, "fedavg", 0.6, None),
 )
 
 
@@ -64,15 +70,42 @@ def test_the_page_holds_the_results(page: Page) -> None:
 
 
 def test_the_page_compares_with_published_numbers(page: Page) -> None:
-    assert "A paper, Table 7" in page.text
-    assert "+11.00" in page.text
-    assert "+5.50" in page.text
-    assert "yes, above" in page.bold
-    assert "1 of 1 comparison" in page.text
+    for part in ("A paper, Table 7", "(4 runs)", "+11.00", "+5.50", "above: 1. no deviation published: 1."):
+        assert part in page.text
+    assert "above" in page.bold
+    assert "agree" not in page.text
+    assert "Published, and not run here: svhn, mlp, 5 clients, α = 0.1." in page.text
+
+
+def test_the_answer_comes_first_and_what_made_it_last(page: Page) -> None:
+    parts = ("Answer", "Comparison with published", "Notes", "Every pair", "Every setting", "What ran")
+    headings = [words.strip() for words in page.words if words.strip()]
+    places = [next(i for i, text in enumerate(headings) if text.startswith(part) and i > 20) for part in parts]
+    assert places == sorted(places)
+    assert page.text.index("71.00 ± 1.00") < page.text.index("In each of the 2 settings one method leads: kfac")
+    assert page.text.index("one method leads") < page.text.index("Comparison with published numbers above")
+
+
+def test_every_pair_is_shown_with_its_test(page: Page) -> None:
+    for part in ("2 tests on this page", "3 pairs, 1 told apart", "1 pair, 1 told apart", "no test", "< 0.001"):
+        assert part in page.text
+    assert "Mean ranks by accuracy over 2 settings" in page.text
+    assert "Left out, as they did not run with every seed of every setting: dense" in page.text
+
+
+def test_an_ensemble_is_one_shot_and_apart_for_its_networks(page: Page) -> None:
+    assert "Ensembles: one shot too (Guha et al. 2019)" in page.text
+    assert "ensemble (5 networks)" in page.text
+
+
+def test_what_is_below_the_clients_own_models_is_marked(page: Page) -> None:
+    assert "dense below local 40.00" in page.text
+    assert "dense below local (1 seed)" in page.text
+    assert "kfac below local" not in page.text
+    assert "fedavg below local" not in page.text
 
 
 def test_failed_clients_are_said_before_any_result(page: Page) -> None:
-    assert page.text.index("Clients failed") < page.text.index("What ran") + len("What ran") + 200
     assert page.text.index("Clients failed") < page.text.index("71.00")
     assert "Clients failed" not in Page(render([make_row()])).text
 
@@ -139,11 +172,20 @@ def test_html_in_texts_is_shown_not_used() -> None:
     assert page.text.count(evil) >= 10
 
 
+def test_a_page_of_many_methods_and_settings_stays_below_a_megabyte() -> None:
+    methods = {f"method_number_{index}": 0.4 + 0.02 * index for index in range(19)} | {"fedavg": 0.5}
+    rows = make_rows(methods, seeds=5, alphas=(0.01, 0.05, 0.1, 0.5, 1.0))
+    counts = np.random.default_rng(0).integers(0, 6000, (10, 10))
+    partitions = [PartitionView(f"split {index}", 0, counts, [str(label) for label in range(10)]) for index in range(5)]
+    assert len(render(rows, partitions=partitions).encode()) < 1e6
+
+
 def test_a_single_seed_shows_no_deviation() -> None:
     page = Page(render(make_rows({"fedavg": 0.5, "kfac": 0.6}, seeds=1), partitions=()))
     assert "±" not in page.text
     assert "+10.00" in page.text
     assert "confidence interval" not in page.text
+    assert "No method leads, as a test needs two seeds: the most accurate is kfac." in page.text
     assert "Labels of each client" not in page.text
 
 
@@ -165,7 +207,9 @@ def test_the_files_of_a_report_show_the_federations_that_were_walked(
     workplace: Path, wanted: str | list[str], shown: list[int]
 ) -> None:
     (workplace / "reports").mkdir()
-    published = [f"A paper,Table {table},tiny,tiny,3,0.5,fedavg,{30 + table},1" for table in (1, 2, 3)]
+    published = [
+        f"A paper,Table {table},tiny,tiny,dirichlet_client,3,0.5,fedavg,{30 + table},1," for table in (1, 2, 3)
+    ]
     (workplace / "reports/published_results.csv").write_text("\n".join([",".join(COLUMNS), *published, ""]))
     made = walk_tiny(workplace, {"fedavg": {}}, report={"published": wanted})
     rows = list(made.rows.values())

@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import (
     MethodSummary,
@@ -67,15 +70,27 @@ def test_the_baseline_has_no_difference_and_its_absence_gives_none() -> None:
     assert alone.upload_ratio is None
 
 
-def test_the_best_is_a_one_shot_method() -> None:
-    rows = [*make_rows({"fedavg": 0.5, "kfac": 0.7}), make_row("ensemble", accuracy=0.9, reference=True)]
-    (summary,) = summarise(rows)
+def test_the_best_is_one_network_and_ensembles_and_references_follow() -> None:
+    apart = [make_row("local_mean", accuracy=0.95, reference=True), make_row("ensemble", accuracy=0.9, reference=True)]
+    (summary,) = summarise([*make_rows({"fedavg": 0.5, "kfac": 0.7}), *apart])
     assert [(method.method, method.best) for method in summary.methods] == [
         ("kfac", True),
         ("fedavg", False),
         ("ensemble", False),
+        ("local_mean", False),
     ]
-    assert [method.method for method in summary.references] == ["ensemble"]
+    assert [method.method for method in summary.compared] == ["kfac", "fedavg"]
+    assert list(summary.by_role) == [Role.ONE_NETWORK, Role.ENSEMBLE, Role.REFERENCE]
+
+
+def test_what_is_below_the_clients_own_models_is_marked() -> None:
+    local = [make_row("local", seed=seed, accuracy=value, reference=True) for seed, value in enumerate([0.5, 0.1])]
+    local = [replace(row, method_settings={"method": "local_mean"}) for row in local]
+    # With seed 0 alone, 0.4 is below the local 0.5, though it is above their mean over both seeds.
+    others = [make_row("once", accuracy=0.4), *make_rows({"above": 0.35, "below": 0.2}, seeds=2)]
+    marks = {name: method.below_local for name, method in by_method([*local, *others]).items()}
+    assert marks == {"once": True, "above": False, "below": True, "local": False}
+    assert not any(method.below_local for method in by_method(others).values())
 
 
 def test_methods_that_tie_are_all_best() -> None:
@@ -123,9 +138,10 @@ def test_the_overview_leaves_gaps_where_a_method_did_not_run() -> None:
     rows = make_rows({"fedavg": 0.5, "kfac": 0.7}, alphas=(0.1, 0.3))
     rows = [row for row in rows if (row.method, row.alpha) != ("kfac", 0.3)]
     lines = overview(summarise(rows))
-    assert [line.method for line in lines] == ["kfac", "fedavg"]
-    assert lines[0].cells[0] is not None
-    assert lines[0].cells[1] is None
+    # What ran everywhere comes first: the mean of the other is over another setting.
+    assert [line.method for line in lines] == ["fedavg", "kfac"]
+    assert lines[1].cells[0] is not None
+    assert lines[1].cells[1] is None
 
 
 def test_the_terminal_table_is_aligned_and_marks_the_best() -> None:

@@ -1,0 +1,77 @@
+"""Mean ranks of methods over the settings of a benchmark (Demsar 2006)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfisher_core.experiments.benchmark.summary import SettingSummary
+from fedfisher_core.reporting.ranks import critical_difference, friedman_p_value, mean_ranks
+
+_LEAST_FOR_FRIEDMAN = 3
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Methods by their mean rank over settings, in each of which they are ranked by their mean accuracy.
+
+    Args:
+        methods: labels, the best first.
+        mean_ranks: of each; 1 is the best.
+        num_settings: how many settings the ranks are averaged over.
+        critical_difference: by how much two mean ranks must differ to tell the methods apart at a level of 5 %
+            (Nemenyi's test).
+        p_value: of Friedman's test that no method differs; None for two methods.
+        left_out: labels of methods that did not run with every seed of every setting.
+    """
+
+    methods: tuple[str, ...]
+    mean_ranks: tuple[float, ...]
+    num_settings: int
+    critical_difference: float
+    p_value: float | None
+    left_out: tuple[str, ...]
+
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """Places of the first and the last method of each largest group that can't be told apart."""
+        found: list[tuple[int, int]] = []
+        for first, best in enumerate(self.mean_ranks):
+            last = max(place for place, rank in enumerate(self.mean_ranks) if rank - best <= self.critical_difference)
+            if last > first and (not found or last > found[-1][1]):
+                found.append((first, last))
+        return found
+
+
+def rank_methods(summaries: Sequence[SettingSummary]) -> Ranking | None:
+    """Rank the methods that make one network and ran with every seed of every setting.
+
+    Args:
+        summaries: the settings.
+
+    Returns:
+        The ranking; None for fewer than two settings or two such methods.
+    """
+    columns = [{method.method: method for method in summary.compared} for summary in summaries]
+    seeds = [max((len(method.seeds) for method in column.values()), default=0) for column in columns]
+    labels = sorted({label for column in columns for label in column})
+    whole = [
+        label
+        for label in labels
+        if all(
+            label in column and len(column[label].seeds) == most for column, most in zip(columns, seeds, strict=True)
+        )
+    ]
+    if len(summaries) < 2 or len(whole) < 2:
+        return None
+    # Sums of the same accuracies in another order may differ in the last bit; that is a tie.
+    accuracies = np.array([[round(column[label].accuracy.mean, 12) for label in whole] for column in columns])
+    found = sorted(zip(mean_ranks(accuracies).tolist(), whole, strict=True))
+    return Ranking(
+        methods=tuple(label for _, label in found),
+        mean_ranks=tuple(rank for rank, _ in found),
+        num_settings=len(summaries),
+        critical_difference=critical_difference(len(whole), len(summaries)),
+        p_value=friedman_p_value(accuracies) if len(whole) >= _LEAST_FOR_FRIEDMAN else None,
+        left_out=tuple(label for label in labels if label not in whole),
+    )

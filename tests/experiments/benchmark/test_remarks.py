@@ -1,0 +1,24 @@
+import pytest
+
+from fedfisher_core.experiments.benchmark.remarks import remarks
+from fedfisher_core.experiments.benchmark.rows import Row
+from tests.experiments.benchmark.samples import make_row, render
+
+MERGE = make_row("merge", method_settings={"method": "fisher_merge", "fisher_floor": 1e-6})
+
+
+def diag(solver: str) -> Row:
+    return make_row("diag", method_settings={"method": "fedfisher_diag", "solver": {"name": solver}})
+
+
+def test_a_page_says_that_fisher_merge_is_fedfisher_in_closed_form() -> None:
+    (remark,) = remarks([MERGE, diag("closed_form")])
+    assert "FedFisher(Diag) is FisherMerge up to a floor" in remark
+    assert "is below 1e-06" in remark
+    assert "FisherMerge up to a floor" in render([MERGE, diag("closed_form")])
+
+
+@pytest.mark.parametrize("rows", [[MERGE], [diag("closed_form")], [MERGE, diag("paper")], [make_row()]])
+def test_pages_without_both_say_nothing(rows: list[Row]) -> None:
+    assert remarks(rows) == []
+    assert "up to a floor" not in render(rows)

@@ -1,0 +1,62 @@
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.reporting.equivalence import WelchDifference
+from fedfisher_core.reporting.measure import Measure
+
+FIRST, SECOND = np.random.default_rng(0).normal(0.5, 0.02, 6), np.random.default_rng(1).normal(0.51, 0.05, 4)
+
+
+def measured() -> WelchDifference:
+    return WelchDifference.of(Measure.of(FIRST.tolist()), Measure.of(SECOND.tolist()))
+
+
+def test_the_interval_is_welchs() -> None:
+    expected = stats.ttest_ind(FIRST, SECOND, equal_var=False).confidence_interval(0.9)
+    assert measured().interval(0.1) == pytest.approx((expected.low, expected.high))
+
+
+@pytest.mark.parametrize("margin", [0.01, 0.05, 0.2])
+def test_two_one_sided_tests_are_those_of_the_shifted_samples(margin: float) -> None:
+    below = stats.ttest_ind(FIRST + margin, SECOND, equal_var=False, alternative="greater").pvalue
+    above = stats.ttest_ind(FIRST - margin, SECOND, equal_var=False, alternative="less").pvalue
+    assert measured().p_equivalent(margin) == pytest.approx(max(below, above))
+
+
+def test_equivalence_is_the_interval_within_the_margin() -> None:
+    low, high = measured().interval(0.1)
+    widest = max(abs(low), abs(high))
+    assert measured().p_equivalent(1.001 * widest) < 0.05 < measured().p_equivalent(0.999 * widest)
+
+
+def test_beyond_the_margin_is_the_interval_outside_of_it() -> None:
+    far = WelchDifference(mean=-0.3, error=0.05, degrees=4)
+    low, high = far.interval(0.1)
+    assert low < high < 0
+    assert far.p_beyond(0.999 * -high) < 0.05 < far.p_beyond(1.001 * -high)
+    # No difference is shown to be within a margin and beyond it.
+    for margin in (0.01, 0.3, 0.9):
+        assert far.p_beyond(margin) + far.p_equivalent(margin) >= 1 - 1e-12
+
+
+def test_means_that_do_not_vary_are_compared_exactly() -> None:
+    exact = WelchDifference.of(Measure(0.5, 0.0, 3), Measure(0.52, 0.0, 2))
+    assert exact.error == 0
+    assert (exact.p_equivalent(0.05), exact.p_equivalent(0.01)) == (0.0, 1.0)
+    assert (exact.p_beyond(0.05), exact.p_beyond(0.01)) == (1.0, 0.0)
+
+
+def test_degrees_of_freedom_by_hand() -> None:
+    # Terms 0.03^2 / 2 = 0.00045 and 0.02^2 / 5 = 0.00008: (0.00053)^2 / (0.00045^2 / 1 + 0.00008^2 / 4).
+    found = WelchDifference.of(Measure(0.6, 0.03, 2), Measure(0.5, 0.02, 5))
+    assert found.degrees == pytest.approx(0.00053**2 / (0.00045**2 + 0.00008**2 / 4))
+    assert found.error == pytest.approx(math.sqrt(0.00053))
+
+
+def test_a_mean_without_a_deviation_is_refused() -> None:
+    with pytest.raises(InputError, match="at least two repetitions"):
+        WelchDifference.of(Measure(0.5, None, 1), Measure(0.5, 0.1, 2))
