@@ -104,17 +104,25 @@ def main() -> None:
 
     settings = get_current_settings()
     if settings.api.url:
-        print(settings.api.url, flush=True)
+        _say(settings.api.url)
         return
     try:
         _require_sqlite(settings.server.database.connection_url)
     except InputError as error:
-        print(f"{_REFUSAL}{error}", flush=True)
+        _say(f"{_REFUSAL}{error}")
         return
     with socket.create_server(("127.0.0.1", 0)) as bound:
         # Whoever has started this loads Prefect while this does.
-        print(f"http://127.0.0.1:{bound.getsockname()[1]}/api", _TEMPORARY, flush=True)
+        _say(f"http://127.0.0.1:{bound.getsockname()[1]}/api {_TEMPORARY}")
         _serve(bound)
+
+
+def _say(line: str) -> None:
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:
+        # Whoever has started this is gone, and nobody else knows of it.
+        os._exit(1)
 
 
 def _serve(bound: socket.socket) -> None:
@@ -123,7 +131,7 @@ def _serve(bound: socket.socket) -> None:
     class Announced(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
-            print("ready", flush=True)
+            _say("ready")
 
     config = uvicorn.Config(
         "prefect.server.api.server:create_app",

@@ -1,4 +1,7 @@
+import os
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -45,3 +48,15 @@ def test_a_server_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(server, "__name__", "no_module_of_this_name")
     with pytest.raises(InputError, match=r"did not start.*PREFECT_API_URL"):
         PrefectServer(None).wait()
+
+
+def test_a_server_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> None:
+    environment = os.environ | {"PREFECT_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "flows.server"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.wait(timeout=120) == 1
+        assert process.stderr.read() == b""
