@@ -13,7 +13,7 @@ from functools import partial
 import torch
 
 from benchmarks.timing import alternate
-from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of
+from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of_all
 from fedfisher_core.attack.gan import Gan, train_gan
 from fedfisher_core.attack.inversion import Reconstruction, invert
 from fedfisher_core.attack.settings import GanSettings, InversionSettings
@@ -60,10 +60,10 @@ def prepare() -> Threat:
     assert fisher.diagonal is not None
     assert fisher.kfac is not None
     knowledge = Knowledge(network=network, auxiliary=examples.inputs, share=SHARE)
-    seen: dict[str, Statistic | None] = {
-        "model": None,
-        "model, K-FAC": KFAC(fisher.kfac),
-        "model, diagonal": DiagonalFisher(fisher.diagonal),
+    seen: dict[str, list[Statistic]] = {
+        "model": [],
+        "model, K-FAC": [KFAC(fisher.kfac)],
+        "model, diagonal": [DiagonalFisher(fisher.diagonal)],
     }
 
     def train_prior(steps: int) -> Gan:
@@ -81,7 +81,7 @@ def prepare() -> Threat:
         )
 
     gan = train_prior(1)
-    searches = {name: partial(search, gan, evidence_of(statistic, knowledge)) for name, statistic in seen.items()}
+    searches = {name: partial(search, gan, evidence_of_all(statistics, knowledge)) for name, statistics in seen.items()}
     return Threat(searches=searches, train_prior=train_prior)
 
 

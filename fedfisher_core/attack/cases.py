@@ -62,7 +62,7 @@ def case_of(label: str, views: Mapping[str, ServerView], *, compressed: bool) ->
         The case.
 
     Raises:
-        InputError: no attack is defined on one of the uploads, or on several together.
+        InputError: no attack is defined on one of the uploads.
     """
     known = {Weights.name: Likelihood(_MODELS)} | {name: likelihoods.get(name) for name in likelihoods}
     silent = {name for name, one in known.items() if not one.cases}
@@ -76,9 +76,6 @@ def case_of(label: str, views: Mapping[str, ServerView], *, compressed: bool) ->
             )
     if Weights.name not in views:
         raise InputError(f"method {label!r} can't be attacked: it uploads no weights; allowed: methods that do")
-    if len(views) > 2:
-        names = ", ".join(repr(name) for name in views if name != Weights.name)
-        raise InputError(f"method {label!r} can't be attacked: it uploads {names}; allowed: one beside the weights")
 
     def part(name: str, view: ServerView) -> str:
         plain = known[name].cases[view]

@@ -41,16 +41,22 @@ class Evidence(Protocol):
 
 
 @dataclass(frozen=True)
-class NoEvidence:
-    """Nothing but the network is known."""
+class Together:
+    """Several statistics, each in units of its own size, so that all have the same say.
+
+    Args:
+        parts: evidence of each; empty where nothing but the network is known.
+    """
+
+    parts: tuple[Evidence, ...] = ()
 
     def loss(self, network: nn.Module, images: Tensor) -> Tensor:
-        """See `Evidence.loss`; always 0."""
-        return images.new_zeros(len(images))
+        """See `Evidence.loss`; the sum of the parts, 0 without any."""
+        return sum((one.loss(network, images) / one.size for one in self.parts), start=images.new_zeros(len(images)))
 
     @property
     def size(self) -> float:
-        """See `Evidence.size`; 1, as nothing is given."""
+        """See `Evidence.size`; 1, as each part is in units of its own."""
         return 1.0
 
 
@@ -121,12 +127,29 @@ def says_nothing_of_images(statistic: type[Statistic]) -> None:
     likelihoods.add(statistic.name, Likelihood())
 
 
-def evidence_of(statistic: Statistic | None, knowledge: Knowledge) -> Evidence:
-    """Make evidence of what the server received.
+def evidence_of_all(statistics: Iterable[Statistic], knowledge: Knowledge) -> Evidence:
+    """Make evidence of all that the server received beside a network.
 
     Args:
-        statistic: None for nothing; the attacked client's own where the server sees each, and the sum over clients,
-            weighted by their shares of the examples, where it sees the sum.
+        statistics: any number of them; see `evidence_of`.
+        knowledge: what else the attacker knows.
+
+    Returns:
+        The evidence.
+
+    Raises:
+        InputError: see `evidence_of`.
+        UnsupportedLayerError: likewise.
+    """
+    return Together(tuple(evidence_of(one, knowledge) for one in statistics))
+
+
+def evidence_of(statistic: Statistic, knowledge: Knowledge) -> Evidence:
+    """Make evidence of a statistic that the server received.
+
+    Args:
+        statistic: the attacked client's own where the server sees each, and the sum over clients, weighted by their
+            shares of the examples, where it sees the sum.
         knowledge: what else the attacker knows.
 
     Returns:
@@ -137,8 +160,6 @@ def evidence_of(statistic: Statistic | None, knowledge: Knowledge) -> Evidence:
             is of another network or says nothing, as all of it is 0.
         UnsupportedLayerError: the network has a layer without Fisher block.
     """
-    if statistic is None:
-        return NoEvidence()
     known = {name: likelihoods.get(name).evidence for name in likelihoods}
     make = known.get(statistic.name)
     if make is None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.attack.evidence import Evidence, NoEvidence
+from fedfisher_core.attack.evidence import Evidence, Together
 from fedfisher_core.attack.gan import Gan
 from fedfisher_core.attack.settings import InversionSettings
 from fedfisher_core.errors import DivergedAttackError, InputError
@@ -16,7 +16,7 @@ from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.progress import track
 
 View = Callable[[Tensor], Tensor]
-NOTHING = NoEvidence()
+NOTHING = Together()
 
 
 @dataclass(frozen=True)

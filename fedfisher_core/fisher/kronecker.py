@@ -1,5 +1,6 @@
 """One layer's Fisher block as a Kronecker product (K-FAC; Martens and Grosse 2015, Grosse and Martens 2016)."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -41,11 +42,34 @@ class Kronecker:
         """Sum of the block's eigenvalues, a scalar."""
         return self.outputs.trace() * self.inputs.trace()
 
+    def damped(self, damping: float) -> "Kronecker":
+        """Add to both factors what brings the block near A (x) G + damping I (Martens and Grosse 2015, section 6.3).
+
+        With pi^2 the ratio of the factors' mean eigenvalues, the damped block is A (x) G + damping I and cross terms,
+        sqrt(damping) (A (x) I / pi + pi I (x) G): where G has nothing to say, the inputs still have.
+
+        Args:
+            damping: not negative.
+
+        Returns:
+            (A + pi sqrt(damping) I) (x) (G + sqrt(damping) / pi I); pi is 1 where a factor is 0.
+        """
+        if damping == 0:
+            return self
+        means = [factor.diagonal().mean(dtype=torch.float64).item() for factor in (self.inputs, self.outputs)]
+        ratio = math.sqrt(means[0] / means[1]) if min(means) > 0 else 1.0
+        root = math.sqrt(damping)
+        return Kronecker(_raised(self.inputs, ratio * root), _raised(self.outputs, root / ratio))
+
     def eigendecomposition(self) -> "KroneckerEigen":
         """Eigenvalues and eigenvectors of the block, from those of its two factors."""
         input_values, input_vectors = torch.linalg.eigh(self.inputs)
         output_values, output_vectors = torch.linalg.eigh(self.outputs)
         return KroneckerEigen(output_values[:, None] * input_values[None, :], input_vectors, output_vectors)
+
+
+def _raised(factor: Tensor, value: float) -> Tensor:
+    return factor + value * torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.attack.evidence import Knowledge, NoEvidence, evidence_of
+from fedfisher_core.attack.evidence import Knowledge, evidence_of, evidence_of_all
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
+from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
@@ -14,7 +15,7 @@ from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Exact, MonteCarlo
-from tests.tiny import LINEAR, TINY, TINY_WITH_BIAS, examples, initial, local
+from tests.tiny import LINEAR, SIZE, TINY, TINY_WITH_BIAS, examples, initial, local
 
 SHARE = 0.3
 CLIENT = examples(12, seed=1).inputs
@@ -32,6 +33,11 @@ def knowledge(spec=TINY, **changes: object) -> Knowledge:
 
 def kfac(inputs: Tensor = CLIENT, spec=TINY) -> KFAC:
     return KFAC.compute(local(network(spec), Examples(inputs, torch.zeros(len(inputs)).long())))
+
+
+def moments(inputs: Tensor, directions: int = SIZE**2) -> InputMoments:
+    client = local(network(), Examples(inputs, torch.zeros(len(inputs)).long()))
+    return InputMoments.compute(client, directions=directions)
 
 
 def diagonal(inputs: Tensor, spec=TINY) -> dict[str, Tensor]:
@@ -78,7 +84,9 @@ def test_what_the_others_really_have_is_left_in_the_difference() -> None:
     assert loss.item() == pytest.approx(distance(summed(CLIENT, AUXILIARY).tensors, total.tensors), rel=1e-4)
 
 
-@pytest.mark.parametrize("statistic", [kfac(), summed(CLIENT, OTHERS)], ids=lambda statistic: statistic.name)
+@pytest.mark.parametrize(
+    "statistic", [kfac(), summed(CLIENT, OTHERS), moments(CLIENT)], ids=lambda statistic: statistic.name
+)
 def test_the_gradient_in_the_images(statistic: Statistic) -> None:
     double = network().double()
     tensors = {name: tensor.double() for name, tensor in statistic.tensors.items()}
@@ -110,14 +118,42 @@ def test_factors_of_the_monte_carlo_estimator_are_brought_to_scale() -> None:
 
 
 def test_without_a_statistic_nothing_is_held_against_images() -> None:
-    evidence = evidence_of(None, knowledge())
-    assert isinstance(evidence, NoEvidence)
+    evidence = evidence_of_all([], knowledge())
     assert evidence.loss(network(), OTHERS.unflatten(0, (4, 5))).tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("directions", [2, SIZE**2])
+def test_images_are_held_against_mean_and_covariance_of_the_client(directions: int) -> None:
+    given = moments(CLIENT, directions)
+    images = torch.stack([CLIENT, OTHERS[:12], CLIENT.flip(0)])
+    sent = {name: tensor.double() for name, tensor in given.tensors.items()}
+    covariance = sent["directions"].T @ sent["directions"] + sent["deviations"].square().diag()
+    expected = []
+    for one in images.flatten(2).double():
+        difference = torch.cov(one.T, correction=0) - covariance
+        expected.append(((one.mean(0) - sent["mean"]).square().sum() + difference.square().sum()).item())
+    evidence = evidence_of(given, knowledge())
+    scale = max(expected)
+    assert evidence.loss(network(), images).tolist() == pytest.approx(expected, rel=1e-4, abs=1e-5 * scale)
+    assert evidence.size == pytest.approx((sent["mean"].square().sum() + covariance.square().sum()).item(), rel=1e-4)
+    if directions == SIZE**2:
+        assert expected[0] < 1e-6 * expected[1]
+
+
+def test_several_statistics_have_the_same_say() -> None:
+    images = OTHERS.unflatten(0, (4, 5))
+    given = [kfac(), moments(CLIENT, directions=3)]
+    apart = [evidence_of(one, knowledge()) for one in given]
+    together = evidence_of_all(given, knowledge())
+    expected = sum(one.loss(network(), images) / one.size for one in apart)
+    assert torch.allclose(together.loss(network(), images) / together.size, expected)
 
 
 @pytest.mark.parametrize("statistic", [Gram, Weights])
 def test_statistics_without_evidence_are_refused_by_name(statistic: type[Statistic]) -> None:
-    with pytest.raises(InputError, match=f"'{statistic.name}': no attack uses it.*'diagonal_fisher', 'kfac'"):
+    with pytest.raises(
+        InputError, match=f"'{statistic.name}': no attack uses it.*'diagonal_fisher', 'input_moments', 'kfac'"
+    ):
         evidence_of(statistic.of({}), knowledge())
 
 

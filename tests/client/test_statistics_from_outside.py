@@ -389,9 +389,12 @@ def test_without_a_likelihood_the_attack_refuses_it_by_name() -> None:
     views = {"weights": ServerView.SUM, "update": ServerView.SUM}
     with pytest.raises(InputError, match=r"no attack is defined on 'update'.*allowed: weights .*sketch \(sum\)"):
         case_of("moving", views, compressed=False)
+
+
+def test_its_likelihood_goes_together_with_others() -> None:
     together = {"weights": ServerView.SUM, "kfac": ServerView.EACH, "sketch": ServerView.SUM}
-    with pytest.raises(InputError, match="it uploads 'kfac', 'sketch'; allowed: one beside the weights"):
-        case_of("curious", together, compressed=False)
+    case = case_of("curious", together, compressed=False)
+    assert case.name == "sum of models and the client's K-FAC and sum of sketches"
 
 
 def test_a_family_of_formats_knows_no_statistic_by_name() -> None:
@@ -443,7 +446,7 @@ class Brightness(TensorStatistic):
         text=True,
         check=True,
     )
-    assert "'brightness', 'dense_fisher', 'diagonal_fisher', 'gram', 'kfac', 'label_counts'" in told.stdout
+    assert "'brightness', 'dense_fisher', 'diagonal_fisher', 'gram', 'input_moments', 'kfac'" in told.stdout
     assert "{'power': 2}" in told.stdout
 
 

@@ -64,3 +64,19 @@ def test_a_sum_multiplies_each_client_s_vector_by_the_client_s_own_block() -> No
     products = KroneckerSum.of(blocks, weights).products(matrices)
     for weight, block, matrix, product in zip(weights, blocks, matrices, products, strict=True):
         assert torch.allclose(product, weight * block.product(matrix), rtol=1e-4, atol=1e-5)
+
+
+def test_damping_adds_itself_and_cross_terms() -> None:
+    block, damping = random_block(2), 0.3
+    ratio = ((block.inputs.trace() / 5) / (block.outputs.trace() / 3)).sqrt()
+    inputs, outputs = torch.eye(5, dtype=torch.float64), torch.eye(3, dtype=torch.float64)
+    cross = torch.kron(outputs, block.inputs) / ratio + ratio * torch.kron(block.outputs, inputs)
+    expected = dense(block) + damping * torch.eye(15, dtype=torch.float64) + damping**0.5 * cross
+    assert torch.allclose(dense(block.damped(damping)), expected)
+
+
+def test_no_damping_leaves_a_block_as_it_is_and_any_raises_one_of_zeros() -> None:
+    block = random_block(3)
+    assert block.damped(0) is block
+    nothing = Kronecker(torch.zeros(5, 5), torch.zeros(3, 3)).damped(0.25)
+    assert torch.allclose(dense(nothing), 0.25 * torch.eye(15))

@@ -9,6 +9,7 @@ from torch import Tensor
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
+from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection, span_projection
@@ -37,6 +38,7 @@ KINDS: tuple[type[Statistic], ...] = (
     NullSpaceProjection,
     OfficialProjection,
     LabelCounts,
+    InputMoments,
 )
 
 
@@ -99,6 +101,10 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
             kind: kind.of({key: projection(shape[0], generator) for key, shape in kind.shapes(spec).items()})
             for kind in (NullSpaceProjection, OfficialProjection)
         }
+        shapes = InputMoments.shapes(spec, directions=3)
+        statistics[InputMoments] = InputMoments(
+            {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
+        )
         statistics[LabelCounts] = LabelCounts({"counts": torch.full((spec.classes,), 5.0)})
         uploads.append(Upload(num_examples=SIZES[client % len(SIZES)], statistics=statistics))
     return uploads

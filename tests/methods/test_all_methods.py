@@ -16,6 +16,8 @@ from tests.methods.clients import aggregate, bind_written, made_up_uploads, serv
 
 QUICK: dict[str, dict[str, Any]] = {
     "dense": {"epochs": 2, "generator_steps": 2, "images": 8},
+    # A tiny network's budget has no room for the moments of its inputs.
+    "gaussian_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
     # Factors that are drawn at random are much larger than those of networks.
     "fedlpa": {"rate": 0.01},
 }
@@ -26,6 +28,7 @@ ORDERED = {
     "otfusion": "the others are aligned to the first client",
     "otfusion_by_holders": "the others are aligned to the first client",
     "ma_echo_ot": "the others are aligned to the first client",
+    "gaussian_distillation": "inputs are drawn client by client",
     "dare": "what is dropped is drawn for one client after another",
     "centralised": "it is given one client",
 }

@@ -13,6 +13,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.methods.averaging import mean_parameters
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, bind_written, empty, made_up_uploads, server, trained_uploads
@@ -336,3 +337,15 @@ def test_methods_that_select_nothing_need_no_validation_set(clients: list[Upload
     for name in ("fedavg", "fisher_merge", "ensemble", "local_mean", "ma_echo", "ma_echo_official", "ma_echo_ot"):
         aggregate(name, clients, validation=empty())
     aggregate("regmean", clients, validation=empty(), off_diagonal=[0.9])
+
+
+def test_factored_damping_goes_from_the_fishers_to_the_mean() -> None:
+    uploads = trained_uploads()
+    mean = mean_parameters(uploads)
+    plain = aggregate("fedfisher_kfac", uploads).networks[0]
+    distances = []
+    for damping in (0.0, 1e-3, 1.0, 1e6):
+        (network,) = aggregate("fedfisher_kfac", uploads, factored_damping=damping).networks
+        distances.append(sum((network[name] - mean[name]).square().sum().item() for name in mean))
+        assert all(torch.equal(network[name], plain[name]) for name in mean) == (damping == 0)
+    assert distances[-1] < 1e-6 < distances[0]

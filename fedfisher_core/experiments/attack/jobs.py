@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedfisher_core.attack.cases import Case
 from fedfisher_core.attack.evaluator import Evaluator
-from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of, likelihoods
+from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of_all, likelihoods
 from fedfisher_core.attack.gan import Gan
 from fedfisher_core.attack.inversion import invert
 from fedfisher_core.attack.measures import AttackMeasures, References, measure_attack, measure_references, prior_images
@@ -200,7 +200,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
             estimator=estimator_of(self.settings.fisher),
             release=self.released(inputs),
         )
-        return weights, evidence_of(statistics[0] if statistics else None, knowledge)
+        return weights, evidence_of_all(statistics, knowledge)
 
     def released(self, inputs: AttackInputs[Artifact]) -> Release | None:
         """Say what the attacker knows of how statistics were released.

@@ -1,0 +1,81 @@
+"""Mean and leading directions of the inputs of a client, from which a server can draw inputs of its own."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+import torch
+from pydantic import Field
+from scipy.linalg import eigh
+from torch import Size, Tensor
+
+from fedfisher_core.client.statistic import ServerView, TensorStatistic
+from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Tokens
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.wire.signed import SIGNED
+from fedfisher_core.wire.structure import Structure
+
+if TYPE_CHECKING:
+    from fedfisher_core.client.local import Local
+
+DIRECTIONS = 60
+_BATCH_SIZE = 1000
+
+
+@dataclass(frozen=True)
+class InputMoments(TensorStatistic):
+    """Mean and covariance of a client's inputs, as its networks take them, with few numbers.
+
+    `mean` has the shape (inputs,). The rows of `directions`, shape (directions, inputs), are eigenvectors of the
+    covariance, each as long as the standard deviation along it; of directions that the data does not have, they are 0.
+    `deviations`, shape (inputs,), are standard deviations of what the directions leave of each input, so that
+    D^T D + diag(deviations^2) has the variances of the data.
+    """
+
+    name: ClassVar[str] = "input_moments"
+    server_view: ClassVar[ServerView] = ServerView.EACH
+    structure: ClassVar[Structure] = SIGNED
+
+    @classmethod
+    def compute(
+        cls,
+        local: "Local",
+        *,
+        directions: Annotated[
+            int, Field(ge=1, le=10_000, description="of the covariance, the longest first")
+        ] = DIRECTIONS,
+    ) -> Self:
+        """Average over the client's examples; sums are kept in double precision."""
+        inputs = local.examples.inputs.flatten(1)
+        mean = inputs.mean(0, dtype=torch.float64)
+        covariance = mean.new_zeros(len(mean), len(mean))
+        for batch in inputs.split(_BATCH_SIZE):
+            centred = batch - mean.float()
+            covariance += (centred.T @ centred).double()
+        covariance /= len(inputs)
+        leading = _leading(covariance, directions).to(mean.device)
+        left = covariance.diagonal() - leading.square().sum(0)
+        found = {"mean": mean, "directions": leading, "deviations": left.clamp(min=0).sqrt()}
+        return cls({name: tensor.float() for name, tensor in found.items()})
+
+    @classmethod
+    def shapes(cls, spec: ModelSpec, *, directions: int = DIRECTIONS) -> dict[str, Size]:
+        """Name the mean, the directions and the deviations.
+
+        Raises:
+            InputError: inputs are tokens, which have no mean.
+        """
+        if isinstance(spec.inputs, Tokens):
+            raise InputError(f"statistic {cls.name!r} takes images and numbers; the data has {spec.inputs}")
+        size = spec.inputs.size
+        return {"mean": Size([size]), "directions": Size([min(directions, size), size]), "deviations": Size([size])}
+
+
+def _leading(covariance: Tensor, directions: int) -> Tensor:
+    """Eigenvectors of the largest eigenvalues, each as long as its eigenvalue's root, the longest first."""
+    size = len(covariance)
+    first = max(0, size - directions)
+    values, vectors = eigh(covariance.cpu().numpy(), subset_by_index=[first, size - 1])
+    # Rounding leaves small negative eigenvalues where the data has no extent.
+    scaled = torch.from_numpy(vectors) * torch.from_numpy(values).clamp(min=0).sqrt()
+    return scaled.T.flip(0).contiguous()

@@ -1,0 +1,106 @@
+"""A student that learns what each client's network says of inputs like the client's own, which the server draws."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.client.input_moments import InputMoments
+from fedfisher_core.progress import track
+
+Draw = Callable[[int, torch.Generator], Tensor]
+"""Takes a number of inputs and a generator on the CPU; returns as many inputs, as networks take them."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A client as the server imagines it.
+
+    Args:
+        network: its trained network, in evaluation mode.
+        draw: makes inputs like its own.
+        share: p_i, its part of all examples.
+    """
+
+    network: nn.Module
+    draw: Draw
+    share: float
+
+
+def gaussian(moments: InputMoments, shape: Sequence[int]) -> Draw:
+    """Draw from the normal distribution that a client sent.
+
+    Args:
+        moments: mean, directions and deviations.
+        shape: of one input.
+
+    Returns:
+        Draws mean + sum_j z_j direction_j + e * deviations with independent standard normal z and e.
+    """
+    mean, directions, deviations = (moments.tensors[name] for name in ("mean", "directions", "deviations"))
+
+    def draw(count: int, generator: torch.Generator) -> Tensor:
+        along, apart = torch.randn(count, len(directions) + len(mean), generator=generator).split(
+            [len(directions), len(mean)], dim=1
+        )
+        around = torch.addmm(mean, along.to(mean.device), directions)
+        return torch.addcmul(around, apart.to(mean.device), deviations).reshape(count, *shape)
+
+    return draw
+
+
+def distil(
+    student: nn.Module,
+    clients: Sequence[Local],
+    *,
+    steps: int,
+    samples: int,
+    learning_rate: float,
+    generator: torch.Generator,
+) -> float:
+    """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) over the student f, where x_i is drawn as client i's inputs are.
+
+    Each network is asked only about inputs of its own client, in contrast to an ensemble: where a client has no data,
+    its opinion does not count. Adam goes down a cosine to a learning rate of 0.
+
+    Args:
+        student: trained in place, and left in evaluation mode.
+        clients: at least one.
+        steps: of Adam, at least one.
+        samples: inputs of each client in a step.
+        learning_rate: of the first step.
+        generator: draws the inputs, on the CPU.
+
+    Returns:
+        The objective on the inputs of the last step.
+    """
+    optimiser = torch.optim.Adam(student.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    student.train()
+    divergence = math.nan
+    for _ in track(range(steps), what="step"):
+        divergence = 0.0
+        said, slopes = [], []
+        # A client at a time, as its own network is asked: where both say the same, the slope is 0 to the last bit.
+        for client in clients:
+            inputs = client.draw(samples, generator)
+            with torch.no_grad():
+                taught = client.network(inputs)
+            outputs = student(inputs)
+            slopes.append(client.share / samples * (outputs.detach().softmax(1) - taught.softmax(1)))
+            said.append(outputs)
+            divergence += client.share * _divergence(taught, outputs.detach())
+        optimiser.zero_grad()
+        torch.autograd.backward(said, slopes)
+        optimiser.step()
+        schedule.step()
+    student.eval()
+    return divergence
+
+
+def _divergence(taught: Tensor, said: Tensor) -> float:
+    """Mean over inputs of KL(softmax(taught) || softmax(said))."""
+    return functional.kl_div(said.log_softmax(1), taught.log_softmax(1), reduction="batchmean", log_target=True).item()

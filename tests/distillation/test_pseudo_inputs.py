@@ -1,0 +1,78 @@
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedfisher_core.client.input_moments import InputMoments
+from fedfisher_core.distillation.pseudo_inputs import Draw, Local, distil, gaussian
+
+MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0])
+DIRECTIONS = torch.tensor([[2.0, 0, 0, 0], [0, 0.5, 0.5, 0]])
+DEVIATIONS = torch.tensor([0.0, 0.2, 0.0, 1.5])
+MOMENTS = InputMoments({"mean": MEAN, "directions": DIRECTIONS, "deviations": DEVIATIONS})
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def network(seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3)).eval()
+
+
+def around(mean: Tensor) -> Draw:
+    return gaussian(InputMoments({"mean": mean, "directions": 0.3 * torch.eye(4), "deviations": torch.zeros(4)}), [4])
+
+
+def test_drawn_inputs_have_the_moments_that_were_sent() -> None:
+    drawn = gaussian(MOMENTS, [1, 2, 2])(40_000, seeded())
+    assert drawn.shape == (40_000, 1, 2, 2)
+    flat = drawn.flatten(1)
+    assert torch.allclose(flat.mean(0), MEAN, atol=0.05)
+    expected = DIRECTIONS.T @ DIRECTIONS + DEVIATIONS.square().diag()
+    assert torch.allclose(torch.cov(flat.T), expected, atol=0.08)
+
+
+def test_a_student_that_says_the_same_stays_as_it_is() -> None:
+    teacher = network(1)
+    student, before = copy.deepcopy(teacher), copy.deepcopy(teacher.state_dict())
+    clients = [Local(teacher, gaussian(MOMENTS, [4]), share) for share in (0.3, 0.7)]
+    left = distil(student, clients, steps=5, samples=8, learning_rate=0.1, generator=seeded())
+    assert left == pytest.approx(0, abs=1e-6)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in student.state_dict().items())
+
+
+def test_the_first_step_goes_down_the_gradient_of_the_weighted_divergence() -> None:
+    teachers, student = [network(1), network(2)], network(3)
+    clients = [Local(one, gaussian(MOMENTS, [4]), share) for one, share in zip(teachers, (0.25, 0.75), strict=True)]
+    generator, expected = seeded(5), copy.deepcopy(student)
+    loss = torch.zeros(())
+    for client in clients:
+        inputs = client.draw(16, generator)
+        taught = client.network(inputs).softmax(1).detach()
+        loss = loss + client.share * (taught * (taught.log() - expected(inputs).log_softmax(1))).sum(1).mean()
+    optimiser = torch.optim.Adam(expected.parameters(), lr=0.01)
+    loss.backward()
+    optimiser.step()
+    said = distil(student, clients, steps=1, samples=16, learning_rate=0.01, generator=seeded(5))
+    assert said == pytest.approx(loss.item(), rel=1e-5)
+    for one, other in zip(student.parameters(), expected.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_each_client_is_asked_about_its_own_inputs() -> None:
+    """Two clients that contradict each other elsewhere are both obeyed where their inputs are."""
+    left, right = -4 * torch.ones(4), 4 * torch.ones(4)
+    first, second = (nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).eval() for _ in range(2))
+    for one, label in ((first, 0), (second, 1)):
+        nn.init.zeros_(one[1].weight)
+        one[1].bias.data = 3 * nn.functional.one_hot(torch.tensor(label), 3).float()
+    student = network(3)
+    clients = [Local(first, around(left), 0.5), Local(second, around(right), 0.5)]
+    distil(student, clients, steps=300, samples=32, learning_rate=0.02, generator=seeded())
+    assert student(left[None]).argmax() == 0
+    assert student(right[None]).argmax() == 1
+    assert (student(left[None]).softmax(1) - first(left[None]).softmax(1)).abs().max() < 0.1

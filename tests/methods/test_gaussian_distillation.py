@@ -1,0 +1,57 @@
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from fedfisher_core.client.input_moments import InputMoments
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.server import Aggregate
+from tests import tiny
+from tests.methods.clients import aggregate, made_up_uploads, trained_uploads
+
+
+def distilled(uploads: Sequence[Upload], **settings: Any) -> Aggregate:
+    # A tiny network's budget has no room for the moments of its inputs.
+    return aggregate("gaussian_distillation", uploads, wire={"budget": "none"}, **settings)
+
+
+def test_identical_clients_return_the_client() -> None:
+    uploads = made_up_uploads([tiny.initial()] * 3)
+    (network,) = distilled(uploads, steps=20).networks
+    assert all(torch.equal(tensor, network[name]) for name, tensor in tiny.initial().items())
+
+
+def test_it_agrees_with_clients_on_their_inputs_better_than_what_it_starts_from() -> None:
+    uploads = trained_uploads()
+    start = aggregate("fedfisher_kfac", uploads).networks[0]
+    result = distilled(uploads, steps=200, learning_rate=0.01)
+    assert result.details["steps"] == 200
+    assert divergence(result.networks[0], uploads) < 0.7 * divergence(start, uploads)
+
+
+def divergence(parameters: dict[str, torch.Tensor], uploads: list[Upload]) -> float:
+    """Mean over clients of KL on the inputs that the client really has."""
+    total = 0.0
+    for client, upload in enumerate(uploads):
+        many = tiny.examples(4 * upload.num_examples, seed=client)
+        order = torch.argsort((many.labels != client % tiny.CLASSES).int(), stable=True)[: upload.num_examples]
+        taught = tiny.TINY.load(upload[Weights].tensors)(many.inputs[order]).log_softmax(1).detach()
+        said = tiny.TINY.load(parameters)(many.inputs[order]).log_softmax(1).detach()
+        total += (taught.exp() * (taught - said)).sum(1).mean().item() / len(uploads)
+    return total
+
+
+def test_it_needs_no_validation_images() -> None:
+    uploads = trained_uploads()
+    nothing = tiny.examples(0)
+    (network,) = distilled(uploads, validation=nothing, steps=2).networks
+    assert all(torch.isfinite(tensor).all() for tensor in network.values())
+
+
+def test_the_moments_decide_where_a_client_is_asked() -> None:
+    uploads = trained_uploads()
+    far = InputMoments({name: 10 + tensor for name, tensor in uploads[0][InputMoments].tensors.items()})
+    moved = [Upload(uploads[0].num_examples, {**uploads[0].statistics, InputMoments: far}), *uploads[1:]]
+    (one,), (other,) = (distilled(held, steps=5).networks for held in (uploads, moved))
+    assert not torch.allclose(one["head.weight"], other["head.weight"])
