@@ -20,6 +20,7 @@ from fedfisher_core.layouts import Images
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.settings import FisherSettings
 from tests import tiny
 from tests.methods.clients import bind_written, empty
 from tests.methods.units import SPECS, drawn, outputs, related, shuffled, uploaded
@@ -32,6 +33,7 @@ GRID = {"sigma": [1.0, 0.1], "sigma0": [1.0, 10.0], "gamma": [1.0, 0.001, 50.0]}
 
 def server(spec: ModelSpec, validation: Examples) -> Server:
     return Server(
+        fisher=FisherSettings(),
         spec=spec,
         dataset=tiny.TINY_DATA,
         initial=tiny.initial(spec),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedfisher_core.attack.evidence import Together
 from fedfisher_core.attack.likelihoods.kfac import KfacEvidence
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
@@ -217,9 +218,11 @@ def test_the_server_sees_the_mean_of_models_and_the_clients_own_factors(scene: S
     for name, tensor in weights.items():
         mean = sum(size * model[name] for size, model in zip(sizes, models, strict=True)) / sum(sizes)
         torch.testing.assert_close(tensor, mean)
-    assert isinstance(evidence, KfacEvidence)
+    assert isinstance(evidence, Together)
+    (part,) = evidence.parts
+    assert isinstance(part, KfacEvidence)
     own = read_tensors(stored[0]["kfac"], TENSORS)
-    for layer, factors in evidence.factors.items():
+    for layer, factors in part.factors.items():
         torch.testing.assert_close(factors[0].received, own[f"{layer}.inputs"])
         torch.testing.assert_close(factors[1].received, own[f"{layer}.outputs"])
 
