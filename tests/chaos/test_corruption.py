@@ -37,7 +37,7 @@ FILES = {
     "lock of MLflow's database": "mlflow.db.lock",
     "figure": "mlartifacts/*/*/artifacts/figures/*",
 }
-OTHERS = {"MLflow's database", "lock of MLflow's database", "lock", "lock of the stages", "results"}
+OTHERS = {"MLflow's database", "lock of MLflow's database", "lock", "lock of the stages", "results", "figure"}
 """What may hold, or be in the place of, what can't be made again, or may be locked: it is named, and left as it is."""
 SHARED_BY = {"MLflow's database", "DVC's lock file", "lock of the stages"}
 """What a run may take as it is, or do without when it shares its results."""
