@@ -198,7 +198,7 @@ def test_the_report_and_mlflow_show_the_methods(workplace: Workplace, browser: w
     requested(browser)
     page = Path(workplace.folder, "results/small/index.html").as_uri()
     browser.get(page)
-    shows(browser, "fedavg", "fedfisher_diag", "References: no one-shot method")
+    shows(browser, "fedavg", "fedfisher_diag", "Ensembles: one shot too")
     assert requested(browser) == {page}
     assert browser.execute_script("return document.querySelectorAll('svg').length") >= 3
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
