@@ -1,6 +1,5 @@
 """A student that learns what each client's network says of inputs like the client's own, which the server draws."""
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -80,25 +79,28 @@ def distil(
     optimiser = torch.optim.Adam(student.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     student.train()
-    divergence = math.nan
+    answers: list[tuple[Tensor, Tensor]] = []
     for _ in track(range(steps), what="step"):
-        divergence = 0.0
-        said, slopes = [], []
+        answers = []
         # A client at a time, as its own network is asked: where both say the same, the slope is 0 to the last bit.
         for client in clients:
             inputs = client.draw(samples, generator)
             with torch.no_grad():
                 taught = client.network(inputs)
-            outputs = student(inputs)
-            slopes.append(client.share / samples * (outputs.detach().softmax(1) - taught.softmax(1)))
-            said.append(outputs)
-            divergence += client.share * _divergence(taught, outputs.detach())
+            answers.append((student(inputs), taught))
+        slopes = [
+            client.share / samples * (said.detach().softmax(1) - taught.softmax(1))
+            for client, (said, taught) in zip(clients, answers, strict=True)
+        ]
         optimiser.zero_grad()
-        torch.autograd.backward(said, slopes)
+        torch.autograd.backward([said for said, _ in answers], slopes)
         optimiser.step()
         schedule.step()
     student.eval()
-    return divergence
+    return sum(
+        client.share * _divergence(taught, said.detach())
+        for client, (said, taught) in zip(clients, answers, strict=True)
+    )
 
 
 def _divergence(taught: Tensor, said: Tensor) -> float:

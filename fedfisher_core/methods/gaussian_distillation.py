@@ -4,9 +4,8 @@ A server would like to minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) over the inpu
 f_i was trained, the global one should say the same. To second order in w - w_i this is FedFisher's objective, half of
 sum_i p_i (w - w_i)^T F_i (w - w_i) with F_i the Fisher at w_i (FedFisher, section 3). Clients that hold different
 classes are far apart, and there the expansion fails: their output factors have few directions of any size, so that
-the quadratic is flat where the divergence is not. The divergence itself needs inputs alone. Normal ones, with the
-mean, the leading directions and the variances of the client's own, tell well enough where its network is to be
-trusted, and cost few bits.
+the quadratic is flat where the divergence is not. The divergence itself needs inputs alone. Here they are normal,
+with the mean, the leading directions and the variances of the client's own: they ask its network where its data was.
 """
 
 from collections.abc import Sequence
@@ -47,8 +46,8 @@ def gaussian_distillation(
 ) -> Aggregate:
     """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)), x_i ~ N(mu_i, Sigma_i), from the solution of FedFisher(K-FAC).
 
-    It looks at no image and trains no generator. The start is worth its bits: the distillation is short, and what the
-    drawn inputs don't show stays as FedFisher has it.
+    It looks at no image and trains no generator. The defaults, and the number of directions that `InputMoments` sends,
+    were chosen on validation images of three federations of seed 100, which no report shows, with uncompressed uploads.
 
     Args:
         server: draws the inputs, and scores iterates of the solver where that selects among them.

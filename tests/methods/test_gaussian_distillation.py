@@ -1,11 +1,14 @@
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import torch
 
+from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.errors import InputError
 from fedfisher_core.methods.server import Aggregate
 from tests import tiny
 from tests.methods.clients import aggregate, made_up_uploads, trained_uploads
@@ -40,6 +43,17 @@ def divergence(parameters: dict[str, torch.Tensor], uploads: list[Upload]) -> fl
         said = tiny.TINY.load(parameters)(many.inputs[order]).log_softmax(1).detach()
         total += (taught.exp() * (taught - said)).sum(1).mean().item() / len(uploads)
     return total
+
+
+@pytest.mark.parametrize("setting", ["samples", "steps"])
+def test_nothing_to_learn_from_is_refused(setting: str) -> None:
+    with pytest.raises(InputError, match=rf"methods\.gaussian_distillation\.{setting}=0"):
+        distilled([], **{setting: 0})
+
+
+def test_no_directions_are_refused() -> None:
+    with pytest.raises(InputError, match=r"statistics\.input_moments\.directions=0"):
+        bind_statistics([InputMoments], {"input_moments": {"directions": 0}})
 
 
 def test_it_needs_no_validation_images() -> None:
