@@ -1,14 +1,16 @@
 """Hand the default experiment's artifacts to DVC, which versions and shares them."""
 
 import filecmp
+import hashlib
 import logging
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -85,7 +87,7 @@ def _commit(work: Work) -> None:
 
 
 def is_shared(work: Work) -> bool:
-    """Say whether the stages' folders hold what they should, if DVC keeps them at all.
+    """Say whether the stages' folders hold what they should and DVC knows of it, if DVC keeps them at all.
 
     Args:
         work: finished, with the settings of params.yaml.
@@ -96,7 +98,9 @@ def is_shared(work: Work) -> bool:
     if not _LOCK.is_file():
         return True
     folders = {stage: STAGES / work.settings.name / stage for stage in work.plan.stages}
-    return not _UNFINISHED.exists() and all(_holds(folders[stage], work.artifacts(stage)) for stage in folders)
+    if _UNFINISHED.exists() or not all(_holds(folders[stage], work.artifacts(stage)) for stage in folders):
+        return False
+    return _is_committed([*folders, REPORT])
 
 
 def _holds(folder: Path, artifacts: Iterable[Artifact]) -> bool:
@@ -115,6 +119,27 @@ def _holds(folder: Path, artifacts: Iterable[Artifact]) -> bool:
 def _is_same(exported: Path, original: Path) -> bool:
     # Files that are no links, as after `dvc pull`, are read where they differ in size or time.
     return exported.samefile(original) or filecmp.cmp(exported, original)
+
+
+def _is_committed(stages: Iterable[str]) -> bool:
+    """Say whether DVC's lock file speaks of what stages have now: of their files by digest, of their folders by size.
+
+    It does not where a `dvc repro` was killed between a stage and the lock file, or where an older one was put back.
+    """
+    try:
+        locked = yaml.safe_load(_LOCK.read_bytes())["stages"]
+        return all(_is_as_locked(out) for stage in stages for out in locked[stage]["outs"])
+    except (OSError, yaml.YAMLError, KeyError, TypeError):
+        return False
+
+
+def _is_as_locked(out: Mapping[str, Any]) -> bool:
+    path = Path(out["path"])
+    if path.is_dir():
+        sizes = [file.stat().st_size for file in path.rglob("*") if file.is_file()]
+        return (len(sizes), sum(sizes)) == (out["nfiles"], out["size"])
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "md5").hexdigest() == out["md5"]
 
 
 def _alone() -> AbstractContextManager[None]:

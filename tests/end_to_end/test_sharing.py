@@ -153,3 +153,17 @@ def test_a_lock_file_that_dvc_could_not_write_is_put_back(work: Work, monkeypatc
     share(work)
     assert Path("dvc.lock").read_text() == EMPTY_LOCK
     assert not is_shared(work)
+
+
+def test_a_lock_file_that_is_older_than_the_report_is_written_again(work: Work) -> None:
+    share(work)
+    older = Path("dvc.lock").read_text()
+    Path("results/tiny/page").write_text("another page")
+    assert not is_shared(work)
+    share(work)
+    assert is_shared(work)
+    Path("dvc.lock").write_text(older)
+    assert not is_shared(work)
+    share(work)
+    assert is_shared(work)
+    assert Path("dvc.lock").read_text() != older

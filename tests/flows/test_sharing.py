@@ -1,9 +1,12 @@
+import hashlib
 import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from fedfisher_core.errors import OutputError
 from fedfisher_core.locks import LockedError
@@ -117,6 +120,20 @@ def finished(project: Path) -> Work:
     return do(prepare(tiny_settings(project)))
 
 
+def export_and_lock(work: Work) -> None:
+    """Leave behind what DVC does: every stage's folder, a report, and a lock file that speaks of them."""
+    stages = {}
+    for stage in work.plan.stages:
+        folder = export(work.settings.name, stage, work.artifacts(stage))
+        sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+        stages[stage] = {"outs": [{"path": str(folder), "size": sum(sizes), "nfiles": len(sizes)}]}
+    page = Path("results/page")
+    page.parent.mkdir(exist_ok=True)
+    page.write_text("a page")
+    stages["report"] = {"outs": [{"path": str(page), "md5": hashlib.md5(page.read_bytes()).hexdigest()}]}
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": stages}))
+
+
 def test_without_a_lock_of_dvc_nothing_is_shared(finished: Work) -> None:
     share(finished)
     assert not Path("stages").exists()
@@ -132,8 +149,7 @@ def test_settings_of_their_own_are_not_shared(project: Path) -> None:
 def test_stages_are_shared_when_they_hold_what_the_plan_says(project: Path, finished: Work) -> None:
     (project / "dvc.lock").write_text("")
     assert not is_shared(finished)
-    for stage in ("clients", "aggregates"):
-        export("tiny", stage, finished.artifacts(stage))
+    export_and_lock(finished)
     assert is_shared(finished)
     export("tiny", "aggregates", [])
     assert not is_shared(finished)
@@ -142,9 +158,7 @@ def test_stages_are_shared_when_they_hold_what_the_plan_says(project: Path, fini
 
 
 def test_sharing_that_was_broken_off_is_not_done(project: Path, finished: Work) -> None:
-    (project / "dvc.lock").write_text("")
-    for stage in finished.plan.stages:
-        export("tiny", stage, finished.artifacts(stage))
+    export_and_lock(finished)
     assert is_shared(finished)
     (project / "stages/.unfinished").touch()
     assert not is_shared(finished)
@@ -181,20 +195,57 @@ def add(path: Path) -> None:
     path.with_name("more").write_bytes(b"")
 
 
+def forget_a_stage(lock: dict[str, Any]) -> None:
+    del lock["stages"]["aggregates"]
+
+
+def remember_fewer_files(lock: dict[str, Any]) -> None:
+    lock["stages"]["clients"]["outs"][0]["nfiles"] -= 1
+
+
+def remember_smaller_files(lock: dict[str, Any]) -> None:
+    lock["stages"]["clients"]["outs"][0]["size"] -= 1
+
+
+def remember_another_page(lock: dict[str, Any]) -> None:
+    lock["stages"]["report"]["outs"][0]["md5"] = "0" * 32
+
+
+def name_what_is_not_there(lock: dict[str, Any]) -> None:
+    lock["stages"]["report"]["outs"][0]["path"] = "results/none"
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [forget_a_stage, remember_fewer_files, remember_smaller_files, remember_another_page, name_what_is_not_there],
+)
+def test_a_lock_file_that_is_older_than_the_stages_is_written_again(
+    finished: Work, harm: Callable[[dict[str, Any]], None]
+) -> None:
+    export_and_lock(finished)
+    lock = yaml.safe_load(Path("dvc.lock").read_text())
+    harm(lock)
+    Path("dvc.lock").write_text(yaml.safe_dump(lock))
+    assert not is_shared(finished)
+
+
+@pytest.mark.parametrize("text", ["", "[", "stages: [1]", "schema: '2.0'"])
+def test_a_lock_file_that_says_nothing_is_written_again(finished: Work, text: str) -> None:
+    export_and_lock(finished)
+    Path("dvc.lock").write_text(text)
+    assert not is_shared(finished)
+
+
 @pytest.mark.parametrize("harm", [Path.unlink, cut, lead_nowhere, take_a_pipe, add])
 def test_harmed_stages_are_exported_again(project: Path, finished: Work, harm: Callable[[Path], None]) -> None:
-    (project / "dvc.lock").write_text("")
-    for stage in finished.plan.stages:
-        export("tiny", stage, finished.artifacts(stage))
+    export_and_lock(finished)
     assert is_shared(finished)
     harm(min(Path("stages/tiny/clients/clients").glob("*/*.safetensors")))
     assert not is_shared(finished)
 
 
 def test_stages_that_dvc_has_copied_are_shared(project: Path, finished: Work) -> None:
-    (project / "dvc.lock").write_text("")
-    for stage in finished.plan.stages:
-        export("tiny", stage, finished.artifacts(stage))
+    export_and_lock(finished)
     for path in Path("stages").rglob("*.safetensors"):
         data = path.read_bytes()
         path.unlink()

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from fedfisher_core.reporting.folder import write_folder
-from flows.sharing import export
 from flows.unchanged import content_of, is_unchanged
 from flows.work import Work, prepare
 from tasks.recording import record
+from tests.flows.test_sharing import export_and_lock
 from tests.flows.test_work import do
 from tests.tiny import tiny_settings
 
@@ -160,8 +160,7 @@ def test_the_default_must_be_shared_where_dvc_keeps_it(finished: Path) -> None:
     (finished / "dvc.lock").write_text("")
     work = prepared()
     assert not is_unchanged(work)
-    for stage in work.plan.stages:
-        export(work.settings.name, stage, work.artifacts(stage))
+    export_and_lock(work)
     assert is_unchanged(prepared())
     shutil.rmtree(next((finished / "stages/tiny/clients/clients").iterdir()))
     assert not is_unchanged(prepared())
