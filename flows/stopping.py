@@ -6,6 +6,7 @@ import sys
 from typing import NoReturn
 
 _LEAVE_SECONDS = 5
+_AGAIN_SECONDS = 0.05
 
 
 class Terminated(KeyboardInterrupt):
@@ -15,6 +16,7 @@ class Terminated(KeyboardInterrupt):
 def stop_on_sigterm() -> None:
     """Have SIGTERM raise `Terminated`, and end this process some seconds later whatever became of that."""
     signal.signal(signal.SIGTERM, _terminate)
+    sys.unraisablehook = _raise_again
 
 
 def leave(stop: KeyboardInterrupt) -> NoReturn:
@@ -30,7 +32,16 @@ def leave(stop: KeyboardInterrupt) -> NoReturn:
 
 
 def _terminate(signal_number: int, frame: object) -> NoReturn:
-    # Python drops what is raised where nobody can catch it, as in a callback while modules are imported.
+    # Whatever catches it on its way may go on.
     signal.signal(signal.SIGALRM, lambda signal_number, frame: leave(Terminated()))
     signal.alarm(_LEAVE_SECONDS)
     raise Terminated
+
+
+def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
+    """Python drops what is raised where nobody can catch it, as in a callback while modules are imported."""
+    if isinstance(dropped.exc_value, Terminated):
+        signal.signal(signal.SIGALRM, _terminate)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+    else:
+        sys.__unraisablehook__(dropped)

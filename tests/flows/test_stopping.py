@@ -15,6 +15,13 @@ thing = Thing()
 reference = weakref.ref(thing, lambda reference: {sleep})
 del thing
 """
+CAUGHT = """
+import time
+try:
+    {sleep}
+except KeyboardInterrupt:
+    pass
+"""
 CHILD = """
 from flows.stopping import leave, stop_on_sigterm
 stop_on_sigterm()
@@ -46,9 +53,22 @@ def test_a_command_stops_and_says_that_results_are_kept(sent: signal.Signals, co
     assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
 
 
-def test_a_stop_that_python_drops_is_carried_out_later() -> None:
+def test_a_stop_that_python_drops_comes_again() -> None:
     stopped, err, seconds = stopped_by(signal.SIGTERM, DROPPED.format(sleep=SLEEP))
     assert stopped == 143
-    assert "Exception ignored" in err
-    assert "fedfisher: stopped" in err
+    assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
+    assert seconds < 4
+
+
+def test_a_stop_that_is_caught_is_carried_out_later() -> None:
+    stopped, err, seconds = stopped_by(signal.SIGTERM, CAUGHT.format(sleep=SLEEP))
+    assert stopped == 143
+    assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
     assert 4 < seconds < 30
+
+
+def test_other_exceptions_that_python_drops_are_still_printed() -> None:
+    source = DROPPED.format(sleep="1 / 0") + "import time"
+    _, err, _ = stopped_by(signal.SIGTERM, source)
+    assert "Exception ignored" in err
+    assert "ZeroDivisionError" in err
