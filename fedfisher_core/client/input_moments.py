@@ -12,7 +12,7 @@ from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Tokens
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire.signed import SIGNED
+from fedfisher_core.wire.leading import LEADING
 from fedfisher_core.wire.structure import Structure
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class InputMoments(TensorStatistic):
 
     name: ClassVar[str] = "input_moments"
     server_view: ClassVar[ServerView] = ServerView.EACH
-    structure: ClassVar[Structure] = SIGNED
+    structure: ClassVar[Structure] = LEADING
 
     @classmethod
     def compute(

@@ -13,6 +13,7 @@ from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
+from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
@@ -37,6 +38,7 @@ EXTRAS: tuple[type[Statistic], ...] = (
     DenseFisher,
     NullSpaceProjection,
     OfficialProjection,
+    InputMoments,
 )
 UPLOADS: tuple[tuple[type[Statistic], ...], ...] = (
     (Weights,),

@@ -1,0 +1,103 @@
+"""A normal distribution in few numbers: its mean, its leading directions, and what they leave of every entry."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.wire.codec import Array, Codec, TensorSpec
+from fedfisher_core.wire.elementwise import MAX_QUANTISED_WIDTH, Uniform
+from fedfisher_core.wire.packing import BitReader, BitWriter
+from fedfisher_core.wire.signed import PAPER_WIDTH
+from fedfisher_core.wire.structure import Structure
+
+WIDTH = 4
+"""Bits an entry of a direction for which others are left out, rather than all sent more coarsely."""
+_AROUND_WIDTH = 8
+
+
+@dataclass(frozen=True)
+class Truncated:
+    """The first directions, each quantised by its own largest entry; the variances of the others join the deviations.
+
+    Three tensors, in this order: a mean of shape (n,), directions of shape (r, n), the longest first, and standard
+    deviations of shape (n,) of what the directions leave. Decoded, directions that were not sent are 0, and
+    D^T D + diag(deviations^2) has the diagonal that it had, up to the rounding of what was sent.
+
+    Args:
+        rows: how many directions are sent.
+        width: bits of an entry of a direction, 2 to 24; those of the mean and the deviations have 8 at least.
+    """
+
+    rows: int
+    width: int
+
+    def bits(self, tensors: Sequence[TensorSpec]) -> int:
+        """The widths of all entries, and 32 a vector."""
+        around, along = self._sent(tensors)
+        return self._around.bits(around) + self._along.bits(along)
+
+    def encode(self, tensors: Mapping[str, Array], writer: BitWriter) -> None:
+        """Append the mean, the deviations and the first directions."""
+        mean, directions, deviations = tensors.values()
+        left = np.square(directions[self.rows :], dtype=np.float64).sum(axis=0)
+        apart = np.sqrt(np.square(deviations, dtype=np.float64) + left).astype(np.float32)
+        self._around.encode({"mean": mean, "deviations": apart}, writer)
+        self._along.encode({str(i): row for i, row in enumerate(directions[: self.rows])}, writer)
+
+    def decode(self, tensors: Sequence[TensorSpec], reader: BitReader) -> dict[str, Array]:
+        """Read them back, quantised."""
+        around, along = self._sent(tensors)
+        middle, apart = self._around.decode(around, reader).values()
+        directions = np.zeros(tensors[1].shape, dtype=np.float32)
+        for row, vector in enumerate(self._along.decode(along, reader).values()):
+            directions[row] = vector
+        decoded = middle, directions, apart
+        return {tensor.name: array for tensor, array in zip(tensors, decoded, strict=True)}
+
+    @property
+    def _around(self) -> Uniform:
+        return Uniform(max(self.width, _AROUND_WIDTH) - 1)
+
+    @property
+    def _along(self) -> Uniform:
+        return Uniform(self.width - 1)
+
+    def _sent(self, tensors: Sequence[TensorSpec]) -> tuple[list[TensorSpec], list[TensorSpec]]:
+        """Name the vectors as they travel: mean and deviations, then directions."""
+        shape = tensors[0].shape
+        return [TensorSpec(name, shape) for name in ("mean", "deviations")], [
+            TensorSpec(str(row), shape) for row in range(self.rows)
+        ]
+
+
+class Leading(Structure):
+    """Directions in the order of their lengths, of which the first say most."""
+
+    def require(self, statistic: str, tensors: Sequence[TensorSpec]) -> None:
+        """Make sure that tensors are a mean, directions and deviations."""
+        shapes = [tensor.shape for tensor in tensors]
+        size = shapes[0]
+        if len(shapes) != 3 or len(size) != 1 or shapes != [size, (*shapes[1][:1], *size), size]:
+            raise InputError(f"statistic {statistic!r} has tensors of shapes {shapes}; allowed: (n,), (r, n) and (n,)")
+
+    def shorten(self, tensors: Sequence[TensorSpec], bits: int) -> Codec | None:
+        """All directions where each entry can have 4 bits, else as many as can."""
+        return _truncated(tensors, bits, most=MAX_QUANTISED_WIDTH)
+
+    def shorten_as_paper(self, tensors: Sequence[TensorSpec], bits: int, *, factor_bits: int) -> Codec | None:
+        """The same, with the paper's 16 bits an entry at most."""
+        return _truncated(tensors, bits, most=PAPER_WIDTH)
+
+
+def _truncated(tensors: Sequence[TensorSpec], bits: int, *, most: int) -> Truncated | None:
+    most_rows = tensors[1].shape[0]
+    for width in range(most, WIDTH - 1, -1):
+        if (codec := Truncated(most_rows, width)).bits(tensors) <= bits:
+            return codec
+    fitting = [rows for rows in range(1, most_rows) if Truncated(rows, WIDTH).bits(tensors) <= bits]
+    return Truncated(fitting[-1], WIDTH) if fitting else None
+
+
+LEADING = Leading()
