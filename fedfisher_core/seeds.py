@@ -22,6 +22,7 @@ class Stream(IntEnum):
     FISHER = 6
     SECURE = 7
     AUDIT = 8
+    SAMPLE = 9
 
 
 def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence:

@@ -37,6 +37,12 @@ from fedfisher_core.settings import Cell, MethodEntry
         ({"partition": {"scheme": "column"}}, "partition.column must be set"),
         ({"partition": {"column": "writer"}}, "partition.column must be set"),
         ({"data": {"validation_size": -1}}, "data.validation_size=-1"),
+        ({"data": {"held_out": 0}}, "data.held_out=0"),
+        ({"data": {"train_size": 0}}, "data.train_size=0"),
+        (
+            {"data": {"held_out": 9}, "report": {"published": "a, Table 1"}},
+            "report.published with data.held_out=9: published numbers are of test images; allowed: one of them",
+        ),
         ({"methods": {}}, "methods={}"),
         ({"methods": {"fedavg": 3}}, "methods.fedavg=3"),
         ({"run": {"runner": "dask"}}, "run.runner='dask'"),

@@ -6,6 +6,7 @@ import numpy as np
 
 from fedfisher_core.data.columns import Table, whole_numbers
 from fedfisher_core.data.partitions import Indices
+from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.sources import Source
 from fedfisher_core.errors import InputError
 
@@ -23,18 +24,19 @@ class Counts:
     groups: int | None = None
 
 
-def count_training(source: Source, *, group_column: str | None = None) -> Counts | None:
-    """Count the training examples.
+def count_training(source: Source, *, sample: Sample = ALL, group_column: str | None = None) -> Counts | None:
+    """Count the training examples that are used.
 
     Args:
         source: of the data set.
+        sample: which of them are used.
         group_column: a column that says who made each of them.
 
     Returns:
         The counts; None for what is still to be fetched from the hub.
 
     Raises:
-        InputError: the file can't be read, or a column is missing or holds something else.
+        InputError: the file can't be read, a column is missing or holds something else, or there are too few examples.
     """
     if source.folder is None:
         return None
@@ -51,9 +53,13 @@ def count_training(source: Source, *, group_column: str | None = None) -> Counts
         rows = file.read(columns=[label] if groups is None else [label, groups])
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"data set {spec.name!r} in {source.folder} can't be read: {error}") from error
-    labels = whole_numbers(Table(rows, where), label).numpy()
+    try:
+        used, _ = sample.draw(len(rows))
+    except InputError as error:
+        raise InputError(f"data set {spec.name!r}: {error}") from error
+    labels = whole_numbers(Table(rows, where), label).numpy()[used]
     known = labels[(labels >= 0) & (labels < spec.classes)]
     return Counts(
         labels=np.bincount(known, minlength=spec.classes),
-        groups=None if groups is None else len(rows[groups].unique()),
+        groups=None if groups is None else len(rows[groups].take(used).unique()),
     )

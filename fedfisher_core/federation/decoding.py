@@ -2,6 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
+from fedfisher_core.data.sampling import Sample
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.jobs import Job, NoInputs
 from fedfisher_core.sources import source_digest
@@ -10,30 +11,37 @@ from fedfisher_core.store import Content, Step
 
 @dataclass(frozen=True)
 class DecodeData(Job[NoInputs]):
-    """Decode the examples of a data set.
+    """Decode the examples of a data set, or those that are used of it.
 
     Args:
         dataset: its name.
         column: names the client of a training example; None where the partition does not ask for it.
+        sample: which examples are used.
     """
 
     dataset: str
     column: str | None
+    sample: Sample
 
     def step(self, inputs: NoInputs) -> Step:
         """See `Job.step`; the same files give the same step, wherever they are."""
         source = find_source(self.dataset)
-        settings = {"spec": asdict(source.spec), "column": self.column, "source": source.identity}
+        settings = {
+            "spec": asdict(source.spec),
+            "column": self.column,
+            "source": source.identity,
+            **self.sample.described(),
+        }
         return Step(kind="data", code=source_digest(type(self)), settings=settings)
 
     def compute(self, inputs: NoInputs) -> Content:
         """See `Job.compute`.
 
         Raises:
-            InputError: the data can't be found or read.
+            InputError: the data can't be found or read, or has too few examples.
         """
         source = find_source(self.dataset)
-        dataset, spec = read_dataset(source, group_column=self.column), source.spec
+        dataset, spec = self.sample.of(read_dataset(source, group_column=self.column)), source.spec
         # With what normalises the examples, a change of it reaches every digest that rests on them.
         info = {"name": spec.name, "class_names": dataset.class_names, "mean": spec.mean, "std": spec.std}
         return Content(

@@ -9,6 +9,7 @@ from fedfisher_core.client.bound import BoundStatistic
 from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.data.sampling import sample_of
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Sent
 from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.auditing import AuditClient
@@ -91,7 +92,8 @@ class Federations:
     def data(self, place: Place) -> DecodeData:
         """The job that decodes the data set."""
         dataset = place.cell.dataset
-        return DecodeData(dataset, self.settings.partition.column, name=f"decode {dataset}")
+        sample = sample_of(self.settings.data)
+        return DecodeData(dataset, self.settings.partition.column, sample, name=f"decode {dataset}")
 
     def partition(self, place: Place) -> SplitData:
         """The job that splits the data."""

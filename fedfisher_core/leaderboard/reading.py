@@ -31,17 +31,17 @@ class BenchmarkReport:
 
 @dataclass(frozen=True)
 class OtherReport:
-    """The report of an experiment that compares no global models by their accuracy.
+    """The report of an experiment that compares no global models by their accuracy on test images.
 
     Args:
         name: of its folder.
         folder: where it is.
-        experiment: name of the experiment.
+        why: what it is of.
     """
 
     name: str
     folder: Path
-    experiment: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,12 @@ def read_reports(folders: Sequence[Path]) -> Reports:
 def _read(name: str, path: Path) -> BenchmarkReport | OtherReport:
     experiment = experiment_of_rows(path) or DEFAULT
     if experiment != DEFAULT:
-        return OtherReport(name, path.parent, experiment)
+        return OtherReport(name, path.parent, experiment.replace("_", " "))
     rows = read_rows(path, Row)
     if not rows:
         raise InputError(f"{path} has no rows; allowed: at least one")
+    if any(row.held_out is not None for row in rows):
+        return OtherReport(name, path.parent, "held-out training images")
     try:
         return BenchmarkReport(name, path.parent, by_setting(rows))
     except InputError as error:

@@ -14,6 +14,14 @@ class DataSettings(Strict):
     dataset: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, one setting each"
     )
+    train_size: Count | None = Field(
+        None, description="training images that are used, drawn at random, the same in every split; default: all"
+    )
+    held_out: Count | None = Field(
+        None,
+        description="training images, drawn at random, that no client or server has and that take the place of the "
+        "test images: to choose settings without a look at these; default: none",
+    )
     validation_size: Examples = Field(
         500, description="training images that the server holds; methods that select on them say so"
     )

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.data.sampling import ALL
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.experiments.benchmark.plan import make_plan
@@ -153,13 +155,39 @@ def test_a_monte_carlo_fisher_is_drawn_from_the_seed(workplace: Path) -> None:
 
 def test_other_constants_of_normalisation_make_other_data(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def decoded() -> str:
-        job = DecodeData("tiny", None, name="decode tiny")
+        job = DecodeData("tiny", None, ALL, name="decode tiny")
         return walk_here(graph_of([job]), open_store(workplace / "artifacts")).artifacts[job.name].digest
 
     first = decoded()
     shifted = dataclasses.replace(tiny.TINY_DATA, mean=(0.5,))
     monkeypatch.setattr(datasets, "get", lambda name: shifted)
     assert decoded() != first
+
+
+def test_held_out_images_take_the_place_of_the_test_images(workplace: Path, tiny_folder: Path) -> None:
+    rows = [run(workplace / "one", {"fedavg": {}}, data={"held_out": 30})["fedavg"]]
+    other = workplace / "other"
+    shutil.copytree(tiny_folder, other)
+    # Other test images, such as these, change nothing.
+    shutil.copy(other / "tiny/train.parquet", other / "tiny/test.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDFISHER_DATA_DIR", str(other))
+        rows += [
+            run(workplace / "two", {"fedavg": {}}, data={"held_out": 30})["fedavg"],
+            run(workplace / "three", {"fedavg": {}})["fedavg"],
+        ]
+    held_out, again, tested = rows
+    assert held_out.held_out == 30
+    assert (held_out.accuracy, held_out.loss) == (again.accuracy, again.loss)
+    assert tested.held_out is None
+    assert tested.loss != held_out.loss
+
+
+def test_a_part_of_the_training_images_is_split(workplace: Path) -> None:
+    walked = walk_tiny(workplace, {"fedavg": {}}, data={"train_size": 70})
+    partition = walked.plan.federations.partition(walked.place)
+    assert sum(map(sum, label_counts(walked.outcome.artifacts[partition.name]))) == 70
+    assert walked.rows["fedavg"].train_size == 70
 
 
 def test_uploads_fit_the_budget_that_the_settings_name(workplace: Path) -> None:

@@ -14,10 +14,12 @@ def test_benchmarks_are_read_and_other_experiments_left_out_by_name(tmp_path: Pa
     write_report(tmp_path, "a", scored("fedavg", 0.5), scored("kfac", 0.6))
     (tmp_path / "attack").mkdir()
     (tmp_path / "attack/results.json").write_text('[{"experiment": "privacy_attack", "artifact": "key"}]')
+    write_report(tmp_path, "search", scored("fedavg", 0.9, held_out=1000))
     (tmp_path / "empty").mkdir()
     reports = read_reports([tmp_path])
     assert [(one.name, len(one.settings)) for one in reports.benchmarks] == [("a", 1), ("b", 1)]
-    assert [(one.name, one.experiment) for one in reports.left_out] == [("attack", "privacy_attack")]
+    left_out = [("attack", "privacy attack"), ("search", "held-out training images")]
+    assert [(one.name, one.why) for one in reports.left_out] == left_out
 
 
 def test_of_reports_with_one_name_the_first_folders_counts(tmp_path: Path) -> None:

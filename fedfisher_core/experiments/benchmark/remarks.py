@@ -1,13 +1,13 @@
-"""What a page says of methods that stand on it together."""
+"""What a page says of the images behind its numbers, and of methods that stand on it together."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fedfisher_core.experiments.benchmark.roles import method_of
 from fedfisher_core.experiments.benchmark.rows import Row
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """Say which methods of a page are one and the same but for a detail.
+    """Say on which images a page rests, and which methods are one and the same but for a detail.
 
     Args:
         rows: of the page.
@@ -16,6 +16,23 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         Sentences in the little markup of notes.
     """
     rows = list(rows)
+    return [*_images(rows), *_like_methods(rows)]
+
+
+def _images(rows: Sequence[Row]) -> list[str]:
+    """Say where clients share a part of the training images, and where numbers are of training images."""
+    said = []
+    for size in sorted({row.train_size for row in rows if row.train_size is not None}):
+        said.append(f"The clients share {size:,} of the training images, drawn at random, the same with every seed.")
+    for size in sorted({row.held_out for row in rows if row.held_out is not None}):
+        said.append(
+            f"These accuracies choose settings, and are no results: they are of {size:,} training images that no "
+            "client and no server has. No test image was looked at."
+        )
+    return said
+
+
+def _like_methods(rows: Sequence[Row]) -> list[str]:
     floors = {row.method_settings.get("fisher_floor") for row in rows if method_of(row) == "fisher_merge"}
     closed = any(method_of(row) == "fedfisher_diag" and _solver(row) == "closed_form" for row in rows)
     if not floors or not closed:

@@ -108,6 +108,8 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         audited_epsilon=None if audited is None else read_audit(audited).lower,
         track=plan.settings.track,
         training=plan.settings.train.model_dump(mode="json"),
+        train_size=plan.settings.data.train_size,
+        held_out=plan.settings.data.held_out,
         # An aggregation keeps each of its networks in a file.
         num_networks=len(list(artifact.path.glob("network_*.safetensors"))),
         **vars(result.traffic),

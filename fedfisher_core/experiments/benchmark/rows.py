@@ -51,6 +51,8 @@ class Row:
         track: how the benchmark sets its methods, "as_published" or "best_effort"; None for settings of its own.
         training: settings of the clients' training; None where they were not kept.
         num_networks: networks that prediction needs; None where they were not counted.
+        train_size: training examples that were used; None for all of the data set.
+        held_out: training examples that accuracy and losses are of, which nobody trained on; None for test examples.
 
     Raises:
         InputError: a measure is not finite.
@@ -91,6 +93,8 @@ class Row:
     track: str | None = None
     training: dict[str, Any] | None = None
     num_networks: int | None = None
+    train_size: int | None = None
+    held_out: int | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from fedfisher_core.settings import (
     ExperimentSettings,
@@ -44,3 +44,12 @@ class BenchmarkSettings(FederationSettings, ExperimentSettings):
     run: RunSettings = RunSettings()
     tracking: TrackingSettings = TrackingSettings()
     report: ReportSettings = ReportSettings()
+
+    @model_validator(mode="after")
+    def _published_numbers_are_of_test_images(self) -> "BenchmarkSettings":
+        if self.report.published is not None and self.data.held_out is not None:
+            raise ValueError(
+                f"report.published with data.held_out={self.data.held_out}: published numbers are of test images; "
+                "allowed: one of them, the other null"
+            )
+        return self
