@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,10 @@ from fedfisher_core.progress import track
 
 Draw = Callable[[int, torch.Generator], Tensor]
 """Takes a number of inputs and a generator on the CPU; returns as many inputs, as networks take them."""
+
+
+Likeness = Literal["directions", "variances", "power"]
+"""What drawn inputs share with a client's: all that it sent, the mean and variance of each number, or their power."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,27 @@ class Local:
     network: nn.Module
     draw: Draw
     share: float
+
+
+def reduced(moments: InputMoments, likeness: Likeness) -> InputMoments:
+    """Forget a part of what a client sent.
+
+    Args:
+        moments: mean, directions and deviations.
+        likeness: what is kept. `variances`: the mean, and the variance of every number of an input, but no
+            covariances. `power`: the mean square of all numbers of all inputs, which makes white noise.
+
+    Returns:
+        The moments that are left.
+    """
+    if likeness == "directions":
+        return moments
+    mean, directions, deviations = (moments.tensors[name] for name in ("mean", "directions", "deviations"))
+    variances = directions.square().sum(0) + deviations.square()
+    if likeness == "power":
+        power = (mean.square() + variances).mean()
+        mean, variances = torch.zeros_like(mean), power.expand_as(variances)
+    return InputMoments({"mean": mean, "directions": directions[:0], "deviations": variances.sqrt()})
 
 
 def gaussian(moments: InputMoments, shape: Sequence[int]) -> Draw:

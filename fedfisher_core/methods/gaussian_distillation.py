@@ -9,7 +9,7 @@ with the mean, the leading directions and the variances of the client's own: the
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -17,8 +17,8 @@ from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.distillation.pseudo_inputs import Local, distil, gaussian
-from fedfisher_core.methods.averaging import proportions
+from fedfisher_core.distillation.pseudo_inputs import Likeness, Local, distil, gaussian, reduced
+from fedfisher_core.methods.averaging import mean_parameters, proportions
 from fedfisher_core.methods.fedfisher import ConjugateGradients, KroneckerSolver, solver_validates
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
@@ -39,7 +39,13 @@ def gaussian_distillation(
     server: Server,
     uploads: Sequence[Upload],
     *,
+    start: Annotated[
+        Literal["fedfisher_kfac", "mean"], Field(description="where it starts: FedFisher's solution, or the mean")
+    ] = "fedfisher_kfac",
     solver: KroneckerSolver = DEFAULT_SOLVER,
+    inputs: Annotated[
+        Likeness, Field(description="what the drawn ones share with a client's: directions, variances or power")
+    ] = "directions",
     steps: Annotated[PositiveInt, Field(description="of Adam")] = 300,
     samples: Annotated[PositiveInt, Field(description="drawn inputs of each client in a step")] = 64,
     learning_rate: Annotated[PositiveFloat, Field(description="of Adam's first step")] = 1e-3,
@@ -48,21 +54,27 @@ def gaussian_distillation(
 
     It looks at no image and trains no generator. The defaults, and the number of directions that `InputMoments` sends,
     were chosen on validation images of three federations of seed 100, which no report shows, with uncompressed uploads.
+    With other values of `start` and `inputs` it is itself without one of its parts, to show what each is for.
 
     Args:
         server: draws the inputs, and scores iterates of the solver where that selects among them.
         uploads: the weights w_i, the factors A_i and G_i, and the moments mu_i and Sigma_i.
-        solver: how FedFisher's objective is minimised.
+        start: the network before the first step.
+        solver: how FedFisher's objective is minimised, where that is the start.
+        inputs: see `reduced`.
 
     Returns:
         The network after the last step, with the divergence on its inputs.
     """
     weights, shares = [upload[Weights].tensors for upload in uploads], proportions(uploads)
-    quadratic = kronecker_quadratic(weights, [upload[KFAC].factors for upload in uploads], shares)
-    student = server.network(solver.minimise(quadratic, server).parameters)
-    shape = server.spec.inputs.shape
+    if start == "mean":
+        begun = mean_parameters(uploads)
+    else:
+        quadratic = kronecker_quadratic(weights, [upload[KFAC].factors for upload in uploads], shares)
+        begun = solver.minimise(quadratic, server).parameters
+    student, shape = server.network(begun), server.spec.inputs.shape
     clients = [
-        Local(server.network(own), gaussian(upload[InputMoments], shape), share)
+        Local(server.network(own), gaussian(reduced(upload[InputMoments], inputs), shape), share)
         for own, upload, share in zip(weights, uploads, shares, strict=True)
     ]
     divergence = distil(

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.distillation.pseudo_inputs import Draw, Local, distil, gaussian
+from fedfisher_core.distillation.pseudo_inputs import Draw, Local, distil, gaussian, reduced
 
 MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0])
 DIRECTIONS = torch.tensor([[2.0, 0, 0, 0], [0, 0.5, 0.5, 0]])
@@ -34,6 +34,21 @@ def test_drawn_inputs_have_the_moments_that_were_sent() -> None:
     assert torch.allclose(flat.mean(0), MEAN, atol=0.05)
     expected = DIRECTIONS.T @ DIRECTIONS + DEVIATIONS.square().diag()
     assert torch.allclose(torch.cov(flat.T), expected, atol=0.08)
+
+
+def test_without_directions_the_mean_and_variances_are_kept() -> None:
+    assert reduced(MOMENTS, "directions") is MOMENTS
+    drawn = gaussian(reduced(MOMENTS, "variances"), [4])(40_000, seeded())
+    assert torch.allclose(drawn.mean(0), MEAN, atol=0.05)
+    expected = DIRECTIONS.square().sum(0) + DEVIATIONS.square()
+    assert torch.allclose(torch.cov(drawn.T), expected.diag(), atol=0.08)
+
+
+def test_white_noise_has_the_power_of_the_inputs() -> None:
+    inputs, noise = (gaussian(reduced(MOMENTS, one), [4])(40_000, seeded()) for one in ("directions", "power"))
+    assert noise.square().sum(1).mean().item() == pytest.approx(inputs.square().sum(1).mean().item(), rel=0.02)
+    assert torch.allclose(noise.mean(0), torch.zeros(4), atol=0.05)
+    assert torch.allclose(torch.cov(noise.T), noise.square().mean() * torch.eye(4), atol=0.08)
 
 
 def test_a_student_that_says_the_same_stays_as_it_is() -> None:

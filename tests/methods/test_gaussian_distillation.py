@@ -33,6 +33,22 @@ def test_it_agrees_with_clients_on_their_inputs_better_than_what_it_starts_from(
     assert divergence(result.networks[0], uploads) < 0.7 * divergence(start, uploads)
 
 
+def test_every_part_can_be_left_out() -> None:
+    uploads = trained_uploads()
+    parts = [{}, {"start": "mean"}, {"inputs": "variances"}, {"inputs": "power"}]
+    networks = [distilled(uploads, steps=2, **part).networks[0]["head.weight"] for part in parts]
+    for i, one in enumerate(networks):
+        assert not any(torch.allclose(one, other) for other in networks[:i])
+
+
+def test_it_starts_where_it_says() -> None:
+    uploads = trained_uploads()
+    for start, method in (("fedfisher_kfac", "fedfisher_kfac"), ("mean", "fedavg")):
+        (network,) = distilled(uploads, start=start, steps=1, learning_rate=1e-9).networks
+        (expected,) = aggregate(method, uploads, wire={"budget": "none"}).networks
+        assert all(torch.allclose(network[name], expected[name], atol=1e-7) for name in expected)
+
+
 def divergence(parameters: dict[str, torch.Tensor], uploads: list[Upload]) -> float:
     """Mean over clients of KL on the inputs that the client really has."""
     total = 0.0
