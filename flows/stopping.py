@@ -40,8 +40,14 @@ def _terminate(signal_number: int, frame: object) -> NoReturn:
 
 def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
     """Python drops what is raised where nobody can catch it, as in a callback while modules are imported."""
-    if isinstance(dropped.exc_value, Terminated):
-        signal.signal(signal.SIGALRM, _terminate)
+    if isinstance(dropped.exc_value, (Terminated, *_prefects_own())):
+        signal.signal(signal.SIGALRM, lambda signal_number, frame: signal.raise_signal(signal.SIGTERM))
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
     else:
         sys.__unraisablehook__(dropped)
+
+
+def _prefects_own() -> tuple[type[BaseException], ...]:
+    """What SIGTERM raises while Prefect runs a flow; a command that has not imported Prefect has no need of it."""
+    exceptions = sys.modules.get("prefect.exceptions")
+    return () if exceptions is None else (exceptions.TerminationSignal,)

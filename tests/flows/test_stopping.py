@@ -3,6 +3,7 @@ import signal
 import subprocess
 import sys
 import time
+from textwrap import indent
 
 import pytest
 
@@ -21,6 +22,13 @@ try:
     {sleep}
 except KeyboardInterrupt:
     pass
+"""
+# As Prefect's engine does around a flow.
+IN_A_FLOW = """
+from prefect.utilities.engine import capture_sigterm
+with capture_sigterm():
+{source}
+    {sleep}
 """
 CHILD = """
 from flows.stopping import leave, stop_on_sigterm
@@ -53,8 +61,12 @@ def test_a_command_stops_and_says_that_results_are_kept(sent: signal.Signals, co
     assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
 
 
-def test_a_stop_that_python_drops_comes_again() -> None:
-    stopped, err, seconds = stopped_by(signal.SIGTERM, DROPPED.format(sleep=SLEEP))
+@pytest.mark.parametrize("while_a_flow_runs", [False, True])
+def test_a_stop_that_python_drops_comes_again(while_a_flow_runs: bool) -> None:
+    source = DROPPED.format(sleep=SLEEP)
+    if while_a_flow_runs:
+        source = IN_A_FLOW.format(source=indent(source, "    "), sleep=SLEEP)
+    stopped, err, seconds = stopped_by(signal.SIGTERM, source)
     assert stopped == 143
     assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
     assert seconds < 4
