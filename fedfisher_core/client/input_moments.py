@@ -16,7 +16,7 @@ from fedfisher_core.wire.leading import LEADING
 from fedfisher_core.wire.structure import Structure
 
 if TYPE_CHECKING:
-    from fedfisher_core.client.local import Local
+    from fedfisher_core.client.local import Local, Releasing
 
 DIRECTIONS = 60
 _BATCH_SIZE = 1000
@@ -35,6 +35,7 @@ class InputMoments(TensorStatistic):
     name: ClassVar[str] = "input_moments"
     server_view: ClassVar[ServerView] = ServerView.EACH
     structure: ClassVar[Structure] = LEADING
+    mechanisms: ClassVar[int | None] = 1
 
     @classmethod
     def compute(
@@ -52,7 +53,16 @@ class InputMoments(TensorStatistic):
         for batch in inputs.split(_BATCH_SIZE):
             centred = batch - mean.float()
             covariance += (centred.T @ centred).double()
-        covariance /= len(inputs)
+        return cls._shortened(mean, covariance / len(inputs), directions)
+
+    @classmethod
+    def release(cls, local: "Releasing", *, directions: int = DIRECTIONS) -> Self:
+        """Shorten the client's noisy mean and covariance."""
+        return cls._shortened(*local.input_moments(cls.name), directions)
+
+    @classmethod
+    def _shortened(cls, mean: Tensor, covariance: Tensor, directions: int) -> Self:
+        """Keep of a covariance its leading directions, and of the rest the variances."""
         leading = _leading(covariance, directions).to(mean.device)
         left = covariance.diagonal() - leading.square().sum(0)
         found = {"mean": mean, "directions": leading, "deviations": left.clamp(min=0).sqrt()}
@@ -76,6 +86,6 @@ def _leading(covariance: Tensor, directions: int) -> Tensor:
     size = len(covariance)
     first = max(0, size - directions)
     values, vectors = eigh(covariance.cpu().numpy(), subset_by_index=[first, size - 1])
-    # Rounding leaves small negative eigenvalues where the data has no extent.
+    # Rounding, and the noise of a release, leave negative eigenvalues where the data has no extent.
     scaled = torch.from_numpy(vectors) * torch.from_numpy(values).clamp(min=0).sqrt()
     return scaled.T.flip(0).contiguous()

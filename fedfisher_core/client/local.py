@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.tensors import Examples
@@ -87,6 +87,18 @@ class Releasing(Local, ABC):
     @abstractmethod
     def multiplier(self) -> float:
         """Deviation of the noise of each mechanism beside the training, as a multiple of its clip."""
+
+    @abstractmethod
+    def input_moments(self, name: str) -> tuple[Tensor, Tensor]:
+        """Release mean and covariance of the client's inputs as one mechanism.
+
+        Args:
+            name: of the statistic that they are for, see `noise_generator`.
+
+        Returns:
+            The mean, shape (inputs,), and the covariance, shape (inputs, inputs), in double precision. The covariance
+            is symmetric; the noise may leave it negative eigenvalues.
+        """
 
     def noise_generator(self, name: str) -> torch.Generator:
         """Make a generator of noise that nothing else has.

@@ -62,6 +62,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     _require_one_release(settings, methods)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
+    _require_budgets(federations)
     _require_splits(federations)
     for place in used:
         for label, bound in federations.methods_of(place).items():
@@ -114,6 +115,16 @@ def _require_one_release(settings: FederationSettings, methods: Mapping[str, Bou
             f"method {pooled[0]!r}: with privacy, to train on all data in one place is a second release of every "
             f"client's examples, which no budget counts; allowed: in a benchmark of its own"
         )
+
+
+def _require_budgets(federations: Federations) -> None:
+    """Check that what a client releases to all methods together can keep within its budget."""
+    if federations.settings.privacy is None:
+        return
+    # All clients of a federation send the same.
+    budgets = (federations.budget(place, federations.clients(place)[0]) for place in federations.places)
+    for budget in dict.fromkeys(budgets):
+        budget.require_possible()
 
 
 def _require_method(label: str, bound: BoundMethod, place: Place) -> None:

@@ -111,7 +111,7 @@ class Federations:
         # The pooled client has no others to go on with.
         losable = client != POOLED
         job = TrainClient(place, client, name=name, needs=needs, numerics=place.numerics, may_be_lost=losable)
-        return job if self.settings.privacy is None else TrainPrivately(**vars(job), budget=self._budget(place, client))
+        return job if self.settings.privacy is None else TrainPrivately(**vars(job), budget=self.budget(place, client))
 
     def audit(self, place: Place) -> AuditClient | None:
         """The job that audits the privacy of the first client; None where none is asked for."""
@@ -139,12 +139,13 @@ class Federations:
         )
         if self.settings.privacy is None:
             return job
-        return ReleaseStatistic(**vars(job), budget=self._budget(place, client))
+        return ReleaseStatistic(**vars(job), budget=self.budget(place, client))
 
     def _started(self, place: Place, client: int) -> StartInputs[str]:
         return StartInputs(self.data(place).name, self.partition(place).name, self.start(place, client).name)
 
-    def _budget(self, place: Place, client: int) -> Budget:
+    def budget(self, place: Place, client: int) -> Budget:
+        """What a client may spend on all that its methods have it release; only with differential privacy."""
         assert self.settings.privacy is not None
         return Budget(self.settings.privacy, self.settings.train, self.statistics(place, client))
 

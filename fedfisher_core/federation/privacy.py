@@ -47,11 +47,21 @@ class Budget:
         steps = steps_of(self.train, num_examples)
         return _calibrate(self.privacy, num_examples, self.train.batch_size, steps, mechanisms)
 
+    def require_possible(self) -> None:
+        """Check that a client can keep within the budget if only it has enough examples.
+
+        Raises:
+            InputError: names the setting, its value and what is allowed.
+        """
+        self.noise(_MANY_EXAMPLES)
+
     def described(self) -> dict[str, Any]:
         """Say what belongs to the key of everything that the client releases."""
         # Those that follow from the weights cost nothing.
         releases = {one.statistic.name: one.described() for one in self.statistics if one.statistic.mechanisms}
-        return {"privacy": {**self.privacy.model_dump(mode="json"), "releases": releases}}
+        # The clip of a statistic that the client does not send changes nothing, the noise of the others included.
+        unused = set() if "input_moments" in releases else {"input_moments_clip"}
+        return {"privacy": {**self.privacy.model_dump(mode="json", exclude=unused), "releases": releases}}
 
 
 @cache
@@ -61,7 +71,7 @@ def _calibrate(privacy: PrivacySettings, num_examples: int, batch_size: int, ste
 
 
 def require_privacy(settings: FederationSettings, label: str, uploads: tuple["BoundStatistic", ...]) -> None:
-    """Check that a method's uploads can be released with differential privacy, and within the budget.
+    """Check that a method's uploads can be released with differential privacy.
 
     Args:
         settings: of the federation.
@@ -78,4 +88,3 @@ def require_privacy(settings: FederationSettings, label: str, uploads: tuple["Bo
         require_private(one.statistic for one in uploads)
     except InputError as error:
         raise InputError(f"method {label!r}: {error}") from error
-    Budget(settings.privacy, settings.train, uploads).noise(_MANY_EXAMPLES)

@@ -1,4 +1,4 @@
-"""Differential privacy of clients: training and Fishers that hide whether any one example was there.
+"""Differential privacy of clients: training and statistics that hide whether any one example was there.
 
 Two data sets of a client are neighbours when they agree in all but one example, in whose place one of them has an
 example that adds nothing to any sum ("zero-out"). Both have n_i examples. n_i is public: it is sent in the clear with

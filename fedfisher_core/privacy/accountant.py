@@ -1,8 +1,9 @@
 """What a client's releases cost, and the noise that keeps within the budget.
 
-A client releases its trained weights (DP-SGD: one Gaussian mechanism a step, on batches that are sampled) and up to
-two Fishers (one Gaussian mechanism each, on all its examples). One accountant composes them by their Renyi divergences
-(Mironov, Talwar and Zhang 2019, "Renyi differential privacy of the sampled Gaussian mechanism").
+A client releases its trained weights (DP-SGD: one Gaussian mechanism a step, on batches that are sampled) and
+statistics such as Fishers and input moments (one Gaussian mechanism each, on all its examples). One accountant
+composes them by their Renyi divergences (Mironov, Talwar and Zhang 2019, "Renyi differential privacy of the sampled
+Gaussian mechanism").
 
 `fedfisher_core.privacy` says which data sets are neighbours, and that the number of examples n_i is public. Clients
 hold disjoint examples, so that what each spends isn't added up over clients.
@@ -24,7 +25,6 @@ MAX_MULTIPLIER = 1e4
 
 _TOLERANCE = 1e-3
 _LEAST_COST = 1e-12
-_MAX_RELEASES = 2
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Noise:
 
     Args:
         training: noise multiplier of DP-SGD, the deviation of a step's noise as a multiple of the clip.
-        release: noise multiplier of each Fisher; None where none is released.
+        release: noise multiplier of each statistic; None where none is released.
         epsilon: what the accountant gives for all that is released.
     """
 
@@ -77,15 +77,15 @@ def spent(mechanisms: list[Mechanism], *, delta: float) -> float:
 def calibrate(settings: PrivacySettings, *, num_examples: int, batch_size: int, steps: int, releases: int) -> Noise:
     """Find the least noise that keeps a client within its budget.
 
-    A Fisher's noise is such that its release alone would cost statistics_share of epsilon; what the composition leaves
-    goes to the training.
+    A statistic's noise is such that its release alone would cost statistics_share of epsilon; what the composition
+    leaves goes to the training.
 
     Args:
         settings: the budget.
         num_examples: of the client, n_i.
         batch_size: expected examples of a batch; from n_i on, every batch is the whole data set.
         steps: of the training.
-        releases: how many noisy Fishers the client sends, 0 to 2.
+        releases: how many noisy statistics the client sends.
 
     Returns:
         The noise multipliers, the smallest to a relative 0.001.
@@ -96,8 +96,8 @@ def calibrate(settings: PrivacySettings, *, num_examples: int, batch_size: int, 
     for name, number in (("num_examples", num_examples), ("batch_size", batch_size), ("steps", steps)):
         if number < 1:
             raise InputError(f"{name}={number}; allowed: at least 1")
-    if not 0 <= releases <= _MAX_RELEASES:
-        raise InputError(f"releases={releases}; allowed: 0 to {_MAX_RELEASES}")
+    if releases < 0:
+        raise InputError(f"releases={releases}; allowed: at least 0")
     release = _release_multiplier(settings) if releases else None
     others: list[Mechanism] = [] if release is None else [(release, 1.0, releases)]
     rate = sampling_rate(num_examples, batch_size)
@@ -109,15 +109,15 @@ def calibrate(settings: PrivacySettings, *, num_examples: int, batch_size: int, 
     if least > settings.epsilon:
         raise InputError(
             f"privacy.epsilon={settings.epsilon:g} with privacy.delta={settings.delta:g}, "
-            f"privacy.statistics_share={settings.statistics_share:g} and {releases} Fishers: whatever the noise of "
-            f"the training, {least:.4g} is spent; allowed: a larger epsilon or a smaller share"
+            f"privacy.statistics_share={settings.statistics_share:g} and {releases} noisy statistics: whatever the "
+            f"noise of the training, {least:.4g} is spent; allowed: a larger epsilon or a smaller share"
         )
     training = _least_multiplier(cost, settings.epsilon)
     return Noise(training=training, release=release, epsilon=cost(training))
 
 
 def _release_multiplier(settings: PrivacySettings) -> float:
-    """The noise multiplier of a Fisher whose release alone costs its share."""
+    """The noise multiplier of a statistic whose release alone costs its share."""
 
     def cost(multiplier: float) -> float:
         return spent([(multiplier, 1.0, 1)], delta=settings.delta)
@@ -128,7 +128,7 @@ def _release_multiplier(settings: PrivacySettings) -> float:
         raise InputError(
             f"privacy.epsilon={settings.epsilon:g} with privacy.delta={settings.delta:g} and "
             f"privacy.statistics_share={settings.statistics_share:g}; allowed: at least "
-            f"{least / settings.statistics_share:.4g}, as no noise makes the release of a Fisher cost less than "
+            f"{least / settings.statistics_share:.4g}, as no noise makes the release of a statistic cost less than "
             f"{least:.4g}"
         )
     return _least_multiplier(cost, target)

@@ -122,7 +122,7 @@ def _noisy_factors(
     factors = sum(len(pair) for pair in sums.moments.values())
 
     def factor(moments: MomentSum) -> Tensor:
-        deviation = moment_deviation(moments.clip, factors=factors, multiplier=noise_multiplier)
+        deviation = moment_deviation(moments.clip, sums=factors, multiplier=noise_multiplier)
         noisy = add_symmetric_noise(moments.total, deviation, generator)
         return nearest_semidefinite(noisy * (moments.scale / examples)).to(like)
 

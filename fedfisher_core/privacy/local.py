@@ -1,19 +1,22 @@
-"""A client that releases its Fishers with differential privacy."""
+"""A client that releases its statistics with differential privacy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor
 
 from fedfisher_core.client.local import Releasing, S
 from fedfisher_core.fisher.result import Fisher
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.privacy.accountant import Noise
 from fedfisher_core.privacy.fishers import private_fisher, require_private
+from fedfisher_core.privacy.input_moments import private_input_moments
 
 
 @dataclass(frozen=True)
 class PrivateLocal(Releasing):
-    """A client after private training; its Fishers are clipped an example at a time and noised.
+    """A client after private training; its Fishers and input moments are clipped an example at a time and noised.
 
     Args:
         noise: of this client.
@@ -40,6 +43,15 @@ class PrivateLocal(Releasing):
         """Deviation of the noise of each mechanism beside the training, as a multiple of its clip."""
         assert self.noise.release is not None
         return self.noise.release
+
+    def input_moments(self, name: str) -> tuple[Tensor, Tensor]:
+        """See `Releasing.input_moments`."""
+        return private_input_moments(
+            self.examples.inputs,
+            self.privacy,
+            noise_multiplier=self.multiplier,
+            generator=self.noise_generator(name),
+        )
 
     def compute(self, statistic: type[S], settings: Mapping[str, Any]) -> S:
         """Release a statistic.

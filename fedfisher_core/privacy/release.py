@@ -1,4 +1,4 @@
-"""What everybody knows of how Fishers were released: the clips of their parts, and the deviations of their noise."""
+"""What everybody knows of how statistics were released: the clips of their parts, and the deviations of their noise."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from fedfisher_core.settings import PrivacySettings
 
 @dataclass(frozen=True)
 class Release:
-    """How clients released their Fishers; all of it is public.
+    """How clients released their statistics; all of it is public.
 
     Args:
         settings: the clips.
@@ -34,17 +34,31 @@ def moment_clips(settings: PrivacySettings, *, windows: int, columns: int) -> tu
     return settings.input_clip * windows * columns, settings.output_clip
 
 
-def moment_deviation(clip: float, *, factors: int, multiplier: float) -> float:
-    """Find the deviation of the noise on one of these sums.
+def input_moments_clips(settings: PrivacySettings, *, inputs: int) -> tuple[float, float]:
+    """Find the clips of what an example adds to the sums that input moments are made of.
 
-    Divided by their clips, all factors together change by at most sqrt(factors) with an example.
+    Args:
+        settings: the clips.
+        inputs: numbers of one example.
+
+    Returns:
+        R = sqrt(`input_moments_clip` inputs), the largest norm of an example x, and R^2, the largest of x x^T.
+    """
+    square = settings.input_moments_clip * inputs
+    return square**0.5, square
+
+
+def moment_deviation(clip: float, *, sums: int, multiplier: float) -> float:
+    """Find the deviation of the noise on one of several sums that are released together.
+
+    Divided by their clips, all of them together change by at most sqrt(sums) with an example.
 
     Args:
         clip: of the sum.
-        factors: how many the network has, two a layer.
+        sums: how many there are: two a layer for Kronecker factors, and two for input moments.
         multiplier: of the mechanism that releases all of them.
 
     Returns:
-        The deviation on the diagonal; elsewhere it is 1 / sqrt(2) of that.
+        The deviation on a vector, or on the diagonal of a symmetric matrix; elsewhere it is 1 / sqrt(2) of that.
     """
-    return multiplier * clip * factors**0.5
+    return multiplier * clip * sums**0.5

@@ -146,12 +146,12 @@ class FisherSettings(Strict):
 
 
 class PrivacyMechanism(Strict):
-    """How clients are kept private by DP-SGD and noise on their Fishers, whatever the budget."""
+    """How clients are kept private by DP-SGD and noise on what they send beside, whatever the budget."""
 
     delta: float = Field(1e-5, ge=1e-15, lt=1, description="of (epsilon, delta); well below 1 / examples of a client")
     gradient_clip: Positive = Field(1.0, description="largest L2 norm of an example's gradient in training")
     statistics_share: float = Field(
-        0.3, ge=1e-6, le=0.999, description="part of epsilon that the release of one Fisher alone would cost"
+        0.3, ge=1e-6, le=0.999, description="part of epsilon that the release of one statistic alone would cost"
     )
     diagonal_clip: Positive = Field(
         0.1, description="largest L2 norm of an example's squared derivatives, which the diagonal Fisher averages"
@@ -161,6 +161,10 @@ class PrivacyMechanism(Strict):
     )
     output_clip: Positive = Field(
         0.01, description="of K-FAC's outputs: largest squared norm of an example's gradients at a layer's outputs"
+    )
+    input_moments_clip: Positive = Field(
+        1.0,
+        description="of input moments: largest mean square of an example's inputs; normalised data has 1 on average",
     )
 
 
@@ -186,4 +190,4 @@ Epsilon = Annotated[float, Field(gt=0, le=10_000)]
 class PrivacySettings(PrivacyMechanism):
     """Differential privacy of every client."""
 
-    epsilon: Epsilon = Field(description="budget of all that one client releases: its weights and its Fishers")
+    epsilon: Epsilon = Field(description="budget of all that one client releases: its weights and its statistics")

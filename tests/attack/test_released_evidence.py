@@ -1,4 +1,4 @@
-"""Evidence of Fishers that were released with differential privacy: clipped image by image, with noise."""
+"""Evidence of statistics that were released with differential privacy: clipped image by image, with noise."""
 
 import pytest
 import torch
@@ -7,20 +7,24 @@ from torch import Tensor, nn
 from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of
 from fedfisher_core.attack.likelihoods.diagonal_fisher import rectified_mean
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.estimators import Exact, nominal_directions
 from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.privacy.accountant import Noise
 from fedfisher_core.privacy.fishers import private_fisher
+from fedfisher_core.privacy.local import PrivateLocal
 from fedfisher_core.privacy.release import Release
 from fedfisher_core.settings import PrivacySettings
-from tests.tiny import CLASSES, LINEAR, SIZE, TINY, TINY_WITH_BIAS, examples, initial
+from tests.tiny import CLASSES, LINEAR, SIZE, TINY, TINY_WITH_BIAS, examples, initial, local
 
-CLIPPED = PrivacySettings(epsilon=1, diagonal_clip=0.5, input_clip=0.7, output_clip=0.2)
-TIGHT = PrivacySettings(epsilon=1, input_clip=0.1, output_clip=0.01)
-UNCLIPPED = PrivacySettings(epsilon=1, diagonal_clip=1e6, input_clip=1e6, output_clip=1e6)
+CLIPPED = PrivacySettings(epsilon=1, diagonal_clip=0.5, input_clip=0.7, output_clip=0.2, input_moments_clip=1.5)
+TIGHT = PrivacySettings(epsilon=1, input_clip=0.1, output_clip=0.01, input_moments_clip=0.3)
+UNCLIPPED = PrivacySettings(epsilon=1, diagonal_clip=1e6, input_clip=1e6, output_clip=1e6, input_moments_clip=1e6)
 COUNTS = (12, 20, 8)
 SHARE = 12 / 40
 CLIENT = examples(12, seed=1).inputs
@@ -46,6 +50,15 @@ def released(model: nn.Module, inputs: Tensor, settings: PrivacySettings, multip
     )
     assert fisher.kfac is not None
     return KFAC(fisher.kfac)
+
+
+def released_moments(
+    inputs: Tensor, settings: PrivacySettings, multiplier: float, seed: int = 0, *, directions: int = SIZE**2
+) -> InputMoments:
+    plain = local(network(), Examples(inputs, torch.zeros(len(inputs)).long()))
+    shared = {**vars(plain), "generator": torch.Generator().manual_seed(seed)}
+    noise = Noise(training=1.0, release=multiplier, epsilon=1.0)
+    return PrivateLocal(**shared, privacy=settings, noise=noise).compute(InputMoments, {"directions": directions})
 
 
 def evidence(
@@ -179,11 +192,55 @@ def test_the_clients_images_are_told_from_others_where_evidence_without_the_clip
     assert right["plain"] <= 10
 
 
-@pytest.mark.parametrize("kind", [KFAC, DiagonalFisher])
+@pytest.mark.parametrize("directions", [2, SIZE**2])
+def test_moments_are_compared_after_the_clip_and_in_units_of_their_noise(directions: int) -> None:
+    multiplier, square = 0.3, CLIPPED.input_moments_clip * SIZE**2
+    received = released_moments(CLIENT, CLIPPED, multiplier, directions=directions)
+    sent = {name: tensor.double() for name, tensor in received.tensors.items()}
+    covariance = sent["directions"].T @ sent["directions"] + sent["deviations"].square().diag()
+    given = [sent["mean"], covariance + torch.outer(sent["mean"], sent["mean"])]
+    # Of the means over 12 images, as the mechanism adds it: on every element, and on the diagonal.
+    noise = [multiplier * 2**0.5 * clip / COUNTS[0] for clip in (square**0.5, square)]
+    losses = []
+    for images in IMAGES:
+        flat = [clipped(one, one.norm(), square**0.5).flatten().double() for one in images]
+        made = [sum(flat) / len(flat), sum(torch.outer(one, one) for one in flat) / len(flat)]
+        losses.append(sum(((a - b) / c).square().sum().item() for a, b, c in zip(made, given, noise, strict=True)))
+    size = sum((one / deviation).square().sum().item() for one, deviation in zip(given, noise, strict=True))
+    model = network()
+    found, free = (evidence(received, model, settings, multiplier) for settings in (CLIPPED, None))
+    assert (found.loss(model, IMAGES) / found.size).tolist() == pytest.approx([x / size for x in losses], rel=1e-3)
+    assert (free.loss(model, IMAGES) / free.size).tolist() != pytest.approx([x / size for x in losses], rel=0.1)
+
+
+def test_images_of_the_client_fit_moments_without_noise_exactly_and_no_others_do() -> None:
+    model, received = network(), released_moments(CLIENT, CLIPPED, 0.0)
+    found = evidence(received, model, CLIPPED, 0.0)
+    own, others = (found.loss(model, IMAGES) / found.size).tolist()
+    assert own < 1e-5
+    assert others > 0.1
+
+
+def test_the_clients_images_are_told_by_moments_where_evidence_without_the_clip_fails() -> None:
+    model, right = network(), {"plain": 0, "released": 0}
+    for seed in range(20):
+        own, other = examples(12, seed=seed).inputs, 0.5 * examples(12, seed=100 + seed).inputs
+        received = released_moments(own, TIGHT, 0.02, seed)
+        for name, known in (("plain", None), ("released", TIGHT)):
+            losses = evidence(received, model, known).loss(model, torch.stack([own, other]))
+            right[name] += int(losses[0] < losses[1])
+    assert right["released"] >= 19
+    assert right["plain"] <= 10
+
+
+@pytest.mark.parametrize("kind", [KFAC, DiagonalFisher, InputMoments])
 def test_the_gradient_in_the_images(kind: type[Statistic]) -> None:
     model = network().double()
-    received = released(model, CLIENT.double(), CLIPPED, 0.3)
-    tensors = received.tensors if kind is KFAC else clipped_diagonal(model, OTHERS.double(), 0.5)
+    tensors = {
+        KFAC: released(model, CLIENT.double(), CLIPPED, 0.3).tensors,
+        DiagonalFisher: clipped_diagonal(model, OTHERS.double(), 0.5),
+        InputMoments: released_moments(CLIENT, CLIPPED, 0.3).tensors,
+    }[kind]
     settings = CLIPPED.model_copy(update={"diagonal_clip": 0.02})
     known = Knowledge(model, AUXILIARY.double(), SHARE, release=Release(settings, 0.3, COUNTS))
     found = evidence_of(kind.of({name: tensor.double() for name, tensor in tensors.items()}), known)
@@ -194,7 +251,11 @@ def test_the_gradient_in_the_images(kind: type[Statistic]) -> None:
 def test_a_black_image_has_a_gradient() -> None:
     model = network()
     images = torch.zeros(1, 2, 1, 6, 6, requires_grad=True)
-    for statistic in (released(model, CLIENT, CLIPPED, 0.3), DiagonalFisher(clipped_diagonal(model, OTHERS, 0.5))):
+    for statistic in (
+        released(model, CLIENT, CLIPPED, 0.3),
+        released_moments(CLIENT, CLIPPED, 0.3),
+        DiagonalFisher(clipped_diagonal(model, OTHERS, 0.5)),
+    ):
         found = evidence(statistic, model, CLIPPED)
         (gradient,) = torch.autograd.grad(found.loss(model, images).sum(), images)
         assert torch.isfinite(gradient).all()

@@ -270,7 +270,8 @@ def test_settings_of_statistics_are_checked_whether_or_not_a_method_uses_them() 
 
 
 def test_with_privacy_it_is_refused_by_its_name() -> None:
-    with pytest.raises(InputError, match="privacy with statistic 'update'; allowed: 'weights', 'diagonal_fisher', 'kf"):
+    words = "privacy with statistic 'update'; allowed: 'weights', 'diagonal_fisher', 'input_moments', 'kf"
+    with pytest.raises(InputError, match=words):
         require_private([Weights, Update])
     (update,) = bound(Update)
     with pytest.raises(InputError, match="privacy with statistic 'update'"):

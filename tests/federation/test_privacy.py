@@ -1,7 +1,7 @@
 """Differential privacy of the clients of a tiny benchmark."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation.auditing import read_audit
 from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.methods.fedavg import fedavg
 from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.privacy.accountant import Noise
+from fedfisher_core.privacy.accountant import Noise, calibrate
+from fedfisher_core.settings import PrivacySettings
 from fedfisher_core.store import Artifact, open_store, read_document, read_tensors
 from fedfisher_core.walk import walk_here
 from tests import tiny, walked
@@ -28,6 +30,8 @@ from tests.client.outside import NoisyMean
 
 PRIVATE = {"epsilon": 4.0, "delta": 1e-3}
 FISHERS = ("fedfisher_diag", "fedfisher_kfac")
+# A tiny network's budget has no room for the moments of its inputs.
+DISTILLATION = {"gaussian_distillation": {"steps": 5, "wire": {"budget": "none"}}}
 
 
 def client(folder: Path, chosen: tuple[str, ...], *, privacy: dict[str, Any] | None = PRIVATE) -> dict[str, Artifact]:
@@ -116,6 +120,82 @@ def test_two_releases_under_different_settings_do_not_share_their_noise(
     assert cosine(first - plain, second - plain).abs() < 0.5
 
 
+def released(folder: Path, **changes: Any) -> dict[str, Artifact]:
+    """What the first client makes for Gaussian distillation, by the statistic's name."""
+    settings = tiny.tiny_settings(folder, methods=DISTILLATION, **changes)
+    return walked.walk(settings, "clients").client(0, "gaussian_distillation")
+
+
+def test_input_moments_are_one_mechanism_more(workplace: Path) -> None:
+    artifacts = released(workplace, privacy=PRIVATE)
+    factors, both = noise(client(workplace, ("fedfisher_kfac",))), noise(artifacts)
+    assert set(artifacts) == {"weights", "kfac", "input_moments"}
+    assert both["training"] > factors["training"]
+    assert both["release"] == factors["release"]
+    # In place of one mechanism, two go on all examples, beside the training's.
+    examples, settings = held(workplace), tiny.tiny_settings(workplace, privacy=PRIVATE)
+    expected = calibrate(
+        PrivacySettings(**PRIVATE),
+        num_examples=examples,
+        batch_size=settings.train.batch_size,
+        steps=3 * -(-examples // settings.train.batch_size),
+        releases=2,
+    )
+    assert both == asdict(expected)
+
+
+def held(folder: Path) -> int:
+    """How many images the first client holds."""
+    return len(held_by(walked.walk(tiny.tiny_settings(folder), "clients").partition, 0))
+
+
+def test_gaussian_distillation_runs_with_privacy(workplace: Path) -> None:
+    row = walked.walk(tiny.tiny_settings(workplace, privacy=PRIVATE, methods=DISTILLATION)).rows[
+        "gaussian_distillation"
+    ]
+    assert 0 <= row.accuracy <= 1
+    assert row.epsilon is not None
+    assert 0.95 * PRIVATE["epsilon"] < row.epsilon <= PRIVATE["epsilon"]
+    assert not row.uses_validation
+
+
+def noisy_moments(folder: Path, *, epsilon: float = 4.0, clip: float = 1e-3, directions: int = 3) -> torch.Tensor:
+    """Release a mean of images that are all longer than the clip, so that in its units nothing but noise differs."""
+    artifacts = released(
+        folder,
+        partition={"clients": [1]},
+        privacy=PRIVATE | {"epsilon": epsilon, "input_moments_clip": clip},
+        statistics={"input_moments": {"directions": directions}},
+    )
+    return read_tensors(artifacts["input_moments"], TENSORS)["mean"].double() / clip**0.5
+
+
+@pytest.mark.parametrize("changes", [{"epsilon": 8.0}, {"clip": 2e-3}, {"directions": 4}])
+def test_two_releases_of_moments_under_different_settings_do_not_share_their_noise(
+    workplace: Path, changes: dict[str, Any]
+) -> None:
+    bare, first, second = (noisy_moments(workplace, **given) for given in ({"epsilon": 1e4}, {}, changes))
+    assert (first - bare).norm() > 0.1
+    assert cosine(first - bare, second - bare).abs() < 0.5
+
+
+def test_the_clip_of_moments_changes_nothing_for_clients_that_send_none(workplace: Path) -> None:
+    other = PRIVATE | {"input_moments_clip": 2.0}
+    one, same_again = (client(workplace, FISHERS, privacy=privacy) for privacy in (PRIVATE, other))
+    assert {artifact.key for artifact in one.values()} == {artifact.key for artifact in same_again.values()}
+    with_moments, others = (released(workplace, privacy=privacy) for privacy in (PRIVATE, other))
+    assert not {one.key for one in with_moments.values()} & {one.key for one in others.values()}
+
+
+def test_what_methods_release_together_is_held_against_the_budget_before_any_work(workplace: Path) -> None:
+    privacy = PRIVATE | {"statistics_share": 0.65}
+    for chosen in ({"fedfisher_diag": {}}, DISTILLATION):
+        check_federations(tiny.tiny_settings(workplace, privacy=privacy, methods=chosen))
+    both = tiny.tiny_settings(workplace, privacy=privacy, methods={"fedfisher_diag": {}} | DISTILLATION)
+    with pytest.raises(InputError, match=r"privacy\.statistics_share=0\.65 and 3 noisy statistics: .* is spent"):
+        check_federations(both)
+
+
 def test_private_factors_have_no_negative_eigenvalue(workplace: Path) -> None:
     for factor in read_tensors(client(workplace, FISHERS)["kfac"], TENSORS).values():
         assert torch.linalg.eigvalsh(factor.double()).min() > -1e-6 * factor.abs().max()
@@ -136,6 +216,7 @@ def test_private_factors_have_no_negative_eigenvalue(workplace: Path) -> None:
         ({"audit": {"canaries": 5, "guesses": 6}}, r"audit\.guesses=6; allowed: at most audit\.canaries=5"),
         ({"privacy": {"epsilon": -1}}, r"privacy\.epsilon=-1"),
         ({"privacy": {"epsilon": 1, "delta": 1}}, r"privacy\.delta=1"),
+        ({"privacy": {"epsilon": 1, "input_moments_clip": 0}}, r"privacy\.input_moments_clip=0"),
     ],
 )
 def test_what_can_not_be_private_is_refused_by_name(workplace: Path, changes: dict[str, Any], words: str) -> None:

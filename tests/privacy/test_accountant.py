@@ -34,7 +34,7 @@ def opacus_epsilon(noise: Noise, *, rate: float, releases: int) -> float:
     return accountant.get_epsilon(delta=DELTA)
 
 
-@pytest.mark.parametrize(("epsilon", "releases"), [(1.0, 1), (3.0, 0), (3.0, 2)])
+@pytest.mark.parametrize(("epsilon", "releases"), [(1.0, 1), (3.0, 0), (3.0, 2), (3.0, 3)])
 def test_epsilon_is_that_of_opacus_accountant_and_within_the_budget(epsilon: float, releases: int) -> None:
     noise = calibrated(epsilon, releases=releases)
     assert noise.epsilon == pytest.approx(opacus_epsilon(noise, rate=RATE, releases=releases), rel=1e-9)
@@ -68,8 +68,8 @@ def test_one_fisher_alone_costs_its_share(epsilon: float, share: float) -> None:
 
 
 def test_every_fisher_makes_training_noisier() -> None:
-    none, one, two = (calibrated(3.0, releases=releases).training for releases in range(3))
-    assert none < one < two
+    none, one, two, three = (calibrated(3.0, releases=releases).training for releases in range(4))
+    assert none < one < two < three
 
 
 def test_a_batch_of_all_examples_and_a_larger_one_are_the_same() -> None:
@@ -89,7 +89,9 @@ def test_a_budget_below_what_the_conversion_costs_is_refused() -> None:
 
 
 def test_fishers_that_leave_nothing_to_the_training_are_refused() -> None:
-    with pytest.raises(InputError, match=r"privacy\.epsilon=3 .*statistics_share=0\.9.* 2 Fishers: .* is spent"):
+    with pytest.raises(
+        InputError, match=r"privacy\.epsilon=3 .*statistics_share=0\.9.* 2 noisy statistics: .* is spent"
+    ):
         calibrated(3.0, releases=2, share=0.9)
 
 
@@ -101,7 +103,7 @@ def test_the_smallest_allowed_budget_is_met() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "changes"), [("batch_size", {"batch_size": 0}), ("steps", {"steps": 0}), ("releases", {"releases": 3})]
+    ("name", "changes"), [("batch_size", {"batch_size": 0}), ("steps", {"steps": 0}), ("releases", {"releases": -1})]
 )
 def test_numbers_out_of_range_are_named(name: str, changes: dict[str, int]) -> None:
     with pytest.raises(InputError, match=rf"{name}={changes[name]}; allowed"):
