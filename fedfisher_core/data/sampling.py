@@ -4,12 +4,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.tensors import Dataset, Split
 from fedfisher_core.errors import InputError
 from fedfisher_core.seeds import Stream, numpy_generator
-from fedfisher_core.settings import DataSettings
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Sample:
         """What is not as in the whole data set, as JSON has it."""
         return {name: size for name, size in vars(self).items() if size is not None}
 
-    def draw(self, examples: int) -> tuple[Indices, Indices]:
+    def draw(self, examples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Draw the examples.
 
         Args:
@@ -74,19 +73,7 @@ ALL = Sample()
 """Everything, as it is."""
 
 
-def sample_of(settings: DataSettings) -> Sample:
-    """Read the settings.
-
-    Args:
-        settings: of a benchmark's data.
-
-    Returns:
-        What is used of each data set.
-    """
-    return Sample(train_size=settings.train_size, held_out=settings.held_out)
-
-
-def _part(split: Split, indices: Indices) -> Split:
+def _part(split: Split, indices: NDArray[np.int64]) -> Split:
     chosen = torch.from_numpy(indices)
     groups = None if split.groups is None else split.groups[chosen]
     return Split(inputs=split.inputs[chosen], labels=split.labels[chosen], groups=groups)

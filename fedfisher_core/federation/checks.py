@@ -8,7 +8,6 @@ from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.partitions import require_split
-from fedfisher_core.data.sampling import sample_of
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, UnsupportedLayerError
@@ -141,9 +140,9 @@ def _require_splits(federations: Federations) -> None:
     """Check that the data can be split over the clients of each federation."""
     settings = federations.settings
     column = settings.partition.column
-    sample = sample_of(settings.data)
     counts = {
-        name: count_training(find_source(name), sample=sample, group_column=column) for name in settings.data.dataset
+        name: count_training(find_source(name), sample=federations.sample, group_column=column)
+        for name in settings.data.dataset
     }
     for place in federations.places:
         counted = counts[place.cell.dataset]

@@ -9,7 +9,7 @@ from fedfisher_core.client.bound import BoundStatistic
 from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.data.sampling import sample_of
+from fedfisher_core.data.sampling import Sample
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Sent
 from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.auditing import AuditClient
@@ -89,11 +89,15 @@ class Federations:
                     yield from (self.sending(place, client, bound) for client in self.members(place, bound))
                 yield self.aggregation(place, label)
 
+    @property
+    def sample(self) -> Sample:
+        """What is used of each data set."""
+        return Sample(train_size=self.settings.data.train_size, held_out=self.settings.data.held_out)
+
     def data(self, place: Place) -> DecodeData:
         """The job that decodes the data set."""
         dataset = place.cell.dataset
-        sample = sample_of(self.settings.data)
-        return DecodeData(dataset, self.settings.partition.column, sample, name=f"decode {dataset}")
+        return DecodeData(dataset, self.settings.partition.column, self.sample, name=f"decode {dataset}")
 
     def partition(self, place: Place) -> SplitData:
         """The job that splits the data."""
