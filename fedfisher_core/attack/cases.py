@@ -1,9 +1,11 @@
 """What a server sees of one client through a method: the case that its attacker is in."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fedfisher_core.attack.evidence import Likelihood, likelihoods
+from fedfisher_core.attack.factors import Factors
+from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
@@ -27,10 +29,12 @@ class Case:
     Args:
         views: how much the server sees of each statistic, by its name: each client's, or the sum over clients.
         parts: what the statistics are called here, in the same order.
+        factors: which of the client's Kronecker factors are compared, if there are any.
     """
 
     views: Mapping[str, ServerView]
     parts: tuple[str, ...]
+    factors: Factors = Factors.ALL
 
     @property
     def local(self) -> bool:
@@ -45,8 +49,10 @@ class Case:
     @property
     def name(self) -> str:
         """What the attacker is given, with the number of the case where it has one."""
-        number = _NUMBERS.get(self.parts)
-        text = " and ".join(self.parts)
+        named = zip(self.views, self.parts, strict=True)
+        parts = tuple(self.factors.after(part) if name == KFAC.name else part for name, part in named)
+        number = _NUMBERS.get(parts)
+        text = " and ".join(parts)
         return text if number is None else f"({number}) {text}"
 
 
@@ -82,3 +88,26 @@ def case_of(label: str, views: Mapping[str, ServerView], *, compressed: bool) ->
         return known[name].compressed.get(view, plain) if compressed else plain
 
     return Case(views=views, parts=tuple(part(name, view) for name, view in views.items()))
+
+
+def cases_of(
+    label: str, views: Mapping[str, ServerView], *, compressed: bool, factors: Sequence[Factors]
+) -> dict[Factors, Case]:
+    """Derive an attacker's cases: one for each choice of Kronecker factors where there are any, and one otherwise.
+
+    Args:
+        label: see `case_of`.
+        views: likewise.
+        compressed: likewise.
+        factors: the choices, at least one.
+
+    Returns:
+        The cases by choice, that of all factors where there are none to choose among.
+
+    Raises:
+        InputError: see `case_of`.
+    """
+    whole = case_of(label, views, compressed=compressed)
+    if KFAC.name not in whole.views:
+        return {Factors.ALL: whole}
+    return {one: replace(whole, factors=one) for one in factors}

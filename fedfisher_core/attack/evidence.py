@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 from torch import Tensor, nn
 
 import fedfisher_core.attack.likelihoods
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.estimators import Estimator, Exact
@@ -70,6 +71,7 @@ class Knowledge:
         share: p_1, the attacked client's share of all examples.
         estimator: of the clients' Fishers.
         release: how they were released with differential privacy; None where they were not.
+        factors: which of a client's Kronecker factors it compares.
     """
 
     network: nn.Module
@@ -77,6 +79,7 @@ class Knowledge:
     share: float
     estimator: Estimator = EXACT
     release: Release | None = None
+    factors: Factors = Factors.ALL
 
 
 @dataclass(frozen=True)

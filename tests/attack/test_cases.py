@@ -1,6 +1,7 @@
 import pytest
 
-from fedfisher_core.attack.cases import case_of
+from fedfisher_core.attack.cases import case_of, cases_of
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.method import methods
 
@@ -29,6 +30,32 @@ def test_a_methods_uploads_decide_the_case(method: str, name: str) -> None:
 def test_compression_makes_a_case_of_its_own_where_factors_are_sent() -> None:
     assert case_name("fedfisher_kfac", compressed=True) == "(v) sum of models and the client's K-FAC, compressed"
     assert case_name("fedavg", compressed=True) == case_name("fedavg")
+
+
+def names(method: str, *factors: Factors, compressed: bool = False) -> list[str]:
+    views = methods.get(method).views
+    return [case.name for case in cases_of(method, views, compressed=compressed, factors=factors).values()]
+
+
+def test_each_choice_of_factors_is_a_case_with_a_title_and_all_of_them_keep_their_number() -> None:
+    kfac = "sum of models and the client's K-FAC"
+    assert names("fedfisher_kfac", *Factors) == [
+        f"(iii) {kfac}",
+        f"{kfac}, first inputs alone",
+        f"{kfac}, later inputs alone",
+        f"{kfac}, outputs alone",
+        f"{kfac}, all factors alike",
+    ]
+    assert names("fedfisher_kfac", Factors.OUTPUTS, compressed=True) == [f"{kfac}, compressed, outputs alone"]
+    assert names("gaussian_distillation", Factors.ALL, Factors.OUTPUTS) == [
+        "local model and the client's K-FAC and the client's input moments",
+        "local model and the client's K-FAC, outputs alone and the client's input moments",
+    ]
+
+
+@pytest.mark.parametrize("method", ["fedavg", "ensemble", "fedfisher_diag"])
+def test_where_no_factors_are_sent_no_choice_makes_a_case(method: str) -> None:
+    assert names(method, Factors.OUTPUTS, Factors.RELATIVE) == [case_name(method)]
 
 
 @pytest.mark.parametrize("method", ["regmean", "ma_echo", "fedfish", "fedfisher_full"])

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from fedfisher_core.attack.evidence import EXACT, Knowledge, evidence_for, require_names, squared_size
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.attack.likelihoods.fishers import require_expected
 from fedfisher_core.attack.statistics import KroneckerMoments, Moment, kfac_of
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import ServerView
+from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.estimators import nominal_directions
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import fisher_layers
@@ -39,6 +41,11 @@ class Factor:
         shown = generated if math.isinf(self.clip) else generated.clipped(self.clip)
         return self.weight * shown.squared_distance(self.received)
 
+    @property
+    def size(self) -> float:
+        """What was received, squared, summed over all elements and weighted."""
+        return self.weight * squared_size([self.received])
+
 
 @dataclass(frozen=True)
 class KfacEvidence:
@@ -49,10 +56,11 @@ class KfacEvidence:
     client set negative eigenvalues to 0 is not modelled.
 
     Args:
-        factors: by layer, that of the inputs and that of the gradients at the outputs.
+        factors: by layer, that of the inputs and that of the gradients at the outputs; None for one that is not
+            compared.
     """
 
-    factors: Mapping[str, tuple[Factor, Factor]]
+    factors: Mapping[str, tuple[Factor | None, Factor | None]]
 
     def loss(self, network: nn.Module, images: Tensor) -> Tensor:
         """See `Evidence.loss`."""
@@ -60,14 +68,15 @@ class KfacEvidence:
         require_names(KFAC.name, self.factors, list(moments))
         distances = []
         for layer, generated in moments.items():
-            inputs, outputs = self.factors[layer]
-            distances += [inputs.distance(generated.inputs), outputs.distance(generated.outputs)]
+            for factor, moment in zip(self.factors[layer], (generated.inputs, generated.outputs), strict=True):
+                if factor is not None:
+                    distances.append(factor.distance(moment))
         return torch.stack(distances).sum(0)
 
     @computed_once
     def size(self) -> float:
         """See `Evidence.size`."""
-        return sum(one.weight * squared_size([one.received]) for pair in self.factors.values() for one in pair)
+        return sum(one.size for pair in self.factors.values() for one in pair if one is not None)
 
 
 @evidence_for(
@@ -76,17 +85,21 @@ class KfacEvidence:
     compressed={ServerView.EACH: "the client's K-FAC, compressed"},
 )
 def kfac_evidence(statistic: KFAC, knowledge: Knowledge) -> KfacEvidence:
-    """Bring the factors, whose scale depends on the estimator, to that of the exact one.
+    """Bring the factors, whose scale depends on the estimator, to that of the exact one, and choose among them.
+
+    Where each factor is in units of its own squared size, units of noise would cancel: with differential privacy the
+    clips are modelled then, but a factor that is mostly noise has the same say as any other.
 
     Args:
         statistic: of the attacked client.
-        knowledge: the attacked network, the estimator, and the release.
+        knowledge: the attacked network, the auxiliary images, the estimator, the release, and the choice of factors.
 
     Returns:
         The evidence.
 
     Raises:
-        InputError: the statistic is of another network, or of the empirical estimator.
+        InputError: the statistic is of another network, or of the empirical estimator; the network has no factor of
+            this choice; or a factor that is to be divided by its size is 0.
         UnsupportedLayerError: the network has a layer without Fisher block.
     """
     require_expected(KFAC, knowledge)
@@ -95,12 +108,53 @@ def kfac_evidence(statistic: KFAC, knowledge: Knowledge) -> KfacEvidence:
     outputs = statistic.factors[layers[-1]].outputs.shape[0]
     ratio = (nominal_directions(EXACT, outputs) / nominal_directions(knowledge.estimator, outputs)) ** 0.5
     received = {layer: Kronecker(one.inputs * ratio, one.outputs / ratio) for layer, one in statistic.factors.items()}
-    if knowledge.release is None:
-        return KfacEvidence({layer: (Factor(one.inputs), Factor(one.outputs)) for layer, one in received.items()})
     with torch.no_grad():
-        moments = kfac_of(knowledge.network, knowledge.auxiliary[None, :1])
-    clips = knowledge.release.settings
-    return KfacEvidence({layer: _released(one, moments[layer], clips) for layer, one in received.items()})
+        image = kfac_of(knowledge.network, knowledge.auxiliary[None, :1])
+    knowledge.factors.require_layers(len(image))
+    order, factors = list(image), {}
+    for layer, one in received.items():
+        pair = (Factor(one.inputs), Factor(one.outputs))
+        if knowledge.release is not None:
+            pair = _released(one, image[layer], knowledge.release.settings)
+        factors[layer] = _chosen(pair, knowledge.factors, layer=layer, number=order.index(layer))
+    return KfacEvidence(factors)
+
+
+def _chosen(
+    pair: tuple[Factor, Factor], factors: Factors, *, layer: str, number: int
+) -> tuple[Factor | None, Factor | None]:
+    """Leave out what is not compared, and weight what is.
+
+    Args:
+        pair: the factors of one layer.
+        factors: the choice.
+        layer: its name, for the message.
+        number: its place among the layers, from 0.
+
+    Returns:
+        The factors, None for one that is left out.
+
+    Raises:
+        InputError: a factor that is to be divided by its size is 0.
+    """
+    inputs, outputs = (
+        _in_units_of_itself(factor, f"{layer}.{side}") if factors is Factors.RELATIVE else factor
+        for factor, side in zip(pair, ("inputs", "outputs"), strict=True)
+    )
+    return (
+        inputs if factors.compares(layer=number, outputs=False) else None,
+        outputs if factors.compares(layer=number, outputs=True) else None,
+    )
+
+
+def _in_units_of_itself(factor: Factor, name: str) -> Factor:
+    size = squared_size([factor.received])
+    if size == 0:
+        raise InputError(
+            f"statistic {KFAC.name!r}: factor {name!r} is 0, and inversion.factors={Factors.RELATIVE.value!r} divides "
+            f"by its size; allowed: any other factor, or another choice"
+        )
+    return replace(factor, weight=1 / size)
 
 
 def _released(received: Kronecker, image: KroneckerMoments, settings: PrivacySettings) -> tuple[Factor, Factor]:

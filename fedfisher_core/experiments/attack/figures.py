@@ -1,7 +1,7 @@
 """Figures of a privacy attack: accuracies by case, by privacy budget, and what was reconstructed."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +13,7 @@ from fedfisher_core.experiments.attack.rows import AttackRow
 from fedfisher_core.experiments.attack.summary import summarise
 from fedfisher_core.reporting.drawing import (
     INK,
+    MethodStyle,
     legend_below,
     literal,
     method_styles,
@@ -84,18 +85,27 @@ def budget_figure(rows: Sequence[AttackRow]) -> Figure:
         {one.row.epsilon for one in summaries}, key=lambda epsilon: math.inf if epsilon is None else epsilon
     )
     places = {epsilon: place for place, epsilon in enumerate(budgets)}
-    _curves(left, summaries, places, "accuracy")
-    _curves(right, summaries, places, "attack_accuracy")
+    styles = method_styles(one.row.attack for one in summaries)
+    # All attacks through a method are on the same models, whose accuracy is drawn once.
+    first = {one.row.method: one.row.attack for one in summaries[::-1]}
+    models = [one for one in summaries if one.row.attack == first[one.row.method]]
+    _curves(left, models, places, "accuracy", styles)
+    _curves(right, summaries, places, "attack_accuracy", styles)
     panel_title(left, "Test accuracy of the global model, %")
     panel_title(right, "Attack accuracy, %")
-    legend_below(figure, columns=3, handles=left.get_legend_handles_labels()[0])
+    legend_below(figure, columns=3, handles=right.get_legend_handles_labels()[0])
     return figure
 
 
-def _curves(axes: Axes, summaries: Sequence[Repeated[AttackRow]], places: dict[float | None, int], field: str) -> None:
-    styles = method_styles(summary.row.method for summary in summaries)
-    for method, style in styles.items():
-        own = sorted((one for one in summaries if one.row.method == method), key=lambda one: places[one.row.epsilon])
+def _curves(
+    axes: Axes,
+    summaries: Sequence[Repeated[AttackRow]],
+    places: dict[float | None, int],
+    field: str,
+    styles: Mapping[str, MethodStyle],
+) -> None:
+    for attack, style in styles.items():
+        own = sorted((one for one in summaries if one.row.attack == attack), key=lambda one: places[one.row.epsilon])
         if not own:
             continue
         measures = [one.measure(field) for one in own]
@@ -109,7 +119,7 @@ def _curves(axes: Axes, summaries: Sequence[Repeated[AttackRow]], places: dict[f
             linewidth=1.3,
             elinewidth=0.8,
             capsize=2.5,
-            label=literal(method),
+            label=literal(attack),
         )
     axes.set_xticks(list(places.values()), [_WITHOUT if one is None else f"{one:g}" for one in places])
     axes.set_xlabel("ε of each client")

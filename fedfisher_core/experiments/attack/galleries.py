@@ -48,10 +48,10 @@ def make_galleries(plan: AttackPlan, outcome: Outcome) -> list[Gallery]:
             images = private_images(PartitionInputs(data, partition), trial.victim.target_label)
             rows.setdefault("the client's own images", []).append(images[:shown])
         for trial in chosen:
-            for label in trial.cases:
-                epsilon = trial.victim.epsilon
-                name = label if epsilon is None else f"{label}, ε = {epsilon:g}"
-                attack = outcome.artifacts.get(trial.attack(label).name)
+            for label, factors in trial.attacked:
+                epsilon, title = trial.victim.epsilon, factors.after(label)
+                name = title if epsilon is None else f"{title}, ε = {epsilon:g}"
+                attack = outcome.artifacts.get(trial.attack(label, factors).name)
                 if attack is not None:
                     rows.setdefault(name, []).append(best_images(attack))
         for trial in by_label.values():

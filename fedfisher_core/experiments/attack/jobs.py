@@ -12,6 +12,7 @@ from torch import Tensor
 from fedfisher_core.attack.cases import Case
 from fedfisher_core.attack.evaluator import Evaluator
 from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of_all, likelihoods
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.attack.gan import Gan
 from fedfisher_core.attack.inversion import invert
 from fedfisher_core.attack.measures import AttackMeasures, References, measure_attack, measure_references, prior_images
@@ -133,7 +134,10 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
                 *(one for one in known if one is not None),
             ),
             settings={
-                **self.described("inversion", "gan", "evaluator"),
+                **self.described("gan", "evaluator"),
+                # Of the choices of factors, this attack makes one.
+                "inversion": self.settings.inversion.model_dump(mode="json", exclude={"factors"}),
+                **({} if self.case.factors is Factors.ALL else {"factors": self.case.factors.value}),
                 "model": {"name": self.place.cell.model, "bias": self.settings.model.bias},
                 "fisher": self.settings.fisher.estimator,
                 "views": {name: view.value for name, view in self.case.views.items()},
@@ -199,6 +203,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
             share=uploads[TARGET_CLIENT].num_examples / len(held_by(inputs.partition, POOLED)),
             estimator=estimator_of(self.settings.fisher),
             release=self.released(inputs),
+            factors=self.case.factors,
         )
         return weights, evidence_of_all(statistics, knowledge)
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedfisher_core.attack.cases import Case, case_of
+from fedfisher_core.attack.cases import Case, cases_of
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.attack.networks import require_size
 from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.data.counting import count_training
@@ -19,6 +20,7 @@ from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations, schema_of
 from fedfisher_core.federation.inputs import DataInputs, PartitionInputs
 from fedfisher_core.federation.place import Place
+from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.jobs import Job
 from fedfisher_core.methods.binding import BoundMethod
 
@@ -34,7 +36,7 @@ class Trial:
         victim: the target label and the privacy budget.
         federations: of this label and budget.
         place: the federation.
-        cases: what each method lets the server see, by its label.
+        cases: what each method lets the server see, by its label and by the Kronecker factors that are compared.
         host: the first federation of the same data set, target label and seed, which all trials share.
     """
 
@@ -42,8 +44,13 @@ class Trial:
     victim: Victim
     federations: Federations
     place: Place
-    cases: Mapping[str, Case]
+    cases: Mapping[str, Mapping[Factors, Case]]
     host: Place
+
+    @property
+    def attacked(self) -> list[tuple[str, Factors]]:
+        """What the attacks are through: a method, by its label, and the Kronecker factors that are compared."""
+        return [(label, factors) for label, cases in self.cases.items() for factors in cases]
 
     @property
     def data(self) -> str:
@@ -71,11 +78,13 @@ class Trial:
         needs = BoundInputs(**vars(self._needs), prior=self.prior.name, judge=self.judge.name)
         return MeasureBounds(self.settings, host, label, name=name, needs=needs, numerics=host.numerics)
 
-    def attack(self, label: str) -> AttackClient:
+    def attack(self, label: str, factors: Factors = Factors.ALL) -> AttackClient:
         """The job that attacks through a method."""
-        bound, case, federations = self.federations.methods[label], self.cases[label], self.federations
+        bound, case, federations = self.federations.methods[label], self.cases[label][factors], self.federations
         target, place = self.victim.target_label, self.place
-        name = f"attack on label {target} by {label}: {place.label}"
+        # A label may be any text: what stands before it can't be taken for a part of it.
+        through = "" if factors is Factors.ALL else f" through {factors}"
+        name = f"attack on label {target}{through} by {label}: {place.label}"
         needs = AttackInputs(
             data=self.data,
             partition=federations.partition(place).name,
@@ -91,11 +100,11 @@ class Trial:
     def jobs(self) -> Iterator[Job[Any]]:
         """List the attacker's jobs, some of which other trials share."""
         yield from (self.judge, self.prior, self.bounds)
-        for label, case in self.cases.items():
-            bound = self.federations.methods[label]
+        for label, factors in self.attacked:
+            bound, case = self.federations.methods[label], self.cases[label][factors]
             # Sums that were computed securely are attacked as what they are, from the uploads that they are of.
             yield from (self.federations.sending(self.place, client, bound) for client in self._seen(bound, case))
-            yield self.attack(label)
+            yield self.attack(label, factors)
 
     @property
     def _needs(self) -> PartitionInputs[str]:
@@ -141,13 +150,15 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
     _require_batch(settings)
     for victim in settings.victims():
         federations = check_federations(victim.settings, title=victim.title)
-        cases = {label: _case(label, bound) for label, bound in federations.methods.items()}
-        if settings.fisher.estimator == "empirical" and any(case.statistics for case in cases.values()):
+        cases = {label: _cases(label, bound, settings) for label, bound in federations.methods.items()}
+        each = [case for chosen in cases.values() for case in chosen.values()]
+        if settings.fisher.estimator == "empirical" and any(case.statistics for case in each):
             raise InputError(
                 "fisher.estimator='empirical' needs labels, which reconstructed images have not; allowed with attacks "
                 "on Fishers: exact, monte_carlo"
             )
         for place in federations.places:
+            _require_factors(each, place)
             host = hosts.setdefault((place.cell.dataset, victim.target_label, place.cell.seed), place)
             trials.append(Trial(settings, victim, federations, place, cases, host))
             attacks = list(trials[-1].jobs())
@@ -203,10 +214,19 @@ def _require_batch(settings: AttackSettings) -> None:
         )
 
 
-def _case(label: str, bound: BoundMethod) -> Case:
+def _require_factors(cases: Sequence[Case], place: Place) -> None:
+    """Check that the network has the Kronecker factors that are chosen."""
+    chosen = {case.factors for case in cases} - {Factors.ALL}
+    layers = len(fisher_layers(place.spec.skeleton())) if chosen else 0
+    for factors in sorted(chosen):
+        factors.require_layers(layers)
+
+
+def _cases(label: str, bound: BoundMethod, settings: AttackSettings) -> dict[Factors, Case]:
     if bound.method.pooled:
         raise InputError(
             f"method {label!r} can't be attacked: it trains on all data in one place, and no server aggregates; "
             f"allowed: methods with uploads"
         )
-    return case_of(label, bound.method.views, compressed=bound.wire.budget != "none" and bound.wire.format != "float32")
+    compressed = bound.wire.budget != "none" and bound.wire.format != "float32"
+    return cases_of(label, bound.method.views, compressed=compressed, factors=settings.inversion.factors)

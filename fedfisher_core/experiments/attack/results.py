@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.experiments.attack.attacker import MEASURES
 from fedfisher_core.experiments.attack.jobs import read_attack, read_bounds
 from fedfisher_core.experiments.attack.plan import AttackPlan, Trial
@@ -26,18 +27,23 @@ def make_rows(plan: AttackPlan, outcome: Outcome) -> list[AttackRow]:
     Returns:
         The rows.
     """
-    made = [(trial, label) for trial in plan.trials for label in trial.cases if _is_made(trial, label, outcome)]
-    attacks = [_row(trial, label, outcome) for trial, label in made]
+    made = [
+        (trial, label, factors)
+        for trial in plan.trials
+        for label, factors in trial.attacked
+        if _is_made(trial, label, factors, outcome)
+    ]
+    attacks = [_row(trial, label, factors, outcome) for trial, label, factors in made]
     return attacks + _bound_rows(plan, outcome)
 
 
-def _is_made(trial: Trial, label: str, outcome: Outcome) -> bool:
+def _is_made(trial: Trial, label: str, factors: Factors, outcome: Outcome) -> bool:
     aggregation = trial.federations.aggregation(trial.place, label)
-    return trial.attack(label).name in outcome.artifacts and aggregation.name in outcome.artifacts
+    return trial.attack(label, factors).name in outcome.artifacts and aggregation.name in outcome.artifacts
 
 
-def _row(trial: Trial, label: str, outcome: Outcome) -> AttackRow:
-    artifact = outcome.artifacts[trial.attack(label).name]
+def _row(trial: Trial, label: str, factors: Factors, outcome: Outcome) -> AttackRow:
+    artifact = outcome.artifacts[trial.attack(label, factors).name]
     measures = read_attack(artifact)
     result = read_result(outcome.artifacts[trial.federations.aggregation(trial.place, label).name])
     return AttackRow(
@@ -45,7 +51,7 @@ def _row(trial: Trial, label: str, outcome: Outcome) -> AttackRow:
         epsilon=trial.victim.epsilon,
         method=label,
         method_settings=trial.federations.methods[label].described(),
-        case=trial.cases[label].name,
+        case=trial.cases[label][factors].name,
         attack_accuracy=measures.best.accuracy,
         mean_attack_accuracy=measures.mean_accuracy,
         feature_distance=measures.best.feature_distance,
@@ -55,6 +61,7 @@ def _row(trial: Trial, label: str, outcome: Outcome) -> AttackRow:
         attack_seconds=read_timings(artifact)["seconds"],
         reference=False,
         artifact=artifact.key,
+        factors=None if factors is Factors.ALL else factors,
         **_common(trial, outcome),
     )
 

@@ -5,6 +5,8 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import ConfigDict
 
+from fedfisher_core.attack.factors import Factors
+
 
 @dataclass(frozen=True)
 class AttackRow:
@@ -35,6 +37,8 @@ class AttackRow:
         evaluator_accuracy: test accuracy of the evaluator, a fraction.
         reference: whether this is a floor or a ceiling.
         artifact: key of the artifact that the numbers were read from.
+        factors: which of the client's Kronecker factors are compared; None where all are as they are, and where the
+            attacker has none.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -62,3 +66,9 @@ class AttackRow:
     reference: bool
     artifact: str
     download_bits: int | None = None
+    factors: Factors | None = None
+
+    @property
+    def attack(self) -> str:
+        """The method, and which factors are compared if not all."""
+        return self.method if self.factors is None else self.factors.after(self.method)

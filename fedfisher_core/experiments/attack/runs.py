@@ -20,7 +20,7 @@ _DPI = 80
 
 def make_runs(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> Runs:
     """List one run for every row, and one summary run for every method and budget; see `Experiment.runs`."""
-    made = [outcome.artifacts.get(trial.attack(label).name) for trial in plan.trials for label in trial.cases]
+    made = [outcome.artifacts.get(trial.attack(*attack).name) for trial in plan.trials for attack in trial.attacked]
     attacks = {artifact.key: artifact for artifact in made if artifact is not None}
     return Runs(single=list(_trial_records(rows, attacks)), summary=list(_summary_records(plan, outcome, rows)))
 
@@ -78,7 +78,7 @@ def _charts(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> di
 
 
 def _name(row: AttackRow) -> str:
-    return row.method + ("" if row.epsilon is None else f" e={row.epsilon:g}")
+    return row.attack + ("" if row.epsilon is None else f" e={row.epsilon:g}")
 
 
 def _params(row: AttackRow) -> dict[str, str]:
@@ -89,6 +89,8 @@ def _params(row: AttackRow) -> dict[str, str]:
         "clients": str(row.num_clients),
         "epsilon": "none" if row.epsilon is None else f"{row.epsilon:g}",
         "method": row.method,
+        # Runs without a choice keep the identity that they had before there was one.
+        **({} if row.factors is None else {"factors": row.factors.value}),
     }
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.attack.settings import EvaluatorSettings, GanSettings, InversionSettings
 from fedfisher_core.settings import (
     MAX_UPLOADS,
@@ -90,6 +91,18 @@ class PrivacyGrid(PrivacyMechanism):
         return PrivacySettings.model_validate({**self.model_dump(), "epsilon": epsilon})
 
 
+class InversionGrid(InversionSettings):
+    """The search, and what it compares of a client's K-FAC."""
+
+    factors: Annotated[tuple[Factors, ...], BeforeValidator(as_tuple)] = Field(
+        (Factors.ALL,),
+        min_length=1,
+        description="which Kronecker factors are compared, one attack each on methods that send them; first_inputs: "
+        "A_1 alone, later_inputs: A_2 to A_L, outputs: G_1 to G_L, relative: all, each in units of its own squared "
+        "size, also with differential privacy, where the others are in units of the noise",
+    )
+
+
 @dataclass(frozen=True)
 class Victim:
     """The federations, one a seed, data set and model, that one target label and one privacy budget make.
@@ -129,7 +142,7 @@ class AttackSettings(RecipeSettings, ExperimentSettings):
     )
     privacy: PrivacyGrid = PrivacyGrid()
     gan: GanSettings = GanSettings()
-    inversion: InversionSettings = InversionSettings()
+    inversion: InversionGrid = InversionGrid()
     evaluator: EvaluatorSettings = EvaluatorSettings()
     run: RunSettings = RunSettings()
     tracking: TrackingSettings = TrackingSettings()
@@ -142,6 +155,7 @@ class AttackSettings(RecipeSettings, ExperimentSettings):
             ("data.dataset", self.data.dataset),
             ("threat.target_labels", self.threat.target_labels),
             ("privacy.epsilon", self.privacy.epsilon),
+            ("inversion.factors", tuple(map(str, self.inversion.factors))),
         ):
             if len(set(values)) != len(values):
                 raise ValueError(f"{key}={list(values)}: values must differ from each other")

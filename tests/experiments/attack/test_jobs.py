@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fedfisher_core.attack.evidence import Together
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.attack.likelihoods.kfac import KfacEvidence
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
@@ -222,9 +223,11 @@ def test_the_server_sees_the_mean_of_models_and_the_clients_own_factors(scene: S
     (part,) = evidence.parts
     assert isinstance(part, KfacEvidence)
     own = read_tensors(stored[0]["kfac"], TENSORS)
-    for layer, factors in part.factors.items():
-        torch.testing.assert_close(factors[0].received, own[f"{layer}.inputs"])
-        torch.testing.assert_close(factors[1].received, own[f"{layer}.outputs"])
+    for layer, (inputs, outputs) in part.factors.items():
+        assert inputs is not None
+        assert outputs is not None
+        torch.testing.assert_close(inputs.received, own[f"{layer}.inputs"])
+        torch.testing.assert_close(outputs.received, own[f"{layer}.outputs"])
 
 
 def test_the_server_of_an_ensemble_sees_the_clients_own_model(scene: Scene) -> None:
@@ -253,7 +256,8 @@ def test_rows_are_of_every_method_then_of_floors_and_ceiling(scene: Scene) -> No
     assert [row.method for row in rows] == [*METHODS, "noise", "GAN without inversion", "real test images"]
     for row in rows[: len(METHODS)]:
         assert row.artifact == scene.made(scene.trial.attack(row.method)).key
-        assert row.case == scene.trial.cases[row.method].name
+        assert row.case == scene.trial.cases[row.method][Factors.ALL].name
+        assert row.factors is None
         assert row.accuracy is not None
         assert row.upload_bits
     ceiling = rows[-1]
@@ -280,3 +284,65 @@ def test_every_row_is_recorded_with_its_picture_and_a_method_once_in_sum(scene: 
     assert record.draw()["reconstructions.png"].startswith(b"\x89PNG")
     assert {record.name for record in runs.summary} == {row.method for row in rows}
     assert all(data.startswith(b"\x89PNG") for data in runs.summary[0].draw().values())
+
+
+@pytest.fixture(scope="module")
+def by_factor(scene: Scene) -> Scene:
+    """The same attack, and another on the output factors alone."""
+    changes = {
+        "inversion": scene.plan.settings.inversion.model_copy(update={"factors": (Factors.ALL, Factors.OUTPUTS)})
+    }
+    plan = make_plan(scene.plan.settings.model_copy(update=changes))
+    store = open_store(plan.settings.run.store)
+    walk, computed = Walk(graph_of(plan.jobs), store), []
+    while (batch := walk.take()) is not None:
+        computed += [job.name for job in batch.jobs]
+        walk.keep(batch, compute(batch, store))
+    assert sorted(computed) == [
+        f"attack on label {TARGET} through outputs by {label}: {scene.trial.place.label}"
+        for label in ("compressed", "fedfisher_kfac")
+    ]
+    return Scene(plan, walk.outcome)
+
+
+def test_each_choice_of_factors_is_a_case_more_where_factors_are_sent_and_others_stay(
+    scene: Scene, by_factor: Scene
+) -> None:
+    rows, alone = (make_rows(one.plan, one.outcome) for one in (by_factor, scene))
+    assert [row for row in rows if row.factors is None] == alone
+    more = [row for row in rows if row.factors is not None]
+    assert [(row.method, row.factors, row.case) for row in more] == [
+        ("fedfisher_kfac", "outputs", "sum of models and the client's K-FAC, outputs alone"),
+        ("compressed", "outputs", "sum of models and the client's K-FAC, compressed, outputs alone"),
+    ]
+    for row in more:
+        (whole,) = (one for one in alone if one.method == row.method)
+        assert row.artifact == by_factor.made(by_factor.trial.attack(row.method, Factors.OUTPUTS)).key
+        assert row.artifact != whole.artifact
+        assert (row.accuracy, row.upload_bits) == (whole.accuracy, whole.upload_bits)
+
+
+def test_the_attack_compares_the_chosen_factors_as_they_were_sent(scene: Scene, by_factor: Scene) -> None:
+    attack = by_factor.trial.attack("fedfisher_kfac", Factors.OUTPUTS)
+    _, evidence = attack.seen(by_factor.inputs(attack))
+    _, whole = seen(scene, "fedfisher_kfac")
+    (part,), (all_of_them,) = evidence.parts, whole.parts
+    for layer, (inputs, outputs) in part.factors.items():
+        assert inputs is None
+        torch.testing.assert_close(outputs.received, all_of_them.factors[layer][1].received)
+
+
+def test_each_choice_of_factors_has_a_gallery_row_and_runs_of_its_own(scene: Scene, by_factor: Scene) -> None:
+    (gallery,) = make_galleries(by_factor.plan, by_factor.outcome)
+    assert {"fedfisher_kfac", "fedfisher_kfac, outputs alone", "compressed, outputs alone"} < set(gallery.rows)
+    assert len(gallery.rows) == len(METHODS) + 4
+    rows = make_rows(by_factor.plan, by_factor.outcome)
+    runs = make_runs(by_factor.plan, by_factor.outcome, rows)
+    before = make_runs(scene.plan, scene.outcome, make_rows(scene.plan, scene.outcome))
+    for found, known in ((runs.single, before.single), (runs.summary, before.summary)):
+        assert len({record.identity for record in found}) == len({record.name for record in found}) == len(found)
+        assert {record.identity for record in known} < {record.identity for record in found}
+    (record,) = (one for one in runs.single if one.name == f"fedfisher_kfac, outputs alone label={TARGET} s=0")
+    assert (record.params["method"], record.params["factors"]) == ("fedfisher_kfac", "outputs")
+    assert record.tags["case"] == "sum of models and the client's K-FAC, outputs alone"
+    assert record.draw()["reconstructions.png"].startswith(b"\x89PNG")

@@ -1,12 +1,16 @@
 """From rows to summaries, findings, tables and the page; the numbers are made up and round."""
 
+import csv
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedfisher_core.attack.factors import Factors
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.attack.figures import Gallery
+from fedfisher_core.experiments.attack.figures import Gallery, budget_figure
 from fedfisher_core.experiments.attack.page import draw_report
 from fedfisher_core.experiments.attack.rows import AttackRow
 from fedfisher_core.experiments.attack.summary import attack_tables, compare_cases, summarise
@@ -69,6 +73,15 @@ PAGE = PageData(
     notes="First.\n\n**Second**.",
 )
 GALLERY = Gallery("Digits", ("own", "found"), np.linspace(0, 1, 2 * 3 * 64).reshape(2, 3, 1, 8, 8))
+
+
+def apart(epsilon: float | None = None) -> list[AttackRow]:
+    """An attack through the output factors of one of the methods."""
+    return [
+        replace(one, factors=Factors.OUTPUTS, case="(i) local model, outputs alone", artifact=f"{one.artifact}-apart")
+        for one in rows(epsilon)
+        if one.method == "ensemble"
+    ]
 
 
 def html_of(of: list[AttackRow]) -> str:
@@ -138,6 +151,59 @@ def test_the_files_hold_the_rows(tmp_path: Path) -> None:
     assert read_rows(folder / "results.json", AttackRow) == rows()
     assert experiment_of_rows(folder / "results.json") == "privacy_attack"
     assert (folder / "reconstructions.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_attacks_that_differ_in_their_factors_stand_side_by_side() -> None:
+    found = rows() + apart()
+    assert len(summarise(found)) == len(summarise(rows())) + 1
+    assert {(one.more, one.less) for one in compare_cases(found)} == {
+        ("(i) local model", "(i) local model, outputs alone"),
+        ("(i) local model", "(ii) sum of models"),
+        ("(i) local model, outputs alone", "(ii) sum of models"),
+    }
+    explained = "What K-FAC gives away is taken apart here"
+    html = html_of(found)
+    assert explained in html
+    assert explained not in html_of(rows())
+    assert Page(html).text.count("ensemble, outputs alone") == 2
+    assert any(
+        line.startswith("ensemble") and "(i) local model, outputs alone" in line
+        for line in terminal(found).splitlines()
+    )
+
+
+def test_over_budgets_an_attack_has_a_curve_and_a_model_has_one_whatever_is_attacked() -> None:
+    figure = budget_figure(rows() + rows(epsilon=2.0) + apart() + apart(epsilon=2.0))
+    accuracy, attacked = (
+        [one for container in axes.containers if (one := container.get_label())] for axes in figure.axes
+    )
+    assert sorted(accuracy) == sorted(ATTACKED)
+    assert sorted(attacked) == sorted([*ATTACKED, "ensemble, outputs alone"])
+    assert all(len(container[0].get_xdata()) == 2 for axes in figure.axes for container in axes.containers)
+    (legend,) = figure.legends
+    assert len(legend.get_texts()) == 4
+
+
+def test_the_files_say_which_factors_are_compared_and_older_ones_are_read(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "sample", rows() + apart(), {}, "digest")
+    assert read_rows(folder / "results.json", AttackRow) == rows() + apart()
+    header, *lines = csv.reader((folder / "results.csv").read_text().splitlines())
+    assert [dict(zip(header, line, strict=True))["factors"] for line in lines].count("outputs") == 2
+    content = json.loads((folder / "results.json").read_text())
+    for one in content:
+        del one["factors"]
+    (folder / "results.json").write_text(json.dumps(content[: len(rows())]))
+    assert read_rows(folder / "results.json", AttackRow) == rows()
+    (folder / "results.json").write_text(json.dumps([content[0] | {"factors": "none"}]))
+    with pytest.raises(InputError, match="row 1, factors='none'"):
+        read_rows(folder / "results.json", AttackRow)
+
+
+@pytest.mark.parametrize("name", ["privacy_attack", "privacy_attack_weight", "privacy_demo", "differential_privacy"])
+def test_committed_reports_are_read_as_attacks_on_all_factors(name: str) -> None:
+    found = read_rows(Path(__file__).parents[3] / "reports" / name / "results.json", AttackRow)
+    assert found
+    assert all(row.factors is None and row.attack == row.method for row in found)
 
 
 def test_foreign_rows_are_refused(tmp_path: Path) -> None:

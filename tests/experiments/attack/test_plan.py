@@ -20,11 +20,15 @@ def plan(folder: Path, **changes: Any) -> AttackPlan:
     return make_plan(validate(AttackSettings, settings | changes))
 
 
+def case_names(found: AttackPlan) -> list[str]:
+    return [case.name for cases in found.trials[0].cases.values() for case in cases.values()]
+
+
 def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
     found = plan(tmp_path)
     assert {one.victim.target_label for one in found.trials} == {0, 1, 2}
     assert len(found.trials) == 3 * len(found.settings.seeds)
-    names = [case.name.partition(" ")[0] for case in found.trials[0].cases.values()]
+    names = [name.partition(" ")[0] for name in case_names(found)]
     assert names == ["(i)", "(ii)", "(iv)", "(iii)", "(v)"]
 
 
@@ -69,6 +73,14 @@ def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
             "privacy with fisher.estimator='monte_carlo'; allowed: 'exact'",
         ),
         (
+            {
+                "methods": {"fedavg": {}, "fedfisher_kfac": {}},
+                "model": {"name": "linear"},
+                "inversion": {"factors": ["all", "later_inputs"]},
+            },
+            "inversion.factors='later_inputs', but the attacked network has 1 layer.*allowed: all, first_inputs",
+        ),
+        (
             {"methods": {"fedfisher_kfac": {"wire": {"server_view": "secure_sum", "budget": "none"}}}},
             "method 'fedfisher_kfac' needs each client's own kfac",
         ),
@@ -82,7 +94,24 @@ def test_what_can_not_be_attacked_is_refused_by_name(tmp_path: Path, changes: di
 def test_secure_sums_are_attacked_as_the_sums_that_they_are(tmp_path: Path) -> None:
     securely = {"server_view": "secure_sum", "budget": "none"}
     found = plan(tmp_path, methods={"fedavg": {"wire": securely}, "fedfisher_diag": {"wire": securely}})
-    assert [case.name for case in found.trials[0].cases.values()] == [
+    assert case_names(found) == [
         "(ii) sum of models",
         "(iv) sum of models and sum of diagonal Fishers",
     ]
+
+
+def test_networks_are_asked_for_factors_only_where_some_are_chosen(tmp_path: Path) -> None:
+    for methods, factors in (({"fedfisher_kfac": {}}, ["all"]), ({"fedavg": {}}, ["later_inputs"])):
+        found = plan(tmp_path, methods=methods, model={"name": "linear"}, inversion={"factors": factors})
+        assert len(case_names(found)) == 1
+
+
+@pytest.mark.parametrize("privacy", [{}, {"epsilon": 8}], ids=["plain", "private"])
+def test_another_choice_of_factors_adds_an_attack_and_nothing_else(tmp_path: Path, privacy: dict[str, Any]) -> None:
+    chosen = {"methods": {"fedavg": {}, "fedfisher_kfac": {}}, "privacy": privacy, "threat": {"target_labels": [0]}}
+    before = {job.name for job in plan(tmp_path, seeds=[0], **chosen).jobs}
+    found = plan(tmp_path, seeds=[0], inversion={"factors": ["all", "outputs"]}, **chosen)
+    assert found.trials[-1].cases["fedfisher_kfac"].keys() == {"all", "outputs"}
+    (added,) = {job.name for job in found.jobs} - before
+    assert before < {job.name for job in found.jobs}
+    assert added.startswith("attack on label 0 through outputs by fedfisher_kfac: ")

@@ -71,6 +71,12 @@ def test_with_differential_privacy_each_method_has_clients_of_its_own() -> None:
         ({"threat": {"target_labels": [2, 2]}}, "threat.target_labels=.*differ"),
         ({"privacy": {"epsilon": [0]}}, "privacy.epsilon"),
         ({"privacy": {"epsilon": [1, 1.0]}}, "privacy.epsilon=.*differ"),
+        ({"inversion": {"factors": ["all", "outptus"]}}, "inversion.factors.*outptus.*'all'.*'outputs'.*'relative'"),
+        ({"inversion": {"factors": []}}, "inversion.factors"),
+        (
+            {"inversion": {"factors": ["all", "outputs", "all"]}},
+            r"inversion.factors=\['all', 'outputs', 'all'\]: .*differ",
+        ),
         ({"run": {"min_clients": 3}}, "run.min_clients=3"),
         ({"gan": {"wdth": 3}}, "unknown setting 'gan.wdth'; did you mean 'width'"),
     ],
@@ -78,6 +84,13 @@ def test_with_differential_privacy_each_method_has_clients_of_its_own() -> None:
 def test_what_makes_no_sense_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         attack(**changes)
+
+
+def test_all_factors_are_compared_unless_others_are_asked_for() -> None:
+    assert attack().inversion.factors == ("all",)
+    chosen = attack(inversion={"factors": "outputs"})
+    assert chosen.inversion.factors == ("outputs",)
+    assert chosen.model_dump(mode="json")["inversion"]["factors"] == ["outputs"]
 
 
 def test_a_file_is_read_and_overridden(tmp_path: Path) -> None:
