@@ -32,8 +32,10 @@ class DataSettings(Strict):
     )
 
 
-PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "column", "target"]
-DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = ("dirichlet_client", "dirichlet_class", "paper", "target")
+PartitionScheme = Literal[
+    "dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "quantity", "column", "target"
+]
+DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = ("dirichlet_client", "dirichlet_class", "paper", "quantity", "target")
 """The schemes that `alpha` matters to."""
 
 Concentration = Annotated[float, Field(ge=1e-3, le=1e6)]
@@ -50,8 +52,9 @@ class PartitionSettings(Strict):
         min_length=1,
         description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
         "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
-        "a client; iid; column: by a column of the data; target: all images of one label to client 0, the others by "
-        "dirichlet_client (FedFisher's privacy attack)",
+        "a client; iid; quantity: sizes drawn, class proportions alike (Li et al. 2022); column: by a column of the "
+        "data; target: all images of one label to client 0, the others by dirichlet_client (FedFisher's privacy "
+        "attack)",
     )
     alpha: Annotated[tuple[Concentration, ...], BeforeValidator(as_tuple)] = Field(
         (0.1, 0.5),
