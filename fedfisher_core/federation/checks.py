@@ -9,6 +9,7 @@ from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.partitions import require_split
 from fedfisher_core.data.sampling import sample_of
+from fedfisher_core.data.shifts import require_shift
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, UnsupportedLayerError
@@ -127,7 +128,7 @@ def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
 
 
 def _require_splits(federations: Federations) -> None:
-    """Check that the data can be split over the clients of each federation."""
+    """Check that the data can be split over the clients of each federation, and be seen by each as asked."""
     settings = federations.settings
     column = settings.partition.column
     sample = sample_of(settings.data)
@@ -135,6 +136,8 @@ def _require_splits(federations: Federations) -> None:
         name: count_training(find_source(name), sample=sample, group_column=column) for name in settings.data.dataset
     }
     for place in federations.places:
+        data, clients = place.dataset, place.cell.clients
+        require_shift(place.cell.shift, data.name, data.inputs, data.classes, clients)
         counted = counts[place.cell.dataset]
         if counted is not None:
             require_split(

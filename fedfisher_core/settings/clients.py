@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
+from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
 class DataSettings(Strict):
@@ -64,6 +65,15 @@ class PartitionSettings(Strict):
     clients: Annotated[tuple[Clients, ...], BeforeValidator(as_tuple)] = Field(
         (5,), min_length=1, description="numbers of clients, one setting each"
     )
+    shift: Annotated[tuple[Shift, ...], BeforeValidator(as_tuple)] = Field(
+        (NO_SHIFT,),
+        min_length=1,
+        description="one setting each, with any scheme: none, or {kind, strength}. Client i of M sees its training "
+        "images under the i-th of M levels: rotation by angles spread evenly over -strength to strength degrees; from "
+        "0 to strength, blur by a sigma in pixels, contrast lessened by a fraction, noise by a sigma where white is 1. "
+        "labels: a fraction `strength` of the clients call each class by the name of another. Test images stay as "
+        "they are",
+    )
     min_size: int = Field(10, ge=1, le=10**9, description="images that every client must hold at least")
     max_retries: int = Field(100, ge=1, le=10_000, description="draws before a split with `min_size` is given up")
     classes_per_client: Count = Field(2, description="classes that a client holds (scheme: classes)")
@@ -88,7 +98,7 @@ class PartitionSettings(Strict):
     def described(self) -> dict[str, Any]:
         """What decides a split beside the point of the benchmark, as JSON has it."""
         unused = set() if "target" in self.scheme else {"target_label", "target_extra"}
-        return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients"} | unused)
+        return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients", "shift"} | unused)
 
 
 class ModelSettings(Strict):
