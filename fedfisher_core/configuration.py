@@ -3,10 +3,9 @@
 import difflib
 import os
 import stat
-import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -182,8 +181,13 @@ def _model_at(model: type[BaseModel], path: Sequence[Any]) -> type[BaseModel]:
         if get_origin(annotation) is dict:
             # Settings by name: the next part is the name.
             next(parts, None)
-        if get_origin(annotation) in (Union, types.UnionType, tuple, dict):
-            annotation = next(a for a in get_args(annotation) if isinstance(a, type) and issubclass(a, BaseModel))
-        assert isinstance(annotation, type)
-        model = annotation
+        model = next(_models_in(annotation))
     return model
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """List the settings that an annotation holds, at any depth."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)

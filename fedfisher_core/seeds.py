@@ -23,6 +23,7 @@ class Stream(IntEnum):
     SECURE = 7
     AUDIT = 8
     SAMPLE = 9
+    SHIFT = 10
 
 
 def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence:

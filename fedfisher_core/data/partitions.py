@@ -168,6 +168,8 @@ def _scheme(
         return lambda rng: _classes(rng, labels, classes, count, settings.classes_per_client)
     if cell.scheme == "iid":
         return lambda rng: list(np.array_split(rng.permutation(len(labels)), count))
+    if cell.scheme == "quantity":
+        return lambda rng: _quantity(rng, labels, classes, count, _alpha(cell))
     if cell.scheme == "target":
         return lambda rng: _target(rng, settings, cell, labels, classes)
     assert groups is not None
@@ -249,6 +251,16 @@ def _classes(rng: np.random.Generator, labels: Indices, classes: int, count: int
         for client, piece in zip(holders, np.array_split(members, max(len(holders), 1)), strict=bool(holders)):
             parts[client].append(piece)
     return [np.concatenate(part) for part in parts]
+
+
+def _quantity(rng: np.random.Generator, labels: Indices, classes: int, count: int, alpha: float) -> list[Indices]:
+    """Draw each client's share of the examples, the same of every class (NIID-Bench, quantity skew).
+
+    Li et al. (2022, "Federated Learning on Non-IID Data Silos") cut shuffled examples without a look at their labels,
+    which leaves small clients with skewed labels by chance; here they have none but what rounding gives.
+    """
+    shares = rng.dirichlet(np.repeat(alpha, count))
+    return _share_classes(rng, labels, np.repeat(shares[:, None], classes, axis=1))
 
 
 def _target(

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedfisher_core.data.shifts import View
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.layouts import Images, Tokens, Vectors
 
@@ -72,29 +73,32 @@ class Examples:
         return Examples(inputs=self.inputs.to(device), labels=self.labels.to(device))
 
 
-def select(split: Split, spec: DatasetSpec, indices: Tensor | None = None) -> Examples:
+def select(split: Split, spec: DatasetSpec, indices: Tensor | None = None, *, view: View | None = None) -> Examples:
     """Normalise some examples of a split.
 
     Args:
         split: the decoded examples.
         spec: says what they are, and holds the constants of the normalisation.
         indices: int64, shape (selected,); None for all.
+        view: how a client sees images and labels; None for as they are.
 
     Returns:
-        (x - mean) / std, where x is a number, or pixel / 255; tokens as they are. With the labels.
+        (x - mean) / std, where x is a number, or pixel / 255 as the client sees it; tokens as they are. With the
+        labels.
     """
     inputs = split.inputs if indices is None else split.inputs[indices]
     labels = split.labels if indices is None else split.labels[indices]
     match spec.inputs:
         case Images():
             mean, std = _constants(spec, inputs.device)
-            inputs = inputs.float().div_(255).sub_(mean).div_(std)
+            pixels = inputs.float().div_(255)
+            inputs = (pixels if view is None else view.images(pixels)).sub_(mean).div_(std)
         case Vectors():
             mean, std = _constants(spec, inputs.device)
             inputs = (inputs - mean) / std
         case Tokens():
             pass
-    return Examples(inputs=inputs, labels=labels)
+    return Examples(inputs=inputs, labels=labels if view is None else view.labels(labels))
 
 
 def normalise(pixels: Tensor, spec: DatasetSpec) -> Tensor:

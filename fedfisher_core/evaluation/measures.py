@@ -1,6 +1,6 @@
 """Accuracy, loss, and how evenly they are shared by classes and clients."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +18,8 @@ class Measures:
         accuracy: fraction of images whose class is predicted.
         loss: mean of -log of the probability of the true class, in nats.
         worst_class_accuracy: smallest accuracy over the classes that have test images.
-        worst_client_accuracy: smallest accuracy over clients, each as if the test images had its label distribution.
+        worst_client_accuracy: smallest accuracy over clients, each as if the test images had its distribution of true
+            labels, and looked as its own images do.
         confusion: counts, shape (true class, predicted class).
     """
 
@@ -29,8 +30,20 @@ class Measures:
     confusion: tuple[tuple[float, ...], ...]
 
 
+Seen = Callable[[int], Tensor]
+"""The test inputs as a client sees them, by its number."""
+
+_Predict = Callable[[Tensor], Tensor]
+"""Log-probabilities of inputs, on the CPU."""
+
+
 def measure_mean(
-    networks: Sequence[nn.Module], test: Examples, label_counts: Tensor, *, weights: Tensor | None = None
+    networks: Sequence[nn.Module],
+    test: Examples,
+    label_counts: Tensor,
+    *,
+    weights: Tensor | None = None,
+    seen: Seen | None = None,
 ) -> Measures:
     """Measure the prediction whose probabilities are the mean of several networks'.
 
@@ -40,18 +53,22 @@ def measure_mean(
         label_counts: of the clients, shape (clients, classes).
         weights: of the networks class by class, shape (networks, classes), not negative; None for equal ones. The
             weighted probabilities of an image are divided by their sum.
+        seen: the test images as clients see them; None where all see them as they are.
 
     Returns:
         The measures.
     """
-    each = torch.stack([logits(network, test.inputs).double().log_softmax(1) for network in networks])
-    if weights is not None:
-        each = each + weights.to(each).log()[:, None, :]
-    return _measure(torch.logsumexp(each, 0).log_softmax(1).cpu(), test.labels.cpu(), label_counts)
+    (measures,) = _measure([_mean_probability(networks, weights)], test, label_counts, seen)
+    return measures
 
 
 def measure_mean_logit(
-    networks: Sequence[nn.Module], test: Examples, label_counts: Tensor, *, weights: Tensor | None = None
+    networks: Sequence[nn.Module],
+    test: Examples,
+    label_counts: Tensor,
+    *,
+    weights: Tensor | None = None,
+    seen: Seen | None = None,
 ) -> Measures:
     """Measure the prediction whose outputs before the softmax are the mean of several networks'.
 
@@ -61,27 +78,36 @@ def measure_mean_logit(
         label_counts: of the clients, shape (clients, classes).
         weights: of the networks class by class, shape (networks, classes), for a sum of weighted outputs; None for
             the mean.
+        seen: the test images as clients see them; None where all see them as they are.
 
     Returns:
         The measures.
     """
-    each = torch.stack([logits(network, test.inputs).double() for network in networks])
-    mean = each.mean(0) if weights is None else (weights.to(each)[:, None, :] * each).sum(0)
-    return _measure(mean.log_softmax(1).cpu(), test.labels.cpu(), label_counts)
+
+    def predict(inputs: Tensor) -> Tensor:
+        each = torch.stack([logits(network, inputs).double() for network in networks])
+        mean = each.mean(0) if weights is None else (weights.to(each)[:, None, :] * each).sum(0)
+        return mean.log_softmax(1).cpu()
+
+    (measures,) = _measure([predict], test, label_counts, seen)
+    return measures
 
 
-def measure_each(networks: Sequence[nn.Module], test: Examples, label_counts: Tensor) -> Measures:
+def measure_each(
+    networks: Sequence[nn.Module], test: Examples, label_counts: Tensor, *, seen: Seen | None = None
+) -> Measures:
     """Measure several networks by themselves and average the measures.
 
     Args:
         networks: in evaluation mode.
         test: the test images.
         label_counts: of the clients, shape (clients, classes).
+        seen: the test images as clients see them; None where all see them as they are.
 
     Returns:
         The mean of each measure.
     """
-    each = [measure_mean([network], test, label_counts) for network in networks]
+    each = _measure([_mean_probability([network], None) for network in networks], test, label_counts, seen)
     return Measures(
         accuracy=_mean([one.accuracy for one in each]),
         loss=_mean([one.loss for one in each]),
@@ -91,22 +117,53 @@ def measure_each(networks: Sequence[nn.Module], test: Examples, label_counts: Te
     )
 
 
-def _measure(log_probabilities: Tensor, labels: Tensor, label_counts: Tensor) -> Measures:
-    classes = log_probabilities.shape[1]
-    predicted = log_probabilities.argmax(1)
-    confusion = torch.bincount(labels * classes + predicted, minlength=classes**2).reshape(classes, classes).double()
-    present = confusion.sum(1) > 0
-    by_class = confusion.diagonal() / confusion.sum(1).clamp(min=1)
+def _mean_probability(networks: Sequence[nn.Module], weights: Tensor | None) -> _Predict:
+    def predict(inputs: Tensor) -> Tensor:
+        each = torch.stack([logits(network, inputs).double().log_softmax(1) for network in networks])
+        if weights is not None:
+            each = each + weights.to(each).log()[:, None, :]
+        return torch.logsumexp(each, 0).log_softmax(1).cpu()
+
+    return predict
+
+
+def _measure(predictors: Sequence[_Predict], test: Examples, label_counts: Tensor, seen: Seen | None) -> list[Measures]:
+    """Measure several predictions; what a client sees is made once for all of them."""
+    labels = test.labels.cpu()
+    found = [predict(test.inputs) for predict in predictors]
+    confusions = [_confusion(one, labels) for one in found]
+    present = confusions[0].sum(1) > 0
     # Classes without test images can't be measured; a client's distribution is taken over the others.
     counts = label_counts.double() * present
-    by_client = (counts @ by_class) / counts.sum(1).clamp(min=1)
-    return Measures(
-        accuracy=float((predicted == labels).double().mean()),
-        loss=float(-log_probabilities.gather(1, labels[:, None]).mean()),
-        worst_class_accuracy=float(by_class[present].min()),
-        worst_client_accuracy=float(by_client[counts.sum(1) > 0].min()),
-        confusion=_rows(confusion),
-    )
+    correct = torch.stack([counts @ _by_class(one) for one in confusions])
+    if seen is not None:
+        for client, own in enumerate(counts):
+            inputs = seen(client)
+            for row, predict in enumerate(predictors):
+                correct[row, client] = own @ _by_class(_confusion(predict(inputs), labels))
+    by_client = correct / counts.sum(1).clamp(min=1)
+    return [
+        Measures(
+            accuracy=float((one.argmax(1) == labels).double().mean()),
+            loss=float(-one.gather(1, labels[:, None]).mean()),
+            worst_class_accuracy=float(_by_class(confusion)[present].min()),
+            worst_client_accuracy=float(clients[counts.sum(1) > 0].min()),
+            confusion=_rows(confusion),
+        )
+        for one, confusion, clients in zip(found, confusions, by_client, strict=True)
+    ]
+
+
+def _confusion(log_probabilities: Tensor, labels: Tensor) -> Tensor:
+    """Count images by true and predicted class."""
+    classes = log_probabilities.shape[1]
+    pairs = labels * classes + log_probabilities.argmax(1)
+    return torch.bincount(pairs, minlength=classes**2).reshape(classes, classes).double()
+
+
+def _by_class(confusion: Tensor) -> Tensor:
+    """Accuracy of each class; 0 for one without images."""
+    return confusion.diagonal() / confusion.sum(1).clamp(min=1)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 
 from fedfisher_core.data.tensors import select
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
+from fedfisher_core.evaluation.measures import Measures, Seen, measure_each, measure_mean, measure_mean_logit
 from fedfisher_core.evaluation.memory import working_memory
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
 from fedfisher_core.federation.inputs import R, StartInputs
-from fedfisher_core.federation.partition import label_counts, validation_set
+from fedfisher_core.federation.partition import label_counts, shifts_of, validation_set
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.jobs import Job, digests_of, names_in
@@ -233,11 +233,19 @@ def _measure(place: Place, made: Aggregate, inputs: AggregationInputs[Artifact])
     test = select(dataset.test, dataset.spec).to(place.device)
     spec = made.spec or place.spec
     networks = [spec.load(parameters).eval() for parameters in made.networks]
-    counts = torch.tensor(label_counts(inputs.partition))
+    counts, seen = torch.tensor(label_counts(inputs.partition)), _seen(place, inputs)
     match made.combine:
         case Combine.MEAN_PROBABILITY:
-            return measure_mean(networks, test, counts, weights=made.weights)
+            return measure_mean(networks, test, counts, weights=made.weights, seen=seen)
         case Combine.MEAN_LOGIT:
-            return measure_mean_logit(networks, test, counts, weights=made.weights)
+            return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen)
         case Combine.MEAN_MEASURE:
-            return measure_each(networks, test, counts)
+            return measure_each(networks, test, counts, seen=seen)
+
+
+def _seen(place: Place, inputs: AggregationInputs[Artifact]) -> Seen | None:
+    """Show the test images to clients as they see their own; None where all see them as they are."""
+    dataset, shifts = load_data(inputs.data), shifts_of(inputs.partition)
+    if shifts is None or shifts.kind == "labels":
+        return None
+    return lambda client: select(dataset.test, dataset.spec, view=shifts.of(client, test=True)).inputs.to(place.device)

@@ -8,6 +8,7 @@ from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.partitions import require_split
+from fedfisher_core.data.shifts import require_shift
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, UnsupportedLayerError
@@ -137,7 +138,7 @@ def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
 
 
 def _require_splits(federations: Federations) -> None:
-    """Check that the data can be split over the clients of each federation."""
+    """Check that the data can be split over the clients of each federation, and be seen by each as asked."""
     settings = federations.settings
     column = settings.partition.column
     counts = {
@@ -145,6 +146,8 @@ def _require_splits(federations: Federations) -> None:
         for name in settings.data.dataset
     }
     for place in federations.places:
+        data, clients = place.dataset, place.cell.clients
+        require_shift(place.cell.shift, data.name, data.inputs, data.classes, clients)
         counted = counts[place.cell.dataset]
         if counted is not None:
             require_split(

@@ -1,12 +1,16 @@
 """Who holds what, as jobs read it."""
 
+from dataclasses import asdict
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 from torch import Tensor
 
+from fedfisher_core.data.shifts import Shifts
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.inputs import PartitionInputs
@@ -42,10 +46,53 @@ def examples_of(place: Place, inputs: PartitionInputs[Artifact], client: int) ->
         client: its number, or POOLED.
 
     Returns:
-        The examples as a network takes them, on the federation's device.
+        The examples as the client sees them and a network takes them, on the federation's device.
     """
-    dataset = load_data(inputs.data)
-    return select(dataset.train, dataset.spec, torch.from_numpy(held_by(inputs.partition, client))).to(place.device)
+    dataset, shifts = load_data(inputs.data), shifts_of(inputs.partition)
+    if shifts is None:
+        return select(dataset.train, dataset.spec, _held(inputs.partition, client)).to(place.device)
+    # The pooled client has the examples as their owners see them.
+    owners = range(len(shifts.levels)) if client == POOLED else (client,)
+    each = [select(dataset.train, dataset.spec, _held(inputs.partition, one), view=shifts.of(one)) for one in owners]
+    together = Examples(torch.cat([one.inputs for one in each]), torch.cat([one.labels for one in each]))
+    return together.to(place.device)
+
+
+def _held(partition: Artifact, client: int) -> Tensor:
+    return torch.from_numpy(held_by(partition, client))
+
+
+@lru_cache(maxsize=8)
+def shifts_of(partition: Artifact) -> Shifts | None:
+    """Read how clients see their examples.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        The views; None where all see them as they are.
+    """
+    stored = read_document(partition, SUMMARY).get("shifts")
+    return None if stored is None else TypeAdapter(Shifts).validate_python(stored)
+
+
+def describe_view(partition: Artifact, client: int) -> dict[str, Any]:
+    """Say what belongs to the key of a client's examples beside their indices, the seed and the client.
+
+    Args:
+        partition: made by `SplitData`.
+        client: its number, or POOLED.
+
+    Returns:
+        JSON; nothing for a client that sees its examples as they are.
+    """
+    shifts = shifts_of(partition)
+    if shifts is None:
+        return {}
+    if client != POOLED:
+        return shifts.of(client).described()
+    sizes = [len(held_by(partition, one)) for one in range(len(shifts.levels))]
+    return {"views": asdict(shifts), "sizes": sizes}
 
 
 def validation_set(partition: Artifact) -> Tensor:
@@ -61,7 +108,7 @@ def validation_set(partition: Artifact) -> Tensor:
 
 
 def label_counts(partition: Artifact) -> list[list[int]]:
-    """Read how many examples of each class each client holds.
+    """Read how many examples of each class each client holds, by their true labels.
 
     Args:
         partition: made by `SplitData`.

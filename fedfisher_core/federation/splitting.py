@@ -1,10 +1,12 @@
 """Splitting the training examples of one federation over its clients."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
 from fedfisher_core.data.partitions import split
+from fedfisher_core.data.shifts import draw_shifts
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.inputs import DataInputs
 from fedfisher_core.federation.partition import INDICES, SUMMARY
@@ -16,7 +18,7 @@ from fedfisher_core.store import Artifact, Content, Step
 
 @dataclass(frozen=True)
 class SplitData(Job[DataInputs[Artifact]]):
-    """Split the training examples over clients and server.
+    """Split the training examples over clients and server, and decide how each client sees its own.
 
     Args:
         place: the federation.
@@ -26,9 +28,10 @@ class SplitData(Job[DataInputs[Artifact]]):
 
     def step(self, inputs: DataInputs[Artifact]) -> Step:
         """See `Job.step`; federations that differ in the network alone share it."""
+        cell = self.place.cell
         settings = {
             "partition": self.place.settings.partition.described(),
-            "cell": self.place.cell.model_dump(mode="json", exclude={"model"}),
+            "cell": cell.model_dump(mode="json", exclude={"model"} if cell.shift else {"model", "shift"}),
             "validation_size": self.place.settings.data.validation_size,
         }
         return Step(kind="partitions", code=source_digest(type(self)), settings=settings, inputs=digests_of(inputs))
@@ -51,7 +54,13 @@ class SplitData(Job[DataInputs[Artifact]]):
         )
         indices = {f"client_{i}": torch.from_numpy(held) for i, held in enumerate(partition.clients)}
         counts = partition.label_counts(labels, dataset.spec.classes)
-        summary = {"digest": partition.digest(), "label_counts": counts.tolist(), "class_names": dataset.class_names}
+        summary: dict[str, Any] = {
+            "digest": partition.digest(),
+            "label_counts": counts.tolist(),
+            "class_names": dataset.class_names,
+        }
+        if (shifts := draw_shifts(self.place.cell, dataset.spec.classes)) is not None:
+            summary["shifts"] = asdict(shifts)
         return Content(
             tensors={INDICES: indices | {"validation": torch.from_numpy(partition.validation)}},
             documents={SUMMARY: summary},

@@ -12,7 +12,7 @@ from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.federation.inputs import StartInputs
-from fedfisher_core.federation.partition import examples_of, held_by
+from fedfisher_core.federation.partition import describe_view, examples_of, held_by
 from fedfisher_core.federation.place import ClientJob
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
@@ -43,6 +43,7 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
                 "augment": place.dataset.augment,
                 "seed": place.cell.seed,
                 "client": self.client,
+                **describe_view(inputs.partition, self.client),
                 **self.private(),
                 **self.numerics.described(),
             },

@@ -17,6 +17,7 @@ SETTING = (
     "model",
     "partition",
     "alpha",
+    "shift",
     "num_clients",
     "num_rounds",
     "training",
@@ -52,6 +53,7 @@ class Entry:
         model: name of the network.
         partition: name of the scheme that splits the data.
         alpha: Dirichlet concentration; None where the partition has none.
+        shift: how clients see their examples, such as "rotation 45"; None for as they are.
         num_clients: number of clients.
         num_rounds: number of communication rounds.
         training: settings of the clients' training; None where the report does not keep them.
@@ -80,6 +82,7 @@ class Entry:
     model: str
     partition: str
     alpha: float | None
+    shift: str | None
     num_clients: int
     num_rounds: int
     training: str | None
@@ -170,6 +173,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         model=row.model,
         partition=row.partition,
         alpha=row.alpha,
+        shift=row.shift_name,
         num_clients=row.num_clients,
         num_rounds=row.num_rounds,
         training=_training(row),

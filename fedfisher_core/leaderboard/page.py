@@ -44,6 +44,7 @@ _COLUMNS = (
     Column("model", "Model", words=True),
     Column("partition", "Partition", words=True),
     Column("alpha", "α"),
+    Column("shift", "Shift", words=True),
     Column("num_clients", "Clients"),
     Column("wire_budget", "Budget", words=True),
     Column("upload", "Upload, Mbit"),
@@ -75,7 +76,7 @@ def render_leaderboard(
         The page; it makes no request.
     """
     # What no entry has would be an empty column.
-    absent = {name for name in ("epsilon", "training") if all(getattr(one, name) is None for one in entries)}
+    absent = {name for name in ("epsilon", "shift", "training") if all(getattr(one, name) is None for one in entries)}
     return render(
         "leaderboard.html.j2",
         PageData(
@@ -93,6 +94,7 @@ def render_leaderboard(
         num_settings=len({one.setting for one in entries}),
         num_reports=len(reports.benchmarks),
         left_out=[(one, _link(one.folder, out)) for one in reports.left_out],
+        shifts="shift" not in absent,
         ensembles=any(one.kind is Kind.ENSEMBLE for one in entries),
         script=template_text("leaderboard.js"),
         data=script_data(_data(entries, best, {one.name: _link(one.folder, out) for one in reports.benchmarks})),

@@ -29,11 +29,13 @@ from fedfisher_core.settings.clients import (
 from fedfisher_core.settings.experiment import ExperimentSettings
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
 from fedfisher_core.settings.methods import MethodEntry
+from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
 
 __all__ = [
     "MAX_UPLOADS",
+    "NO_SHIFT",
     "AuditSettings",
     "Cell",
     "Count",
@@ -60,6 +62,8 @@ __all__ = [
     "Scope",
     "SecureSettings",
     "Seed",
+    "Shift",
+    "ShiftKind",
     "Steps",
     "Strict",
     "TrackingSettings",
@@ -69,4 +73,5 @@ __all__ = [
     "WorkSettings",
     "as_mapping",
     "as_tuple",
+    "shift_name",
 ]

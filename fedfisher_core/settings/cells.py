@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 
 from fedfisher_core.settings.base import Strict, as_tuple
 from fedfisher_core.settings.clients import PartitionScheme
+from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
 class Cell(Strict):
@@ -16,13 +17,15 @@ class Cell(Strict):
     scheme: PartitionScheme
     alpha: float | None
     clients: PositiveInt
+    shift: Shift = NO_SHIFT
     seed: NonNegativeInt
 
     @property
     def setting(self) -> str:
         """Short name of all but the seed."""
         skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
-        return f"{self.dataset} {self.model} {self.scheme} {skew}clients={self.clients}"
+        shift = f"{self.shift.kind}={self.shift.strength:g} " if self.shift else ""
+        return f"{self.dataset} {self.model} {self.scheme} {skew}{shift}clients={self.clients}"
 
     @property
     def label(self) -> str:
@@ -38,6 +41,7 @@ class Scope(Strict):
     scheme: Annotated[tuple[PartitionScheme, ...] | None, BeforeValidator(as_tuple)] = None
     alpha: Annotated[tuple[float, ...] | None, BeforeValidator(as_tuple)] = None
     clients: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
+    shift: Annotated[tuple[Shift, ...] | None, BeforeValidator(as_tuple)] = None
     seed: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
 
     def admits(self, cell: Cell) -> bool:

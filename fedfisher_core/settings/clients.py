@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
+from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
 class DataSettings(Strict):
@@ -32,8 +33,10 @@ class DataSettings(Strict):
     )
 
 
-PartitionScheme = Literal["dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "column", "target"]
-DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = ("dirichlet_client", "dirichlet_class", "paper", "target")
+PartitionScheme = Literal[
+    "dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "quantity", "column", "target"
+]
+DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = ("dirichlet_client", "dirichlet_class", "paper", "quantity", "target")
 """The schemes that `alpha` matters to."""
 
 Concentration = Annotated[float, Field(ge=1e-3, le=1e6)]
@@ -50,8 +53,9 @@ class PartitionSettings(Strict):
         min_length=1,
         description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
         "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
-        "a client; iid; column: by a column of the data; target: all images of one label to client 0, the others by "
-        "dirichlet_client (FedFisher's privacy attack)",
+        "a client; iid; quantity: sizes drawn, class proportions alike (Li et al. 2022); column: by a column of the "
+        "data; target: all images of one label to client 0, the others by dirichlet_client (FedFisher's privacy "
+        "attack)",
     )
     alpha: Annotated[tuple[Concentration, ...], BeforeValidator(as_tuple)] = Field(
         (0.1, 0.5),
@@ -60,6 +64,15 @@ class PartitionSettings(Strict):
     )
     clients: Annotated[tuple[Clients, ...], BeforeValidator(as_tuple)] = Field(
         (5,), min_length=1, description="numbers of clients, one setting each"
+    )
+    shift: Annotated[tuple[Shift, ...], BeforeValidator(as_tuple)] = Field(
+        (NO_SHIFT,),
+        min_length=1,
+        description="one setting each, with any scheme: none, or {kind, strength}. Client i of M sees its training "
+        "images under the i-th of M levels: rotation by angles spread evenly over -strength to strength degrees; from "
+        "0 to strength, blur by a sigma in pixels, contrast lessened by a fraction, noise by a sigma where white is 1. "
+        "labels: a fraction `strength` of the clients call each class by the name of another. Test images stay as "
+        "they are",
     )
     min_size: int = Field(10, ge=1, le=10**9, description="images that every client must hold at least")
     max_retries: int = Field(100, ge=1, le=10_000, description="draws before a split with `min_size` is given up")
@@ -85,7 +98,7 @@ class PartitionSettings(Strict):
     def described(self) -> dict[str, Any]:
         """What decides a split beside the point of the benchmark, as JSON has it."""
         unused = set() if "target" in self.scheme else {"target_label", "target_extra"}
-        return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients"} | unused)
+        return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients", "shift"} | unused)
 
 
 class ModelSettings(Strict):

@@ -28,6 +28,7 @@ _POINTS = {
     "scheme": "partition.scheme",
     "alpha": "partition.alpha",
     "clients": "partition.clients",
+    "shift": "partition.shift",
 }
 
 
@@ -112,17 +113,19 @@ class FederationSettings(RecipeSettings):
             "scheme": self.partition.scheme,
             "alpha": self.partition.alpha,
             "clients": self.partition.clients,
+            "shift": self.partition.shift,
         }
 
     def cells(self) -> "tuple[Cell, ...]":
-        """List the combinations of data set, model, scheme, alpha, number of clients and seed, in that order."""
+        """List the combinations of data set, model, scheme, alpha, number of clients, shift and seed, in that order."""
         every = (
-            Cell(dataset=dataset, model=model, scheme=scheme, alpha=alpha, clients=clients, seed=seed)
+            Cell(dataset=dataset, model=model, scheme=scheme, alpha=alpha, clients=clients, shift=shift, seed=seed)
             for dataset in self.data.dataset
             for model in self.model.name
             for scheme in self.partition.scheme
             for alpha in (self.partition.alpha if scheme in DIRICHLET_SCHEMES else (None,))
             for clients in self.partition.clients
+            for shift in self.partition.shift
             for seed in self.seeds
         )
         return tuple(cell for cell in every if not any(scope.admits(cell) for scope in self.skip))

@@ -22,6 +22,7 @@
   const nameOf = {
     track: (value) => value?.replace("_", " ") ?? "own settings",
     training: (value) => value ?? "not stated",
+    shift: (value) => value ?? "no shift",
     wire_budget: (value) => value ?? "not stated",
   };
   const shownAs = (field, value) => nameOf[field]?.(value) ?? (value === null ? "none" : String(value));

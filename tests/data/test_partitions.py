@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from fedfisher_core.data.partitions import Partition, split
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import Cell, PartitionScheme, PartitionSettings
+from fedfisher_core.settings.clients import DIRICHLET_SCHEMES
 
 CLASSES = 10
 LABELS = np.arange(1000, dtype=np.int64) * 7 % CLASSES
@@ -18,6 +19,7 @@ SCHEMES: tuple[PartitionScheme, ...] = (
     "paper",
     "classes",
     "iid",
+    "quantity",
     "column",
     "target",
 )
@@ -30,7 +32,7 @@ def settings(scheme: PartitionScheme, **changes: Any) -> PartitionSettings:
 
 
 def cell(scheme: PartitionScheme, *, alpha: float = 0.5, clients: int = 5, seed: int = 0) -> Cell:
-    has_alpha = scheme in ("dirichlet_client", "dirichlet_class", "paper", "target")
+    has_alpha = scheme in DIRICHLET_SCHEMES
     return Cell(
         dataset="tiny",
         model="tiny",
@@ -119,6 +121,8 @@ def test_a_hopeless_split_is_given_up(scheme: PartitionScheme, how: str) -> None
         ("classes", 1, "43ab7882b2ae41c0"),
         ("iid", 0, "5104f1d67b6f76bc"),
         ("iid", 1, "f85be5b444c60688"),
+        ("quantity", 0, "ce4b6d54347b79a4"),
+        ("quantity", 1, "6c94aada22c9447c"),
         ("column", 0, "87722366826b0ceb"),
         ("column", 1, "551ecfe618e48953"),
         ("target", 0, "7a4db0c3e021c5f7"),
@@ -193,6 +197,32 @@ def test_more_classes_than_there_are_cannot_be_held() -> None:
 def test_iid_clients_hold_equal_numbers_of_images() -> None:
     sizes = [len(held) for held in draw("iid", clients=7).clients]
     assert max(sizes) - min(sizes) == 1
+
+
+def test_clients_of_other_sizes_hold_classes_in_like_proportions() -> None:
+    # Classes of 40 to 400 examples.
+    labels = np.repeat(np.arange(CLASSES), 40 * np.arange(1, CLASSES + 1))
+    of_class = np.bincount(labels)
+    for seed in range(10):
+        counts = draw("quantity", alpha=0.5, seed=seed, labels=labels).label_counts(labels, CLASSES)
+        shares, sizes = counts / of_class, counts.sum(1)
+        # Each client has one share of all classes, but for less than one example of each.
+        lowest, highest = ((counts - 1) / of_class).max(1), ((counts + 1) / of_class).min(1)
+        assert (lowest < highest).all()
+        assert (np.abs(shares - (sizes / len(labels))[:, None]) <= 2 / of_class).all()
+        assert sizes.max() > 2 * sizes.min()
+
+
+@pytest.mark.parametrize("alpha", [1.0, 10.0])
+def test_the_sizes_of_clients_are_drawn_from_a_dirichlet_distribution(alpha: float) -> None:
+    labels = np.arange(10_000, dtype=np.int64) % CLASSES
+    sizes = [
+        [len(held) for held in draw("quantity", alpha=alpha, seed=seed, labels=labels).clients] for seed in range(400)
+    ]
+    shares = np.array(sizes) / len(labels)
+    assert shares.mean(0) == pytest.approx(np.full(5, 0.2), abs=0.04)
+    # The variance of one share of five is 4 / (25 (5 alpha + 1)).
+    assert shares.var() == pytest.approx(4 / (25 * (5 * alpha + 1)), rel=0.15)
 
 
 @pytest.mark.parametrize("clients", [5, 23])

@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -43,6 +44,37 @@ def test_every_measure_against_a_slow_transcription() -> None:
     for true, guess in zip(labels, predicted, strict=True):
         confusion[true, guess] += 1
     assert np.array_equal(np.array(measures.confusion), confusion)
+
+
+def test_the_worst_client_is_found_among_images_as_each_sees_them() -> None:
+    rng = np.random.default_rng(5)
+    labels = rng.integers(0, 3, 90)
+    # Of every network, the first 90 outputs are of the images as they are, the next of what each client sees.
+    outputs = [rng.normal(size=(3 * 90, 3)) + 2 * np.eye(3)[np.tile(labels, 3)] for _ in range(2)]
+    tables, test = [Table(torch.tensor(one)) for one in outputs], numbered(labels.tolist())
+    counts = np.array([[4, 0, 1], [1, 1, 5]])
+
+    def seen(client: int) -> Tensor:
+        return test.inputs + 90 * (1 + client)
+
+    def worst(chosen: list[np.ndarray]) -> float:
+        logs = [np.log(np.exp(one) / np.exp(one).sum(1, keepdims=True)) for one in chosen]
+        right = np.exp(logs).mean(0).argmax(1) == np.tile(labels, 3)
+        views = [right[90:180], right[180:]]
+        each = [
+            sum(share * view[labels == label].mean() for label, share in enumerate(own)) / own.sum()
+            for own, view in zip(counts, views, strict=True)
+        ]
+        return float(min(each))
+
+    given, plain = torch.tensor(counts), measure_mean(tables, test, torch.tensor(counts))
+    together = measure_mean(tables, test, given, seen=seen)
+    assert together.worst_client_accuracy == pytest.approx(worst(outputs))
+    assert dataclasses.replace(together, worst_client_accuracy=plain.worst_client_accuracy) == plain
+    each = measure_each(tables, test, given, seen=seen)
+    assert each.worst_client_accuracy == pytest.approx(np.mean([worst([one]) for one in outputs]))
+    alone = measure_mean_logit(tables[:1], test, given, seen=seen)
+    assert alone.worst_client_accuracy == pytest.approx(worst(outputs[:1]))
 
 
 def test_weights_favour_networks_class_by_class() -> None:

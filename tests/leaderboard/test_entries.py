@@ -113,3 +113,15 @@ def test_settings_differ_by_report_and_split(tmp_path: Path) -> None:
     write_report(tmp_path, "b", scored("fedavg", 0.5))
     entries = make_entries(read_reports([tmp_path]).benchmarks)
     assert len({one.setting for one in entries}) == len(entries) == 3
+
+
+def test_shifts_are_settings_of_their_own(tmp_path: Path) -> None:
+    groups = [scored("fedavg", 0.5), scored("fedavg", 0.4, shift="rotation", shift_strength=45.0)]
+    write_report(tmp_path, "one", *groups, scored("fedavg", 0.3, shift="rotation", shift_strength=60.0))
+    entries = make_entries(read_reports([tmp_path]).benchmarks)
+    assert [(one.shift, one.accuracy, one.rank) for one in entries] == [
+        (None, 0.5, 1.0),
+        ("rotation 45", 0.4, 1.0),
+        ("rotation 60", 0.3, 1.0),
+    ]
+    assert len({one.setting for one in entries}) == 3

@@ -65,3 +65,12 @@ def test_reports_that_are_left_out_are_named(tmp_path: Path) -> None:
     assert "<i>attack (privacy <i>)" in page.text
     assert "i" not in {tag for tag, _ in page.tags}
     assert "../%3Ci%3Eattack/index.html" in page.values("href")
+
+
+def test_a_shift_has_a_column_and_a_filter_where_there_is_one(tmp_path: Path) -> None:
+    plain = Page(write_board(tmp_path / "plain", {"one": scored("fedavg", 0.5)}))
+    assert "shift" not in plain.values("data-column") + plain.values("name")
+    shifted = Page(write_board(tmp_path / "more", {"one": scored("fedavg", 0.5, shift="blur", shift_strength=2.0)}))
+    assert "shift" in shifted.values("data-column")
+    assert "shift" in shifted.values("name")
+    assert "blur 2" in data_of(shifted)["settings"][0]

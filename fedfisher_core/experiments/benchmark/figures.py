@@ -14,7 +14,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from fedfisher_core.experiments.benchmark.roles import Role, role_of
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
-from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, families, summarise
+from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, SettingSummary, families, summarise
 from fedfisher_core.reporting.drawing import (
     INK,
     MethodStyle,
@@ -36,7 +36,7 @@ _SPACING = 0.085
 def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
     """Draw each method's accuracy by partition, the concentration rising to the right; bars are deviations.
 
-    Lines join the concentrations of one scheme.
+    Lines join the concentrations of one scheme under one shift.
 
     Args:
         rows: the rows of a report.
@@ -53,7 +53,7 @@ def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
         # Neighbouring methods are set apart so that their bars don't cover each other.
         offsets = np.linspace(-0.28, 0.28, len(present)) if len(present) > 1 else np.zeros(1)
         for label, offset in zip(present, offsets, strict=True):
-            for _, scheme in groupby(enumerate(summaries), lambda numbered: numbered[1].setting.partition):
+            for _, scheme in groupby(enumerate(summaries), _scheme_of):
                 points = [
                     (column + offset, method)
                     for column, summary in scheme
@@ -69,6 +69,11 @@ def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
         axes.set_xlim(-0.5, len(summaries) - 0.5)
         _finish_accuracy(axes, methods, family)
     return figure
+
+
+def _scheme_of(numbered: tuple[int, SettingSummary]) -> tuple[str, str | None]:
+    setting = numbered[1].setting
+    return setting.partition, setting.shift
 
 
 def accuracy_by_bits_figure(rows: Sequence[Row]) -> Figure:

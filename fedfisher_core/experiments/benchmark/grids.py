@@ -87,24 +87,30 @@ class Grid:
         return f'{head} style="color: {_INK}; background: white">{rest}'.encode()
 
 
-def partition_grid(label_counts: NDArray[np.integer], class_names: Sequence[str], title: str) -> Grid:
+def partition_grid(
+    label_counts: NDArray[np.integer], class_names: Sequence[str], title: str, *, levels: Sequence[str] = ()
+) -> Grid:
     """Picture the label distribution of each client, a darker cell for more examples.
 
     Args:
         label_counts: number of examples, shape (clients, classes).
         class_names: names of the classes.
         title: the picture's title.
+        levels: of a shift, one a client; nothing where clients see their images as they are.
 
     Returns:
-        The picture, with each client's total at the right.
+        The picture, with each client's total at the right, and its level beside its number.
 
     Raises:
         InputError: shapes that don't fit, or negative counts.
     """
     counts = _counts(label_counts, class_names, "label_counts")
+    if levels and len(levels) != len(counts):
+        raise InputError(f"levels has {len(levels)} names; it needs one for each of the {len(counts)} clients")
+    beside = [f" ({level})" for level in levels] or [""] * len(counts)
     return Grid(
         title=title,
-        rows=("client", [str(client) for client in range(len(counts))]),
+        rows=("client", [f"{client}{level}" for client, level in enumerate(beside)]),
         columns=("class", class_names),
         # The square root keeps a class with few examples apart from one with none.
         shades=np.sqrt(counts / max(counts.max(), 1)),

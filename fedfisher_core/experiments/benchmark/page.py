@@ -29,7 +29,8 @@ from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
 from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, families, overview
-from fedfisher_core.federation.partition import class_names, label_counts
+from fedfisher_core.experiments.benchmark.views import exchanged_names, level_names
+from fedfisher_core.federation.partition import class_names, label_counts, shifts_of
 from fedfisher_core.reporting.drawing import to_png, to_svg
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.notes import notes_html
@@ -48,12 +49,16 @@ class PartitionView:
         seed: the seed.
         label_counts: examples by client and class, shape (clients, classes).
         class_names: names of the classes.
+        levels: of a shift, one a client; nothing without one.
+        note: what else is to be known of the shift.
     """
 
     setting: str
     seed: int
     label_counts: NDArray[np.integer]
     class_names: list[str]
+    levels: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,15 @@ def report_files(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row], pag
 
 
 def _view(cell: Cell, partition: Artifact) -> PartitionView:
-    return PartitionView(cell.setting, cell.seed, np.array(label_counts(partition)), list(class_names(partition)))
+    shifts, names = shifts_of(partition), list(class_names(partition))
+    return PartitionView(
+        cell.setting,
+        cell.seed,
+        np.array(label_counts(partition)),
+        names,
+        level_names(shifts),
+        exchanged_names(shifts, names),
+    )
 
 
 def _published(settings: BenchmarkSettings) -> list[PublishedResult] | None:
@@ -117,7 +130,10 @@ def render_page(
     rows = sorted_rows(rows)
     groups = families(rows)
     summaries = [summary for group in groups.values() for summary in group]
-    grids = [partition_grid(view.label_counts, view.class_names, view.setting).svg() for view in partitions]
+    grids = [
+        partition_grid(view.label_counts, view.class_names, view.setting, levels=view.levels).svg()
+        for view in partitions
+    ]
     return render(
         "page.html.j2",
         page,
@@ -137,6 +153,7 @@ def render_page(
         time=to_svg(time_figure(rows)),
         costs=client_costs(rows),
         partitions=list(zip(partitions, grids, strict=True)),
+        shifted=any(row.shift is not None for row in rows),
         **_compared(summaries),
         **_beside_published(rows, published),
     )

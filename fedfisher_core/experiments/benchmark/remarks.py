@@ -4,10 +4,11 @@ from collections.abc import Iterable, Sequence
 
 from fedfisher_core.experiments.benchmark.roles import method_of
 from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.views import shift_remarks
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """Say on which images a page rests, and which methods are one and the same but for a detail.
+    """Say on which images a page rests, how clients saw them, and which methods are one and the same but for a detail.
 
     Args:
         rows: of the page.
@@ -16,7 +17,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         Sentences in the little markup of notes.
     """
     rows = list(rows)
-    return [*_images(rows), *_like_methods(rows)]
+    return [*_images(rows), *shift_remarks(rows), *_like_methods(rows)]
 
 
 def _images(rows: Sequence[Row]) -> list[str]:

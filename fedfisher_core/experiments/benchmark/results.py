@@ -110,6 +110,8 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         training=plan.settings.train.model_dump(mode="json"),
         train_size=plan.settings.data.train_size,
         held_out=plan.settings.data.held_out,
+        shift=cell.shift.kind if cell.shift else None,
+        shift_strength=cell.shift.strength if cell.shift else None,
         # An aggregation keeps each of its networks in a file.
         num_networks=len(list(artifact.path.glob("network_*.safetensors"))),
         **vars(result.traffic),

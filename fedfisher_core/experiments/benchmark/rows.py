@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.settings import shift_name
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Row:
         uploads: what the server must see of each upload, by its name: "sum" or "each".
         accuracy: test accuracy, a fraction.
         loss: mean cross-entropy on the test set, in nats.
-        worst_client_accuracy: lowest accuracy over the clients, a fraction.
+        worst_client_accuracy: lowest accuracy over the clients, a fraction; each client's is on test images in its
+            proportions of true labels, as it sees its own images.
         worst_class_accuracy: lowest accuracy over the classes, a fraction.
         client_train_seconds: local training, summed over the clients.
         client_statistics_seconds: seconds by statistic, summed over the clients.
@@ -53,6 +55,8 @@ class Row:
         num_networks: networks that prediction needs; None where they were not counted.
         train_size: training examples that were used; None for all of the data set.
         held_out: training examples that accuracy and losses are of, which nobody trained on; None for test examples.
+        shift: how clients see their examples, such as "rotation"; None for as they are.
+        shift_strength: of the shift, in its own unit; None without one.
 
     Raises:
         InputError: a measure is not finite.
@@ -95,6 +99,8 @@ class Row:
     num_networks: int | None = None
     train_size: int | None = None
     held_out: int | None = None
+    shift: str | None = None
+    shift_strength: float | None = None
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -105,6 +111,11 @@ class Row:
                 )
 
     @property
+    def shift_name(self) -> str | None:
+        """Short name of the shift; None without one."""
+        return None if self.shift is None else shift_name(self.shift, self.shift_strength or 0.0)
+
+    @property
     def client_seconds(self) -> float:
         """Seconds of local training, of all statistics and of encoding, summed over the clients."""
         statistics = math.fsum(self.client_statistics_seconds.values())
@@ -112,11 +123,12 @@ class Row:
 
 
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by setting, method and seed; partitions without alpha come after those with one."""
+    """Sort rows by setting, method and seed; shifts come after none, and partitions without alpha after others."""
     return sorted(rows, key=_rank)
 
 
 def _rank(row: Row) -> tuple[Any, ...]:
     federation = (row.benchmark, row.dataset, row.model, row.num_clients, row.num_rounds)
+    shift = (row.shift or "", row.shift_strength or 0.0)
     split = (row.alpha is None, row.partition, row.alpha or 0.0)
-    return (*federation, *split, row.reference, row.method, row.seed, row.artifact)
+    return (*federation, *shift, *split, row.reference, row.method, row.seed, row.artifact)

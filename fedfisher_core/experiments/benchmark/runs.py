@@ -10,11 +10,12 @@ import numpy as np
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, summarise
+from fedfisher_core.experiments.benchmark.views import level_names
 from fedfisher_core.federation.aggregating import read_result
-from fedfisher_core.federation.partition import class_names, label_counts
+from fedfisher_core.federation.partition import class_names, label_counts, shifts_of
 from fedfisher_core.reporting.measure import Repeated
 from fedfisher_core.reporting.runs import Record, Runs, digest
-from fedfisher_core.settings import Cell
+from fedfisher_core.settings import NO_SHIFT, Cell, Shift
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 
@@ -44,9 +45,10 @@ def make_runs(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row]) -> Run
 def _record(
     row: Row, varying: Sequence[str], drawn_from: tuple[str, ...], draw: Callable[[], dict[str, bytes]]
 ) -> Record:
-    # The method, what differs between the settings of the benchmark, alpha and the seed: charts have little room.
+    # The method, what differs between the settings of the benchmark, alpha, the shift and the seed: charts have little
+    # room.
     place = [str(getattr(row, name)) for name in varying]
-    name = " ".join([row.method, *place, *([] if row.alpha is None else [f"a={row.alpha:g}"]), f"s={row.seed}"])
+    name = " ".join([row.method, *place, *_split(row), f"s={row.seed}"])
     return Record(
         name=name,
         params=_params(row) | {"seed": str(row.seed)},
@@ -65,6 +67,11 @@ def _record(
     )
 
 
+def _split(row: Row) -> list[str]:
+    alpha = [] if row.alpha is None else [f"a={row.alpha:g}"]
+    return alpha if row.shift is None else [*alpha, f"{row.shift}={row.shift_strength:g}"]
+
+
 def _cell(row: Row) -> Cell:
     return Cell(
         dataset=row.dataset,
@@ -72,6 +79,7 @@ def _cell(row: Row) -> Cell:
         scheme=row.partition,
         alpha=row.alpha,
         clients=row.num_clients,
+        shift=NO_SHIFT if row.shift is None else Shift(kind=row.shift, strength=row.shift_strength),
         seed=row.seed,
     )
 
@@ -90,8 +98,9 @@ def _row_figures(
 def _partition_picture(cell: Cell, partition: Artifact) -> bytes:
     from fedfisher_core.experiments.benchmark.grids import partition_grid
 
-    counts = np.array(label_counts(partition))
-    return partition_grid(counts, class_names(partition), f"Images by client and class, {cell.label}").file()
+    counts, levels = np.array(label_counts(partition)), level_names(shifts_of(partition))
+    title = f"Images by client and class, {cell.label}"
+    return partition_grid(counts, class_names(partition), title, levels=levels).file()
 
 
 def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
@@ -134,4 +143,5 @@ def _params(row: Row) -> dict[str, str]:
         "clients": str(row.num_clients),
         "rounds": str(row.num_rounds),
         "method": row.method,
+        **({} if row.shift_name is None else {"shift": row.shift_name}),
     }

@@ -30,21 +30,24 @@ class Setting:
     alpha: float | None
     num_clients: int
     num_rounds: int
+    shift: str | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Setting":
         """The setting of a row."""
-        return cls(row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds)
+        return cls(row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds, row.shift_name)
 
     @classmethod
     def of_cell(cls, cell: Cell) -> "Setting":
         """The setting of a federation."""
-        return cls(cell.dataset, cell.model, cell.scheme, cell.alpha, cell.clients, ROUNDS)
+        shift = str(cell.shift) if cell.shift else None
+        return cls(cell.dataset, cell.model, cell.scheme, cell.alpha, cell.clients, ROUNDS, shift)
 
     @property
     def split(self) -> str:
-        """How the data is split, in words."""
-        return self.partition if self.alpha is None else f"{self.partition}, α = {self.alpha:g}"
+        """How the data is split, and how clients see it, in words."""
+        skew = "" if self.alpha is None else f", α = {self.alpha:g}"
+        return f"{self.partition}{skew}{'' if self.shift is None else f', {self.shift}'}"
 
     @property
     def family(self) -> str:
@@ -282,7 +285,7 @@ def summary_tables(rows: Sequence[Row]) -> list[Table]:
 def _table(family: str, summaries: Sequence[SettingSummary]) -> Table:
     settings = [summary.setting for summary in summaries]
     splits = [one.partition if one.alpha is None else f"alpha={one.alpha:g}" for one in settings]
-    if len(set(splits)) < len(splits):
+    if len(set(splits)) < len(splits) or any(one.shift for one in settings):
         splits = [one.split for one in settings]
     header = ["method", *(f"{split} " for split in splits), "bits/fedavg", "client s", "server s"]
     return Table(title=family, header=header, lines=[_line(line) for line in overview(summaries)])

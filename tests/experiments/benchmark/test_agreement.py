@@ -120,3 +120,10 @@ def test_what_is_published_and_did_not_run_is_listed() -> None:
         "dense in 2 settings that ran",
     ]
     assert not_run(own, [published(0.5, 0.1)]) == []
+
+
+def test_only_clients_that_see_images_as_they_are_are_compared() -> None:
+    turned = [make_row(seed=seed, accuracy=0.7, shift="rotation", shift_strength=45.0) for seed in range(5)]
+    assert compare(turned, [published(0.7, 0.01)]) == ()
+    assert len(compare([*OURS, *turned], [published(0.7, 0.01)])) == 1
+    assert not_run(turned, [published(0.7, 0.01)]) == ["mnist, mlp, 5 clients, α = 0.1"]

@@ -86,3 +86,10 @@ def test_a_partition_without_examples_can_be_drawn() -> None:
 def test_matrices_that_do_not_fit_are_refused(make: Callable[..., Grid], matrix: np.ndarray) -> None:
     with pytest.raises(InputError):
         make(matrix, ["a", "b"], "title")
+
+
+def test_the_level_of_a_client_stands_beside_its_number() -> None:
+    grid = partition_grid(np.eye(2, dtype=int), ["a", "b"], "title", levels=["as they are", "σ = 0.5"])
+    assert {"0 (as they are)", "1 (σ = 0.5)"} <= set(texts(grid))
+    with pytest.raises(InputError, match="levels has 3 names; it needs one for each of the 2 clients"):
+        partition_grid(np.eye(2, dtype=int), ["a", "b"], "title", levels=["x", "y", "z"])

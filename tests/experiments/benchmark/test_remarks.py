@@ -30,3 +30,18 @@ def test_a_page_that_chooses_settings_says_that_it_shows_no_results() -> None:
 def test_pages_without_both_say_nothing(rows: list[Row]) -> None:
     assert remarks(rows) == []
     assert "up to a floor" not in render(rows)
+
+
+def test_a_page_says_how_clients_saw_their_images_and_what_was_measured() -> None:
+    rows = [make_row(), *(make_row(shift="rotation", shift_strength=strength) for strength in (60.0, 30.0))]
+    turned, measured = remarks(rows)
+    assert turned.startswith("Under “rotation 30 or 60”, the images that each client trains on")
+    assert "from minus to plus that many degrees" in turned
+    assert "Only the worst client’s accuracy is of test images as each client sees its own." in measured
+    assert "Test images and the server’s validation images are as they are." in render(rows)
+
+
+def test_a_page_says_whose_labels_are_true() -> None:
+    (remark,) = remarks([make_row(shift="labels", shift_strength=0.4)])
+    assert remark.startswith("Under “labels 0.4”, that fraction of the clients")
+    assert "have the true labels" in remark

@@ -72,7 +72,8 @@ def test_json_keys_are_the_contract(tmp_path: Path) -> None:
         "method_settings, uploads, accuracy, loss, worst_client_accuracy, worst_class_accuracy, client_train_seconds, "
         "client_statistics_seconds, server_seconds, upload_bits, upload_bits_formula, download_bits, "
         "peak_memory_bytes, uses_validation, reference, failed_clients, artifact, client_encode_seconds, start_sent, "
-        "epsilon, audited_epsilon, track, training, num_networks, train_size, held_out"
+        "epsilon, audited_epsilon, track, training, num_networks, train_size, held_out, shift, "
+        "shift_strength"
     )
 
 
@@ -141,3 +142,12 @@ def test_what_a_client_spends_is_training_statistics_and_encoding() -> None:
     row = make_row(client_train_seconds=10.0, client_statistics_seconds={"kfac": 2.0, "gram": 0.5})
     assert row.client_seconds == 12.5
     assert make_row(client_train_seconds=10.0, client_encode_seconds=0.25).client_seconds == 10.25
+
+
+def test_a_file_from_before_shifts_is_read(tmp_path: Path) -> None:
+    path, _ = write_rows(sorted_rows([make_row()]), tmp_path)
+    (record,) = json.loads(path.read_text())
+    path.write_text(json.dumps([{key: value for key, value in record.items() if not key.startswith("shift")}]))
+    (row,) = read_rows(path, Row)
+    assert (row, row.shift_name) == (make_row(), None)
+    assert make_row(shift="noise", shift_strength=0.25).shift_name == "noise 0.25"

@@ -14,7 +14,7 @@ def test_methods_share_the_picture_of_their_federation(workplace: Path, monkeypa
     walked = walk_tiny(workplace, {"fedavg": {}, "ensemble": {}}, seeds=[0, 1])
     drawn = []
     draw = grids.partition_grid
-    monkeypatch.setattr(grids, "partition_grid", lambda *given: drawn.append(given) or draw(*given))
+    monkeypatch.setattr(grids, "partition_grid", lambda *given, **named: drawn.append(given) or draw(*given, **named))
 
     runs = make_runs(walked.plan, walked.outcome, make_rows(walked.plan, walked.outcome)).single
     pictures = {(run.params["seed"], run.params["method"]): run.draw()["partition.svg"] for run in runs}

@@ -158,3 +158,16 @@ def test_the_terminal_table_is_aligned_and_marks_the_best() -> None:
 
 def test_the_terminal_table_shows_no_deviation_of_one_seed() -> None:
     assert "±" not in terminal(make_rows({"fedavg": 0.5}, seeds=1))
+
+
+def test_shifts_are_settings_of_their_own_that_come_after_none() -> None:
+    blurs = [make_row(shift="blur", shift_strength=strength) for strength in (10.0, 2.0)]
+    settings = [one.setting for one in summarise([make_row(), *blurs, make_row(alpha=0.5)])]
+    assert [one.split for one in settings] == [
+        "dirichlet, α = 0.1",
+        "dirichlet, α = 0.5",
+        "dirichlet, α = 0.1, blur 2",
+        "dirichlet, α = 0.1, blur 10",
+    ]
+    (table,) = summary_tables([make_row(shift="blur", shift_strength=2.0)])
+    assert table.header[1].strip() == "dirichlet, α = 0.1, blur 2"

@@ -1,0 +1,77 @@
+"""Settings of shifts: how clients see their examples in ways of their own."""
+
+from typing import Any, Literal
+
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from fedfisher_core.settings.base import Strict
+
+ShiftKind = Literal["none", "rotation", "blur", "contrast", "noise", "labels"]
+"""All but the last are of images, whose classes look otherwise; with the last, the same images have other labels."""
+
+# The largest strength, whether it is allowed itself, and the unit.
+_LARGEST: dict[ShiftKind, tuple[float, bool, str]] = {
+    "none": (0, True, ""),
+    "rotation": (180, False, " degrees"),
+    "blur": (100, True, " pixels"),
+    "contrast": (1, False, ""),
+    "noise": (10, True, ""),
+    "labels": (1, True, ""),
+}
+_FORMS = "none, or {kind, strength} with the kinds rotation, blur, contrast, noise and labels"
+
+
+class Shift(Strict):
+    """One way in which clients differ beside their labels and sizes."""
+
+    kind: ShiftKind
+    strength: float = Field(0.0, ge=0, le=180)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _none_is_a_word(cls, given: Any) -> Any:
+        if given == "none":
+            return {"kind": "none"}
+        if not isinstance(given, dict | Shift):
+            raise ValueError(f"allowed: {_FORMS}")
+        return given
+
+    @model_validator(mode="after")
+    def _strength_is_the_kind_s(self) -> "Shift":
+        largest, allowed, unit = _LARGEST[self.kind]
+        below = self.strength < largest or (allowed and self.strength == largest)
+        if not below or (self.strength == 0) != (self.kind == "none"):
+            limit = f"above 0, {'up to' if allowed else 'below'} {largest}{unit}" if self else "0"
+            raise ValueError(f"strength={self.strength:g} with kind={self.kind}; allowed: {limit}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_it_is_given(self, fields: SerializerFunctionWrapHandler) -> Any:
+        return fields(self) if self else "none"
+
+    def __bool__(self) -> bool:
+        """Whether there is a shift at all."""
+        return self.kind != "none"
+
+    def __str__(self) -> str:
+        """Short name for people, in messages as well."""
+        return shift_name(self.kind, self.strength)
+
+    __repr__ = __str__
+
+
+NO_SHIFT = Shift(kind="none")
+"""All clients see their examples as they are."""
+
+
+def shift_name(kind: str, strength: float) -> str:
+    """Name a shift for people.
+
+    Args:
+        kind: of the shift.
+        strength: in the kind's unit.
+
+    Returns:
+        Such as "rotation 45".
+    """
+    return kind if kind == NO_SHIFT.kind else f"{kind} {strength:g}"
