@@ -29,11 +29,13 @@ from fedfisher_core.settings.clients import (
 from fedfisher_core.settings.experiment import ExperimentSettings
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
 from fedfisher_core.settings.methods import MethodEntry
+from fedfisher_core.settings.objectives import PLAIN, ObjectiveEntry
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
 
 __all__ = [
     "MAX_UPLOADS",
+    "PLAIN",
     "AuditSettings",
     "Cell",
     "Count",
@@ -47,6 +49,7 @@ __all__ = [
     "ModelSettings",
     "Name",
     "Nonnegative",
+    "ObjectiveEntry",
     "PageSettings",
     "PartitionScheme",
     "PartitionSettings",
