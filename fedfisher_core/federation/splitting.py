@@ -28,7 +28,7 @@ class SplitData(Job[DataInputs[Artifact]]):
         """See `Job.step`; federations that differ in the network alone share it."""
         settings = {
             "partition": self.place.settings.partition.described(),
-            "cell": self.place.cell.model_dump(mode="json", exclude={"model"}),
+            "cell": self.place.cell.model_dump(mode="json", exclude={"model", "objective"}),
             "validation_size": self.place.settings.data.validation_size,
         }
         return Step(kind="partitions", code=source_digest(type(self)), settings=settings, inputs=digests_of(inputs))

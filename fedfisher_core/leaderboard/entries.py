@@ -19,6 +19,7 @@ SETTING = (
     "alpha",
     "num_clients",
     "num_rounds",
+    "objective",
     "training",
     "track",
     "wire_budget",
@@ -54,6 +55,7 @@ class Entry:
         alpha: Dirichlet concentration; None where the partition has none.
         num_clients: number of clients.
         num_rounds: number of communication rounds.
+        objective: label of what the clients minimise.
         training: settings of the clients' training; None where the report does not keep them.
         wire_budget: bits of one client's upload, "fedavg" or "none"; None where the report does not keep it.
         method: its label.
@@ -82,6 +84,7 @@ class Entry:
     alpha: float | None
     num_clients: int
     num_rounds: int
+    objective: str
     training: str | None
     wire_budget: str | None
     method: str
@@ -172,6 +175,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         alpha=row.alpha,
         num_clients=row.num_clients,
         num_rounds=row.num_rounds,
+        objective=row.objective,
         training=_training(row),
         wire_budget=_wire_budget(row),
         method=row.method,

@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 
 from fedfisher_core.settings.base import Strict, as_tuple
 from fedfisher_core.settings.clients import PartitionScheme
+from fedfisher_core.settings.objectives import PLAIN
 
 
 class Cell(Strict):
@@ -17,12 +18,14 @@ class Cell(Strict):
     alpha: float | None
     clients: PositiveInt
     seed: NonNegativeInt
+    objective: str = PLAIN
 
     @property
     def setting(self) -> str:
         """Short name of all but the seed."""
         skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
-        return f"{self.dataset} {self.model} {self.scheme} {skew}clients={self.clients}"
+        goal = "" if self.objective == PLAIN else f" objective={self.objective}"
+        return f"{self.dataset} {self.model} {self.scheme} {skew}clients={self.clients}{goal}"
 
     @property
     def label(self) -> str:
@@ -39,6 +42,7 @@ class Scope(Strict):
     alpha: Annotated[tuple[float, ...] | None, BeforeValidator(as_tuple)] = None
     clients: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
     seed: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
+    objective: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
 
     def admits(self, cell: Cell) -> bool:
         """Say whether a point of the benchmark is within."""

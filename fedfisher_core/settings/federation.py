@@ -28,6 +28,7 @@ _POINTS = {
     "scheme": "partition.scheme",
     "alpha": "partition.alpha",
     "clients": "partition.clients",
+    "objective": "train.objective",
 }
 
 
@@ -112,14 +113,24 @@ class FederationSettings(RecipeSettings):
             "scheme": self.partition.scheme,
             "alpha": self.partition.alpha,
             "clients": self.partition.clients,
+            "objective": tuple(self.train.objective),
         }
 
     def cells(self) -> "tuple[Cell, ...]":
-        """List the combinations of data set, model, scheme, alpha, number of clients and seed, in that order."""
+        """List the combinations of data set, model, objective, scheme, alpha, clients and seed, in that order."""
         every = (
-            Cell(dataset=dataset, model=model, scheme=scheme, alpha=alpha, clients=clients, seed=seed)
+            Cell(
+                dataset=dataset,
+                model=model,
+                scheme=scheme,
+                alpha=alpha,
+                clients=clients,
+                seed=seed,
+                objective=objective,
+            )
             for dataset in self.data.dataset
             for model in self.model.name
+            for objective in self.train.objective
             for scheme in self.partition.scheme
             for alpha in (self.partition.alpha if scheme in DIRICHLET_SCHEMES else (None,))
             for clients in self.partition.clients

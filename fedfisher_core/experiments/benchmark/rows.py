@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.settings import PLAIN
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,12 @@ class Row:
             differential privacy.
         audited_epsilon: what an audit of one client showed epsilon to be at least; None without an audit.
         track: how the benchmark sets its methods, "as_published" or "best_effort"; None for settings of its own.
-        training: settings of the clients' training; None where they were not kept.
+        training: settings of the clients' training, with those of an objective that is not plain; None where they
+            were not kept.
         num_networks: networks that prediction needs; None where they were not counted.
         train_size: training examples that were used; None for all of the data set.
         held_out: training examples that accuracy and losses are of, which nobody trained on; None for test examples.
+        objective: label of what the clients minimise.
 
     Raises:
         InputError: a measure is not finite.
@@ -95,6 +98,7 @@ class Row:
     num_networks: int | None = None
     train_size: int | None = None
     held_out: int | None = None
+    objective: str = PLAIN
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -112,11 +116,12 @@ class Row:
 
 
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by setting, method and seed; partitions without alpha come after those with one."""
+    """Sort rows by setting, method and seed; plain training comes first, partitions without alpha last."""
     return sorted(rows, key=_rank)
 
 
 def _rank(row: Row) -> tuple[Any, ...]:
-    federation = (row.benchmark, row.dataset, row.model, row.num_clients, row.num_rounds)
+    objective = (row.objective != PLAIN, row.objective)
+    federation = (row.benchmark, row.dataset, row.model, *objective, row.num_clients, row.num_rounds)
     split = (row.alpha is None, row.partition, row.alpha or 0.0)
     return (*federation, *split, row.reference, row.method, row.seed, row.artifact)

@@ -12,7 +12,7 @@ from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, Repeated, gather, paired_difference
 from fedfisher_core.reporting.tables import Table
-from fedfisher_core.settings import Cell
+from fedfisher_core.settings import PLAIN, Cell
 
 ROUNDS = 1
 """How many rounds a benchmark has."""
@@ -30,16 +30,17 @@ class Setting:
     alpha: float | None
     num_clients: int
     num_rounds: int
+    objective: str = PLAIN
 
     @classmethod
     def of(cls, row: Row) -> "Setting":
         """The setting of a row."""
-        return cls(row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds)
+        return cls(row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds, row.objective)
 
     @classmethod
     def of_cell(cls, cell: Cell) -> "Setting":
         """The setting of a federation."""
-        return cls(cell.dataset, cell.model, cell.scheme, cell.alpha, cell.clients, ROUNDS)
+        return cls(cell.dataset, cell.model, cell.scheme, cell.alpha, cell.clients, ROUNDS, cell.objective)
 
     @property
     def split(self) -> str:
@@ -48,8 +49,9 @@ class Setting:
 
     @property
     def family(self) -> str:
-        """All but how the data is split, in words."""
-        return f"{self.dataset}, {self.model}, {plural(self.num_clients, 'client')}, {plural(self.num_rounds, 'round')}"
+        """All but how the data is split, in words; plain training goes without saying."""
+        network = self.model if self.objective == PLAIN else f"{self.model}, objective {self.objective}"
+        return f"{self.dataset}, {network}, {plural(self.num_clients, 'client')}, {plural(self.num_rounds, 'round')}"
 
     @property
     def label(self) -> str:

@@ -72,12 +72,18 @@ def test_with_differential_privacy_each_method_has_clients_of_its_own() -> None:
         ({"privacy": {"epsilon": [0]}}, "privacy.epsilon"),
         ({"privacy": {"epsilon": [1, 1.0]}}, "privacy.epsilon=.*differ"),
         ({"run": {"min_clients": 3}}, "run.min_clients=3"),
+        ({"train": {"objective": ["plain", "fedprox"]}}, r"train\.objective=\['plain', 'fedprox'\]; allowed: one"),
         ({"gan": {"wdth": 3}}, "unknown setting 'gan.wdth'; did you mean 'width'"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         attack(**changes)
+
+
+def test_all_clients_may_minimise_another_objective_than_the_plain_one() -> None:
+    (one, *_) = attack(train={"objective": "fedprox"}).victims()
+    assert {cell.objective for cell in one.settings.cells()} == {"fedprox"}
 
 
 def test_a_file_is_read_and_overridden(tmp_path: Path) -> None:

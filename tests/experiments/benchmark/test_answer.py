@@ -89,7 +89,12 @@ def test_a_page_of_references_has_no_answer() -> None:
 
 @pytest.mark.parametrize(
     ("changes", "name"),
-    [({"alpha": 0.5}, "α = 0.5"), ({"num_clients": 9}, "9 clients"), ({"dataset": "svhn", "alpha": None}, "svhn")],
+    [
+        ({"alpha": 0.5}, "α = 0.5"),
+        ({"num_clients": 9}, "9 clients"),
+        ({"dataset": "svhn", "alpha": None}, "svhn"),
+        ({"objective": "fedprox"}, "fedprox"),
+    ],
 )
 def test_a_setting_is_named_by_what_sets_it_apart(changes: dict[str, object], name: str) -> None:
     first, second = Setting.of(make_row()), Setting.of(make_row(**changes))  # type: ignore[arg-type]
