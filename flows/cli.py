@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(board)
     board.set_defaults(command=_leaderboard)
 
-    for what in ("methods", "datasets", "models"):
+    for what in ("methods", "objectives", "datasets", "models"):
         listing = commands.add_parser(what, help=f"list the {what} that settings can name")
         listing.add_argument("--json", action="store_true", help="print JSON")
         listing.set_defaults(command=_list, what=what)
@@ -270,7 +270,13 @@ def _leaderboard(options: argparse.Namespace) -> None:
 def _list(options: argparse.Namespace) -> None:
     from flows import listings
 
-    entries = {"methods": listings.methods, "datasets": listings.datasets, "models": listings.models}[options.what]()
+    listed = {
+        "methods": listings.methods,
+        "objectives": listings.objectives,
+        "datasets": listings.datasets,
+        "models": listings.models,
+    }
+    entries = listed[options.what]()
     print(json.dumps(entries, indent=2) if options.json else listings.as_text(entries))
 
 

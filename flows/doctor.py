@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from fedfisher_core.attack.evidence import likelihoods
+from fedfisher_core.client.objectives.objective import objectives
 from fedfisher_core.client.statistic import statistics
 from fedfisher_core.data.sources import DATA_DIR_VARIABLE, PROJECT_DATA_DIR
 from fedfisher_core.data.specs import EMBEDDED, datasets
@@ -21,7 +22,15 @@ from fedfisher_core.registry import Registry
 from fedfisher_core.settings import ExperimentSettings
 from flows.work import prepare
 
-_REGISTRIES: tuple[Registry[Any], ...] = (datasets, models, methods, statistics, likelihoods, experiments)
+_REGISTRIES: tuple[Registry[Any], ...] = (
+    datasets,
+    models,
+    methods,
+    statistics,
+    objectives,
+    likelihoods,
+    experiments,
+)
 _PACKAGES = ("torch", "torchvision", "nngeometry", "POT", "opacus", "datasets", "prefect", "fastapi", "mlflow", "dvc")
 
 

@@ -30,6 +30,26 @@ def methods() -> list[dict[str, Any]]:
     return entries
 
 
+def objectives() -> list[dict[str, Any]]:
+    """List the local objectives with their paper, what they read of a client and their settings."""
+    from fedfisher_core.client.objectives import objective as registry
+
+    entries = []
+    for name in registry.objectives:
+        objective = registry.objectives.get(name)
+        schema = objective.settings.model_json_schema().get("properties", {})
+        entries.append(
+            {
+                "name": name,
+                "summary": objective.summary,
+                "reference": objective.reference,
+                "reads": ", ".join(objective.reads) or "outputs and labels alone",
+                "settings": {key: _setting(value) for key, value in schema.items()},
+            }
+        )
+    return entries
+
+
 def datasets() -> list[dict[str, Any]]:
     """List the data sets with their size and where the hub has them."""
     return [

@@ -38,6 +38,19 @@ from fedfisher_core.settings import Cell, MethodEntry
         ({"partition": {"column": "writer"}}, "partition.column must be set"),
         ({"data": {"validation_size": -1}}, "data.validation_size=-1"),
         ({"data": {"held_out": 0}}, "data.held_out=0"),
+        ({"train": {"objective": []}}, "train.objective=[]: allowed: names that differ"),
+        ({"train": {"objective": 3}}, "train.objective=3: allowed: names that differ"),
+        (
+            {"train": {"objective": ["fedprox", "fedprox"]}},
+            "train.objective=['fedprox', 'fedprox']: allowed: names that",
+        ),
+        ({"train": {"objective": ["plain", {"mu": 1}]}}, "train.objective=['plain', {'mu': 1}]: allowed: names that"),
+        ({"train": {"objective": {"a": 3}}}, "train.objective.a=3: must be a mapping of settings"),
+        ({"train": {"objective": {" a": {}}}}, "train.objective: name ' a': allowed: at least one character"),
+        (
+            {"train": {"objective": {"plain": {"name": "fedprox"}}}},
+            "label 'plain' stands for 'fedprox'; allowed: 'plain'",
+        ),
         ({"data": {"train_size": 0}}, "data.train_size=0"),
         (
             {"data": {"held_out": 9}, "report": {"published": "a, Table 1"}},
@@ -78,7 +91,7 @@ from fedfisher_core.settings import Cell, MethodEntry
                 "partition": {"alpha": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "clients": [2, 3, 4, 5, 6, 7]},
             },
             "12,000 combinations of seeds, data.dataset, model.name, partition.scheme, partition.alpha, "
-            "partition.clients, partition.shift; allowed: up to 10,000",
+            "partition.clients, partition.shift, train.objective; allowed: up to 10,000",
         ),
         (
             {"seeds": 0, "partition": {"clients": 10_000, "alpha": [1, 2]}},
@@ -140,6 +153,31 @@ def test_schemes_without_alpha_have_one_cell_for_all_alphas(scheme: str) -> None
     assert [(cell.alpha, cell.seed) for cell in settings.cells()] == [(None, 0), (None, 1)]
 
 
+@pytest.mark.parametrize(
+    ("given", "labels", "chosen"),
+    [
+        ("fedprox", ["fedprox"], {"fedprox": {}}),
+        ({"name": "fedprox", "mu": 1}, ["fedprox"], {"fedprox": {"mu": 1}}),
+        (["plain", {"name": "fedprox", "mu": 1}], ["plain", "fedprox"], {"plain": {}, "fedprox": {"mu": 1}}),
+        ({"plain": {}, "weak": {"name": "fedprox"}}, ["plain", "weak"], {"plain": {}, "weak": {"name": "fedprox"}}),
+    ],
+)
+def test_objectives_are_a_dimension_of_the_cells(given: Any, labels: list[str], chosen: dict[str, Any]) -> None:
+    settings = validate(BenchmarkSettings, {"seeds": [0, 1], "partition": {"alpha": 1}, "train": {"objective": given}})
+    assert [cell.objective for cell in settings.cells()] == [label for label in labels for _ in range(2)]
+    written = settings.model_dump(mode="json")
+    assert written["train"]["objective"] == chosen
+    assert validate(BenchmarkSettings, written) == settings
+
+
+def test_plain_training_is_written_as_before_there_were_objectives() -> None:
+    settings = validate(BenchmarkSettings, {"train": {"objective": "plain"}})
+    assert "objective" not in settings.to_yaml()
+    assert "objective" not in settings.shown()["train"]
+    assert settings == BenchmarkSettings()
+    assert settings.digest() != validate(BenchmarkSettings, {"train": {"objective": "fedprox"}}).digest()
+
+
 def test_the_digest_sees_every_setting_but_the_name() -> None:
     base = BenchmarkSettings()
     assert base.digest() == base.model_copy(update={"name": "other"}).digest()
@@ -151,6 +189,8 @@ def test_a_cell_is_labelled_for_people() -> None:
     common = {"dataset": "mnist", "model": "mlp", "clients": 5, "seed": 2}
     assert Cell(**common, scheme="paper", alpha=0.1).label == "mnist mlp paper alpha=0.1 clients=5 seed=2"
     assert Cell(**common, scheme="iid", alpha=None).label == "mnist mlp iid clients=5 seed=2"
+    prox = Cell(**common, scheme="iid", alpha=None, objective="fedprox")
+    assert prox.label == "mnist mlp iid clients=5 objective=fedprox seed=2"
 
 
 def test_a_method_s_own_settings_are_apart_from_those_of_all_methods() -> None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.models.spec import Parameters, parameters_of
@@ -53,15 +53,17 @@ def train(
     settings: TrainSettings,
     *,
     generator: torch.Generator,
+    losses: Losses = cross_entropies,
     augmented: bool = False,
 ) -> Trained:
-    """Minimise the cross-entropy on a client's examples.
+    """Minimise the mean loss of a client's examples.
 
     Args:
         network: holds the initial weights; trained in place, on its own device.
         examples: the client's data, on the same device.
         settings: epochs or steps, learning rate, momentum, weight decay and batch size.
         generator: draws the order of the examples and the augmentation, on the CPU.
+        losses: loss of each example of a batch; others than cross-entropy are made for this network.
         augmented: whether each batch is cropped and mirrored at random.
 
     Returns:
@@ -78,7 +80,7 @@ def train(
         weight_decay=settings.weight_decay,
         fused=True,
     )
-    losses: list[float] = []
+    means: list[float] = []
     for epoch, batches in enumerate(_epochs(len(examples), settings, generator)):
         total = torch.zeros((), device=examples.inputs.device)
         seen = 0
@@ -87,16 +89,16 @@ def train(
             inputs = examples.inputs[batch]
             if augmented:
                 inputs = augment(inputs, generator)
-            loss = functional.cross_entropy(network(inputs), examples.labels[batch])
+            loss = losses(network(inputs), examples.labels[batch]).mean()
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
             total += loss.detach() * len(batch)
             seen += len(batch)
-        losses.append(float(total) / seen)
+        means.append(float(total) / seen)
         if not torch.isfinite(total):
-            raise DivergedClientError(f"training loss is {losses[-1]} in epoch {epoch + 1}")
-    return Trained.of(network, losses)
+            raise DivergedClientError(f"training loss is {means[-1]} in epoch {epoch + 1}")
+    return Trained.of(network, means)
 
 
 def _epochs(examples: int, settings: TrainSettings, generator: torch.Generator) -> Iterator[Sequence[Tensor]]:

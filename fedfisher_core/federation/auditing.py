@@ -82,13 +82,15 @@ class AuditClient(TrainPrivately):
             torch.cat([examples.labels[others], canaries.labels[there]]),
         )
         start = load_start(inputs.start, place.device)
+        network = place.spec.load(start)
         trained = train_privately(
-            place.spec.load(start),
+            network,
             present,
             budget.train,
             noise_multiplier=noise.training,
             gradient_clip=budget.privacy.gradient_clip,
             generator=self.chance(inputs),
+            losses=self.losses(network, present),
             num_examples=len(examples),
             augmented=place.dataset.augment,
         )

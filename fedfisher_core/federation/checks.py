@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from fedfisher_core.client.local import estimator_of
+from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.partitions import require_split
@@ -14,7 +15,7 @@ from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.privacy import require_privacy
+from fedfisher_core.federation.privacy import require_privacy, require_private_objective
 from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.fisher.blocks import Approximation
@@ -45,6 +46,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         _require_label(settings, dataset)
     for model in settings.model.name:
         source_digest(models.get(model))
+    _require_objectives(settings)
     numerics = Numerics.of(settings.run)
     places = [Place(settings, cell, numerics, title) for cell in settings.cells()]
     scopes = {label: _scope(label, entry.only, settings) for label, entry in settings.methods.items()}
@@ -82,6 +84,16 @@ def _require_label(settings: FederationSettings, dataset: str) -> None:
     label, classes = settings.partition.target_label, datasets.get(dataset).classes
     if label is not None and label >= classes:
         raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
+
+
+def _require_objectives(settings: FederationSettings) -> None:
+    """Check what clients minimise."""
+    for label in settings.train.objective:
+        bound = bind_objective(label, settings.train.objective)
+        # A source that can't be read is refused before any work rests on it.
+        source_digest(bound.objective.function)
+        if settings.privacy is not None:
+            require_private_objective(label, bound)
 
 
 def _require_validation(settings: FederationSettings, label: str) -> None:

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from fedfisher_core.client.objectives.binding import BoundObjective
+from fedfisher_core.client.objectives.objective import Knowledge, objectives
 from fedfisher_core.errors import InputError
 from fedfisher_core.privacy.accountant import Noise, calibrate
 from fedfisher_core.privacy.fishers import require_private, require_private_fisher
@@ -88,3 +90,25 @@ def require_privacy(settings: FederationSettings, label: str, uploads: tuple["Bo
         require_private(one.statistic for one in uploads)
     except InputError as error:
         raise InputError(f"method {label!r}: {error}") from error
+
+
+def require_private_objective(label: str, bound: BoundObjective) -> None:
+    """Check that clients can minimise an objective with differential privacy.
+
+    Args:
+        label: the objective's.
+        bound: the objective.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    reads = bound.objective.reads
+    if not reads:
+        return
+    reason = (
+        f"reads {Knowledge.LABEL_COUNTS}, which no budget counts"
+        if Knowledge.LABEL_COUNTS in reads
+        else f"has a gradient beside those of the examples, as it reads {reads[0]}; DP-SGD clips gradients of examples"
+    )
+    able = ", ".join(name for name in objectives if not objectives.get(name).reads)
+    raise InputError(f"train.objective={label!r} with privacy: {bound.objective.name!r} {reason}; allowed: {able}")

@@ -49,6 +49,7 @@ class TrainPrivately(TrainClient):
             noise_multiplier=noise.training,
             gradient_clip=self.budget.privacy.gradient_clip,
             generator=generator,
+            losses=self.losses(network, examples),
             augmented=self.place.dataset.augment,
         )
         return trained, {"noise": asdict(noise)}

@@ -31,7 +31,7 @@ class SplitData(Job[DataInputs[Artifact]]):
         cell = self.place.cell
         settings = {
             "partition": self.place.settings.partition.described(),
-            "cell": cell.model_dump(mode="json", exclude={"model"} if cell.shift else {"model", "shift"}),
+            "cell": cell.model_dump(mode="json", exclude={"model", "objective"} | (set() if cell.shift else {"shift"})),
             "validation_size": self.place.settings.data.validation_size,
         }
         return Step(kind="partitions", code=source_digest(type(self)), settings=settings, inputs=digests_of(inputs))

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedfisher_core.client.objectives.binding import BoundObjective, bind_objective
+from fedfisher_core.client.objectives.objective import Losses
 from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError
@@ -26,6 +28,11 @@ from fedfisher_core.store import Artifact, Content, Step
 class TrainClient(ClientJob[StartInputs[Artifact]]):
     """Train one client."""
 
+    @property
+    def objective(self) -> BoundObjective:
+        """What the client minimises."""
+        return bind_objective(self.place.cell.objective, self.place.settings.train.objective)
+
     def size(self, inputs: StartInputs[Artifact]) -> float:
         """See `Job.size`."""
         train, examples = self.place.settings.train, len(held_by(inputs.partition, self.client))
@@ -33,13 +40,16 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
 
     def step(self, inputs: StartInputs[Artifact]) -> Step:
         """See `Job.step`; a client that holds the same examples in another split is the same."""
-        place, settings = self.place, self.place.settings
+        place, settings, objective = self.place, self.place.settings, self.objective
         return Step(
             kind="clients",
-            code=source_digest(type(self), models.get(place.cell.model)),
+            code=source_digest(type(self), models.get(place.cell.model), objective.objective.function),
             settings={
                 "model": {"name": place.cell.model, "bias": settings.model.bias},
-                "train": settings.train.model_dump(mode="json", exclude_none=True),
+                "train": {
+                    **settings.train.model_dump(mode="json", exclude_none=True, exclude={"objective"}),
+                    **objective.described(),
+                },
                 "augment": place.dataset.augment,
                 "seed": place.cell.seed,
                 "client": self.client,
@@ -100,4 +110,17 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
             The trained weights, and what is worth knowing of the training beside.
         """
         settings, augmented = self.place.settings.train, self.place.dataset.augment
-        return train(network, examples, settings, generator=generator, augmented=augmented), {}
+        losses = self.losses(network, examples)
+        return train(network, examples, settings, generator=generator, losses=losses, augmented=augmented), {}
+
+    def losses(self, network: nn.Module, examples: Examples) -> Losses:
+        """Make the loss that the client minimises.
+
+        Args:
+            network: holds the weights that the client starts from.
+            examples: the client's.
+
+        Returns:
+            The loss of each example of a batch.
+        """
+        return self.objective.losses(network, examples.labels, self.place.dataset.classes)

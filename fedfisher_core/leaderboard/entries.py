@@ -20,6 +20,7 @@ SETTING = (
     "shift",
     "num_clients",
     "num_rounds",
+    "objective",
     "training",
     "track",
     "wire_budget",
@@ -56,6 +57,7 @@ class Entry:
         shift: how clients see their examples, such as "rotation 45"; None for as they are.
         num_clients: number of clients.
         num_rounds: number of communication rounds.
+        objective: label of what the clients minimise.
         training: settings of the clients' training; None where the report does not keep them.
         wire_budget: bits of one client's upload, "fedavg" or "none"; None where the report does not keep it.
         method: its label.
@@ -85,6 +87,7 @@ class Entry:
     shift: str | None
     num_clients: int
     num_rounds: int
+    objective: str
     training: str | None
     wire_budget: str | None
     method: str
@@ -176,6 +179,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         shift=row.shift_name,
         num_clients=row.num_clients,
         num_rounds=row.num_rounds,
+        objective=row.objective,
         training=_training(row),
         wire_budget=_wire_budget(row),
         method=row.method,

@@ -10,13 +10,10 @@ from urllib.parse import quote
 from fedfisher_core.leaderboard.entries import SETTING, Entry, Kind
 from fedfisher_core.leaderboard.ranking import MeanRanks
 from fedfisher_core.leaderboard.reading import Reports
-from fedfisher_core.reporting.page import (
-    PageData,
-    render,
-    script_data,
-    template_text,
-)  # Fewer than this would make ties of accuracies that differ.
+from fedfisher_core.reporting.page import PageData, render, script_data, template_text
+from fedfisher_core.settings import PLAIN
 
+# Fewer than this would make ties of accuracies that differ.
 _DIGITS = 9
 
 
@@ -42,6 +39,7 @@ _COLUMNS = (
     Column("seeds", "Seeds"),
     Column("dataset", "Data set", words=True),
     Column("model", "Model", words=True),
+    Column("objective", "Objective", words=True),
     Column("partition", "Partition", words=True),
     Column("alpha", "α"),
     Column("shift", "Shift", words=True),
@@ -75,8 +73,9 @@ def render_leaderboard(
     Returns:
         The page; it makes no request.
     """
-    # What no entry has would be an empty column.
-    absent = {name for name in ("epsilon", "shift", "training") if all(getattr(one, name) is None for one in entries)}
+    # What no entry has, or all have alike, would be a column that says nothing.
+    usual = {"epsilon": None, "shift": None, "training": None, "objective": PLAIN}
+    absent = {name for name, value in usual.items() if all(getattr(one, name) == value for one in entries)}
     return render(
         "leaderboard.html.j2",
         PageData(
@@ -90,6 +89,7 @@ def render_leaderboard(
             notes="",
         ),
         columns=[column for column in _COLUMNS if column.name not in absent],
+        objectives="objective" not in absent,
         num_entries=len(entries),
         num_settings=len({one.setting for one in entries}),
         num_reports=len(reports.benchmarks),

@@ -7,8 +7,8 @@ from opacus.grad_sample import GradSampleModuleFastGradientClipping
 from opacus.optimizers import DPOptimizerFastGradientClipping
 from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 from torch import Tensor, nn
-from torch.nn import functional
 
+from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.privacy.library import quieten
 from fedfisher_core.settings import TrainSettings
 
@@ -37,6 +37,7 @@ class PrivateDescent:
         gradient_clip: largest L2 norm of an example's gradient.
         expected_batch_size: by which sums of gradients are divided.
         generator: draws the noise, on the CPU.
+        losses: loss of each example of a batch, by its own outputs and label alone.
     """
 
     def __init__(
@@ -48,8 +49,10 @@ class PrivateDescent:
         gradient_clip: float,
         expected_batch_size: int,
         generator: torch.Generator,
+        losses: Losses = cross_entropies,
     ) -> None:
         quieten()
+        self._losses = losses
         self._module = GradSampleModuleFastGradientClipping(network, loss_reduction="sum", max_grad_norm=gradient_clip)
         plain = torch.optim.SGD(
             network.parameters(),
@@ -93,7 +96,7 @@ class PrivateDescent:
         total = 0.0
         parts = list(zip(inputs.split(MICROBATCH), labels.split(MICROBATCH), strict=True))
         for left, (some, classes) in zip(reversed(range(len(parts))), parts, strict=True):
-            losses = functional.cross_entropy(self._module(some), classes, reduction="none")
+            losses = self._losses(self._module(some), classes)
             DPTensorFastGradientClipping(self._module, self._optimiser, losses, loss_reduction="sum").backward()
             # All parts but the last only add to the sum of clipped gradients.
             self._optimiser.signal_skip_step(left > 0)

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 
+from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.client.training import Trained
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
@@ -36,10 +37,11 @@ def train_privately(
     noise_multiplier: float,
     gradient_clip: float,
     generator: torch.Generator,
+    losses: Losses = cross_entropies,
     num_examples: int | None = None,
     augmented: bool = False,
 ) -> Trained:
-    """Minimise the cross-entropy on a client's examples by DP-SGD.
+    """Minimise the mean loss of a client's examples by DP-SGD.
 
     Each step takes every example with probability min(batch_size / n, 1), clips its gradient to L2 norm
     `gradient_clip`, adds normal noise of deviation noise_multiplier gradient_clip to each element of their sum, and
@@ -57,6 +59,7 @@ def train_privately(
         noise_multiplier: deviation of the noise, as a multiple of the clip.
         gradient_clip: largest L2 norm of an example's gradient.
         generator: draws the batches, the augmentation and the noise, on the CPU.
+        losses: loss of each example of a batch, by its own outputs and label alone.
         num_examples: n, the number that is public; more than there are where some add nothing. None for all there are.
         augmented: whether each batch is cropped and mirrored at random.
 
@@ -74,7 +77,7 @@ def train_privately(
     from fedfisher_core.privacy.descent import PrivateDescent
 
     network.train()
-    losses: list[float] = []
+    means: list[float] = []
     with (
         _contiguous_inputs(layers),
         PrivateDescent(
@@ -84,6 +87,7 @@ def train_privately(
             gradient_clip=gradient_clip,
             expected_batch_size=min(settings.batch_size, public),
             generator=generator,
+            losses=losses,
         ) as descent,
     ):
         for epoch, steps in enumerate(_epochs(settings, public)):
@@ -96,10 +100,10 @@ def train_privately(
                     inputs = augment(inputs, generator)
                 total += descent.step(inputs, examples.labels[batch])
                 seen += len(batch)
-            losses.append(total / max(seen, 1))
+            means.append(total / max(seen, 1))
             if not math.isfinite(total):
-                raise DivergedClientError(f"training loss is {losses[-1]} in epoch {epoch + 1}")
-    return Trained.of(network, losses)
+                raise DivergedClientError(f"training loss is {means[-1]} in epoch {epoch + 1}")
+    return Trained.of(network, means)
 
 
 def _epochs(settings: TrainSettings, examples: int) -> Iterator[int]:

@@ -29,6 +29,7 @@ from fedfisher_core.settings.clients import (
 from fedfisher_core.settings.experiment import ExperimentSettings
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
 from fedfisher_core.settings.methods import MethodEntry
+from fedfisher_core.settings.objectives import PLAIN, ObjectiveEntry
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
@@ -36,6 +37,7 @@ from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettin
 __all__ = [
     "MAX_UPLOADS",
     "NO_SHIFT",
+    "PLAIN",
     "AuditSettings",
     "Cell",
     "Count",
@@ -49,6 +51,7 @@ __all__ = [
     "ModelSettings",
     "Name",
     "Nonnegative",
+    "ObjectiveEntry",
     "PageSettings",
     "PartitionScheme",
     "PartitionSettings",

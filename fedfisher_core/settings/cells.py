@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 
 from fedfisher_core.settings.base import Strict, as_tuple
 from fedfisher_core.settings.clients import PartitionScheme
+from fedfisher_core.settings.objectives import PLAIN
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
@@ -19,13 +20,15 @@ class Cell(Strict):
     clients: PositiveInt
     shift: Shift = NO_SHIFT
     seed: NonNegativeInt
+    objective: str = PLAIN
 
     @property
     def setting(self) -> str:
         """Short name of all but the seed."""
         skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
         shift = f"{self.shift.kind}={self.shift.strength:g} " if self.shift else ""
-        return f"{self.dataset} {self.model} {self.scheme} {skew}{shift}clients={self.clients}"
+        goal = "" if self.objective == PLAIN else f" objective={self.objective}"
+        return f"{self.dataset} {self.model} {self.scheme} {skew}{shift}clients={self.clients}{goal}"
 
     @property
     def label(self) -> str:
@@ -43,6 +46,7 @@ class Scope(Strict):
     clients: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
     shift: Annotated[tuple[Shift, ...] | None, BeforeValidator(as_tuple)] = None
     seed: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
+    objective: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
 
     def admits(self, cell: Cell) -> bool:
         """Say whether a point of the benchmark is within."""

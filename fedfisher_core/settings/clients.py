@@ -3,9 +3,17 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
-from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
+from fedfisher_core.settings.base import Count, Examples, Label, Line, Nonnegative, Positive, Steps, Strict, as_tuple
+from fedfisher_core.settings.objectives import PLAIN, ObjectiveEntry, objectives_by_label, require_plain_by_name
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
@@ -113,6 +121,11 @@ class ModelSettings(Strict):
     )
 
 
+Objectives = Annotated[
+    dict[Label, ObjectiveEntry], BeforeValidator(objectives_by_label), AfterValidator(require_plain_by_name)
+]
+
+
 class TrainSettings(Strict):
     """Local training: SGD with momentum."""
 
@@ -122,6 +135,26 @@ class TrainSettings(Strict):
     momentum: float = Field(0.9, ge=0, lt=1)
     weight_decay: Nonnegative = 0.0
     batch_size: Count = 64
+    objective: Objectives = Field(
+        {PLAIN: ObjectiveEntry()},
+        min_length=1,
+        description="what clients minimise, one setting each: names that `fedfisher objectives` lists, or mappings "
+        "such as {name: fedprox, mu: 0.1}; or a mapping of labels to these, as methods have. Whatever is minimised, a "
+        "Fisher is that of the model's likelihood, softmax of its outputs, at the trained weights",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_the_default_objective(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write settings of plain training as they were before there were objectives, so that names stay."""
+        written = handler(self)
+        if self.is_plain:
+            written.pop("objective", None)
+        return written
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether clients minimise the cross-entropy alone."""
+        return self.objective == {PLAIN: ObjectiveEntry()}
 
     @model_validator(mode="before")
     @classmethod

@@ -29,6 +29,7 @@ _POINTS = {
     "alpha": "partition.alpha",
     "clients": "partition.clients",
     "shift": "partition.shift",
+    "objective": "train.objective",
 }
 
 
@@ -114,14 +115,25 @@ class FederationSettings(RecipeSettings):
             "alpha": self.partition.alpha,
             "clients": self.partition.clients,
             "shift": self.partition.shift,
+            "objective": tuple(self.train.objective),
         }
 
     def cells(self) -> "tuple[Cell, ...]":
-        """List the combinations of data set, model, scheme, alpha, number of clients, shift and seed, in that order."""
+        """List the points: by data set, model, objective, scheme, alpha, clients, shift and seed, in that order."""
         every = (
-            Cell(dataset=dataset, model=model, scheme=scheme, alpha=alpha, clients=clients, shift=shift, seed=seed)
+            Cell(
+                dataset=dataset,
+                model=model,
+                scheme=scheme,
+                alpha=alpha,
+                clients=clients,
+                shift=shift,
+                seed=seed,
+                objective=objective,
+            )
             for dataset in self.data.dataset
             for model in self.model.name
+            for objective in self.train.objective
             for scheme in self.partition.scheme
             for alpha in (self.partition.alpha if scheme in DIRICHLET_SCHEMES else (None,))
             for clients in self.partition.clients

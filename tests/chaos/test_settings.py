@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, note, seed, settings
 from hypothesis import strategies as st
 
+from fedfisher_core.client.objectives.objective import objectives
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.contract import experiment_of, experiments
 from fedfisher_core.experiments.loading import load
@@ -57,13 +58,17 @@ def place(workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 @cache
 def known(experiment: str) -> dict[str, list[tuple[Place, Schema]]]:
-    """Every setting of an experiment, and every method's own, by the first key."""
+    """Every setting of an experiment, and every method's and objective's own, by the first key."""
     found = list(places_of(experiments.get(experiment).settings.model_json_schema()))
     if any(place == ("methods",) for place, _ in found):
-        for name in methods:
-            own = methods.get(name).settings.model_json_schema()
-            found += [(("methods", name, *place), schema) for place, schema in places_of(own)]
-            found += [(("methods", name), {"type": "object"}), (("methods", name, "method"), {"type": "string"})]
+        for where, registry, named_by in (
+            (("methods",), methods, "method"),
+            (("train", "objective"), objectives, "name"),
+        ):
+            for name in registry:
+                own = registry.get(name).settings.model_json_schema()
+                found += [((*where, name, *place), schema) for place, schema in places_of(own)]
+                found += [((*where, name), {"type": "object"}), ((*where, name, named_by), {"type": "string"})]
     by_key: dict[str, list[tuple[Place, Schema]]] = {}
     for where, schema in found:
         by_key.setdefault(where[0], []).append((where, schema))

@@ -113,9 +113,12 @@ def test_the_doctor_looks_at_any_experiment(project: Path, capsys: pytest.Captur
     assert "PROBLEM     tracking.mlflow=" in capsys.readouterr().out
 
 
+GROUPS = ("methods", "objectives", "datasets", "models", "experiments")
+
+
 def test_a_broken_plugin_stands_in_the_way_of_its_users_only(workplace: Path) -> None:
     (workplace / "broken.py").write_text("import sys\nsys.exit('no')\n")
-    groups = {f"fedfisher.{group}": "odd = broken" for group in ("methods", "datasets", "models", "experiments")}
+    groups = {f"fedfisher.{group}": "odd = broken" for group in GROUPS}
     site = install(workplace / "site", package="odd", version="1.0", entry_points=groups, sources=workplace)
     (workplace / "theory.yaml").write_text("experiment: two_layer\nname: theory\n")
     (workplace / "user.yaml").write_text("experiment: odd\n")
@@ -135,7 +138,7 @@ def test_a_broken_plugin_stands_in_the_way_of_its_users_only(workplace: Path) ->
     examined = fedfisher("doctor", "theory.yaml")
     assert examined.returncode == 1
     assert len(examined.stderr.splitlines()) == 1
-    for group in ("methods", "datasets", "models", "experiments"):
+    for group in GROUPS:
         assert f"PROBLEM     {warned.format(group)}" in examined.stdout
     assert "experiment  theory: " in examined.stdout
 

@@ -25,6 +25,15 @@ def test_methods_are_listed_with_what_they_upload_and_their_settings() -> None:
     assert (entries["fedavg"]["shared_start"], entries["ties"]["shared_start"]) == (False, True)
 
 
+def test_objectives_are_listed_with_what_they_read_and_their_settings() -> None:
+    entries = by_name(listings.objectives())
+    assert entries["plain"]["settings"] == {}
+    assert entries["plain"]["reads"] == "outputs and labels alone"
+    assert entries["logit_adjustment"]["reads"] == "the client's label counts"
+    assert entries["fedprox"]["reference"] == "https://arxiv.org/abs/1812.06127"
+    assert entries["fedprox"]["settings"]["mu"].startswith("number, default 0.01: strength of the pull")
+
+
 def test_data_sets_are_listed_with_their_size_and_place() -> None:
     entries = by_name(listings.datasets())
     assert entries["mnist5k"] == {
@@ -61,7 +70,7 @@ def test_a_network_without_docstring_is_listed() -> None:
 
 
 def test_everything_listed_is_json() -> None:
-    for entries in (listings.methods(), listings.datasets(), listings.models()):
+    for entries in (listings.methods(), listings.objectives(), listings.datasets(), listings.models()):
         assert json.loads(json.dumps(entries)) == entries
 
 

@@ -21,6 +21,16 @@ def test_an_entry_is_a_method_over_its_seeds(tmp_path: Path) -> None:
     assert (entry.rank, entry.num_ranked) == (1.0, 1)
 
 
+def test_objectives_are_settings_of_their_own(tmp_path: Path) -> None:
+    write_report(tmp_path, "one", scored("a", 0.5), scored("a", 0.6, objective="fedprox"))
+    entries = make_entries(read_reports([tmp_path]).benchmarks)
+    assert [(one.objective, one.accuracy, one.rank, one.num_ranked) for one in entries] == [
+        ("plain", 0.5, 1.0, 1),
+        ("fedprox", 0.6, 1.0, 1),
+    ]
+    assert len({one.setting for one in entries}) == 2
+
+
 def test_single_networks_are_ranked_and_ties_share(tmp_path: Path) -> None:
     # The first two have the same mean, but for the last bits of their sums.
     found = entries_of(

@@ -45,8 +45,19 @@ def test_what_no_entry_has_is_no_column(tmp_path: Path) -> None:
     assert "ensemble" not in Page((tmp_path / "plain/leaderboard/index.html").read_text()).text.lower()
 
 
+def test_objectives_are_shown_where_clients_have_others_than_the_plain_one(tmp_path: Path) -> None:
+    plain = write_board(tmp_path / "plain", {"one": scored("fedavg", 0.5)})
+    assert "Objective" not in Page(plain).text
+    both = write_board(tmp_path / "both", {"one": [*scored("fedavg", 0.5), *scored("fedavg", 0.6, objective="prox")]})
+    assert 'data-column="objective"' in both
+    assert '<select name="objective">' in both
+    data = data_of(Page(both))
+    place = data["setting_fields"].index("objective")
+    assert [setting[place] for setting in data["settings"]] == ["plain", "prox"]
+
+
 def test_names_are_data_and_no_markup(tmp_path: Path) -> None:
-    evil = [make_row(EVIL, dataset=EVIL, model=EVIL, partition=EVIL, track=EVIL, training={EVIL: EVIL})]
+    evil = [make_row(EVIL, dataset=EVIL, model=EVIL, partition=EVIL, objective=EVIL, track=EVIL, training={EVIL: EVIL})]
     folder = 'a"><b>#?:'
     page = Page(write_board(tmp_path, {folder: evil}))
     assert len(page.scripts) == 3

@@ -162,6 +162,15 @@ class AttackSettings(RecipeSettings, ExperimentSettings):
         return self
 
     @model_validator(mode="after")
+    def _one_objective(self) -> "AttackSettings":
+        if len(self.train.objective) > 1:
+            raise ValueError(
+                f"train.objective={list(self.train.objective)}; allowed: one, as an attack is compared over what "
+                "clients upload, not over how they train"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _bounded(self) -> "AttackSettings":
         trials = len(self.privacy.epsilon) * len(self.threat.target_labels)
         federations = trials * len(self.seeds) * len(self.data.dataset) * len(self.model.name)

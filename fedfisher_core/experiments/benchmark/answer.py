@@ -50,7 +50,8 @@ def setting_names(settings: Sequence[Setting]) -> dict[Setting, str]:
 def _parts(setting: Setting) -> tuple[str, ...]:
     alpha = "" if setting.alpha is None else f"α = {setting.alpha:g}"
     clients, rounds = plural(setting.num_clients, "client"), plural(setting.num_rounds, "round")
-    return (setting.dataset, setting.model, clients, rounds, setting.partition, alpha, setting.shift or "no shift")
+    federation = (setting.dataset, setting.model, setting.objective, clients, rounds, setting.partition, alpha)
+    return (*federation, setting.shift or "no shift")
 
 
 def _who(leads: Sequence[Lead]) -> str:

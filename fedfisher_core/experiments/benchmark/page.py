@@ -18,6 +18,7 @@ from fedfisher_core.experiments.benchmark.figures import (
 )
 from fedfisher_core.experiments.benchmark.grids import partition_grid
 from fedfisher_core.experiments.benchmark.leads import find_leads
+from fedfisher_core.experiments.benchmark.objectives import by_objective
 from fedfisher_core.experiments.benchmark.pairs import LEVEL, compare_pairs, scores
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, parse_published
 from fedfisher_core.experiments.benchmark.published import LEAST_REPEATS, PublishedResult, read_published
@@ -147,6 +148,7 @@ def render_page(
         privacy=_privacy(rows),
         methods=sorted({row.method for row in rows}),
         seeds=sorted({row.seed for row in rows}),
+        objectives=by_objective(summaries),
         method_settings=_method_settings(rows),
         accuracy_by_alpha=to_svg(accuracy_by_alpha_figure(rows)),
         accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)),

@@ -1,5 +1,8 @@
 """What a benchmark measured, as rows."""
 
+from typing import Any
+
+from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import ROUNDS, Setting
@@ -107,12 +110,22 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         epsilon=None if privacy is None else max(spent_by(outcome.artifacts[name]) for name in trained),
         audited_epsilon=None if audited is None else read_audit(audited).lower,
         track=plan.settings.track,
-        training=plan.settings.train.model_dump(mode="json"),
+        training=_training(plan, cell.objective),
         train_size=plan.settings.data.train_size,
         held_out=plan.settings.data.held_out,
         shift=cell.shift.kind if cell.shift else None,
         shift_strength=cell.shift.strength if cell.shift else None,
+        objective=cell.objective,
         # An aggregation keeps each of its networks in a file.
         num_networks=len(list(artifact.path.glob("network_*.safetensors"))),
         **vars(result.traffic),
     )
+
+
+def _training(plan: BenchmarkPlan, objective: str) -> dict[str, Any]:
+    """Say how the clients of one setting trained."""
+    train = plan.settings.train
+    return {
+        **train.model_dump(mode="json", exclude={"objective"}),
+        **bind_objective(objective, train.objective).described(),
+    }

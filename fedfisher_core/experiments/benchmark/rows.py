@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import shift_name
+from fedfisher_core.settings import PLAIN, shift_name
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,14 @@ class Row:
             differential privacy.
         audited_epsilon: what an audit of one client showed epsilon to be at least; None without an audit.
         track: how the benchmark sets its methods, "as_published" or "best_effort"; None for settings of its own.
-        training: settings of the clients' training; None where they were not kept.
+        training: settings of the clients' training, with those of an objective that is not plain; None where they
+            were not kept.
         num_networks: networks that prediction needs; None where they were not counted.
         train_size: training examples that were used; None for all of the data set.
         held_out: training examples that accuracy and losses are of, which nobody trained on; None for test examples.
         shift: how clients see their examples, such as "rotation"; None for as they are.
         shift_strength: of the shift, in its own unit; None without one.
+        objective: label of what the clients minimise.
 
     Raises:
         InputError: a measure is not finite.
@@ -101,6 +103,7 @@ class Row:
     held_out: int | None = None
     shift: str | None = None
     shift_strength: float | None = None
+    objective: str = PLAIN
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -123,12 +126,13 @@ class Row:
 
 
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
-    """Sort rows by setting, method and seed; shifts come after none, and partitions without alpha after others."""
+    """Sort rows by setting, method and seed; plain training and no shift come first, partitions without alpha last."""
     return sorted(rows, key=_rank)
 
 
 def _rank(row: Row) -> tuple[Any, ...]:
-    federation = (row.benchmark, row.dataset, row.model, row.num_clients, row.num_rounds)
+    objective = (row.objective != PLAIN, row.objective)
+    federation = (row.benchmark, row.dataset, row.model, *objective, row.num_clients, row.num_rounds)
     shift = (row.shift or "", row.shift_strength or 0.0)
     split = (row.alpha is None, row.partition, row.alpha or 0.0)
     return (*federation, *shift, *split, row.reference, row.method, row.seed, row.artifact)

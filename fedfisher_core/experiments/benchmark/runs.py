@@ -15,14 +15,14 @@ from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.partition import class_names, label_counts, shifts_of
 from fedfisher_core.reporting.measure import Repeated
 from fedfisher_core.reporting.runs import Record, Runs, digest
-from fedfisher_core.settings import NO_SHIFT, Cell, Shift
+from fedfisher_core.settings import NO_SHIFT, PLAIN, Cell, Shift
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 
 _MEASURES = ("accuracy", "loss", "worst_client_accuracy", "worst_class_accuracy")
 _SUMMARISED = (*_MEASURES, "server_seconds", "upload_bits", "download_bits")
 _ONLY_SINGLE = ("client_train_seconds", "client_encode_seconds", "upload_bits_formula", "peak_memory_bytes")
-_SETTING_FIELDS = ("dataset", "model", "partition", "num_clients")
+_SETTING_FIELDS = ("dataset", "model", "objective", "partition", "num_clients")
 _DPI = 80
 
 
@@ -81,6 +81,7 @@ def _cell(row: Row) -> Cell:
         clients=row.num_clients,
         shift=NO_SHIFT if row.shift is None else Shift(kind=row.shift, strength=row.shift_strength),
         seed=row.seed,
+        objective=row.objective,
     )
 
 
@@ -138,6 +139,8 @@ def _params(row: Row) -> dict[str, str]:
     return {
         "dataset": row.dataset,
         "model": row.model,
+        # Parameters identify a run: those of plain training stay the runs that they were.
+        **({} if row.objective == PLAIN else {"objective": row.objective}),
         "partition": row.partition,
         "alpha": "none" if row.alpha is None else f"{row.alpha:g}",
         "clients": str(row.num_clients),

@@ -12,7 +12,7 @@ from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, Repeated, gather, paired_difference
 from fedfisher_core.reporting.tables import Table
-from fedfisher_core.settings import Cell
+from fedfisher_core.settings import PLAIN, Cell
 
 ROUNDS = 1
 """How many rounds a benchmark has."""
@@ -31,17 +31,19 @@ class Setting:
     num_clients: int
     num_rounds: int
     shift: str | None = None
+    objective: str = PLAIN
 
     @classmethod
     def of(cls, row: Row) -> "Setting":
         """The setting of a row."""
-        return cls(row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds, row.shift_name)
+        federation = (row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds)
+        return cls(*federation, row.shift_name, row.objective)
 
     @classmethod
     def of_cell(cls, cell: Cell) -> "Setting":
         """The setting of a federation."""
         shift = str(cell.shift) if cell.shift else None
-        return cls(cell.dataset, cell.model, cell.scheme, cell.alpha, cell.clients, ROUNDS, shift)
+        return cls(cell.dataset, cell.model, cell.scheme, cell.alpha, cell.clients, ROUNDS, shift, cell.objective)
 
     @property
     def split(self) -> str:
@@ -51,8 +53,9 @@ class Setting:
 
     @property
     def family(self) -> str:
-        """All but how the data is split, in words."""
-        return f"{self.dataset}, {self.model}, {plural(self.num_clients, 'client')}, {plural(self.num_rounds, 'round')}"
+        """All but how the data is split, in words; plain training goes without saying."""
+        network = self.model if self.objective == PLAIN else f"{self.model}, objective {self.objective}"
+        return f"{self.dataset}, {network}, {plural(self.num_clients, 'client')}, {plural(self.num_rounds, 'round')}"
 
     @property
     def label(self) -> str:

@@ -78,6 +78,7 @@ def test_with_differential_privacy_each_method_has_clients_of_its_own() -> None:
             r"inversion.factors=\['all', 'outputs', 'all'\]: .*differ",
         ),
         ({"run": {"min_clients": 3}}, "run.min_clients=3"),
+        ({"train": {"objective": ["plain", "fedprox"]}}, r"train\.objective=\['plain', 'fedprox'\]; allowed: one"),
         ({"gan": {"wdth": 3}}, "unknown setting 'gan.wdth'; did you mean 'width'"),
     ],
 )
@@ -91,6 +92,11 @@ def test_all_factors_are_compared_unless_others_are_asked_for() -> None:
     chosen = attack(inversion={"factors": "outputs"})
     assert chosen.inversion.factors == ("outputs",)
     assert chosen.model_dump(mode="json")["inversion"]["factors"] == ["outputs"]
+
+
+def test_all_clients_may_minimise_another_objective_than_the_plain_one() -> None:
+    (one, *_) = attack(train={"objective": "fedprox"}).victims()
+    assert {cell.objective for cell in one.settings.cells()} == {"fedprox"}
 
 
 def test_a_file_is_read_and_overridden(tmp_path: Path) -> None:

@@ -100,6 +100,13 @@ def test_other_settings_are_not_compared(change: dict[str, object]) -> None:
     assert not compare([make_row()], [published(0.5, 0.1, **change)])
 
 
+def test_clients_with_another_objective_are_not_compared() -> None:
+    others = [make_row(seed=seed, accuracy=0.7, objective="fedprox") for seed in range(5)]
+    assert compare(others, [published(0.7, 0.01)]) == ()
+    assert not_run(others, [published(0.7, 0.01)]) == ["mnist, mlp, 5 clients, α = 0.1"]
+    assert len(compare([*OURS, *others], [published(0.7, 0.01)])) == 1
+
+
 def test_several_rounds_are_not_compared() -> None:
     assert not compare([make_row(num_rounds=2)], [published(0.5, 0.1)])
 

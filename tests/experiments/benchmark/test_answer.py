@@ -94,6 +94,7 @@ def test_a_page_of_references_has_no_answer() -> None:
         ({"num_clients": 9}, "9 clients"),
         ({"dataset": "svhn", "alpha": None}, "svhn"),
         ({"shift": "blur", "shift_strength": 2.0}, "blur 2"),
+        ({"objective": "fedprox"}, "fedprox"),
     ],
 )
 def test_a_setting_is_named_by_what_sets_it_apart(changes: dict[str, object], name: str) -> None:

@@ -10,6 +10,15 @@ from fedfisher_core.experiments.benchmark.runs import make_runs
 from tests.walked import walk_tiny
 
 
+def test_runs_know_the_objective_and_those_of_plain_training_stay_what_they_were(workplace: Path) -> None:
+    walked = walk_tiny(workplace, {"fedavg": {}}, train={"objective": ["plain", "fedprox"]})
+    runs = make_runs(walked.plan, walked.outcome, make_rows(walked.plan, walked.outcome))
+    assert [run.name for run in runs.single] == ["fedavg plain a=0.5 s=0", "fedavg fedprox a=0.5 s=0"]
+    for found in (runs.single, runs.summary):
+        assert [run.params.get("objective") for run in found] == [None, "fedprox"]
+    assert all(set(run.draw()) == {"partition.svg", "confusion.svg"} for run in runs.single)
+
+
 def test_methods_share_the_picture_of_their_federation(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked = walk_tiny(workplace, {"fedavg": {}, "ensemble": {}}, seeds=[0, 1])
     drawn = []

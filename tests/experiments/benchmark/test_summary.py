@@ -117,6 +117,15 @@ def test_settings_are_kept_apart_and_in_order() -> None:
     assert [len(group) for group in families(rows).values()] == [3, 1]
 
 
+def test_objectives_are_kept_apart_with_the_plain_one_first() -> None:
+    rows = [make_row(objective=one, accuracy=0.1) for one in ("fedprox", "plain", "a")]
+    assert list(families(rows)) == [
+        "mnist, mlp, 5 clients, 1 round",
+        "mnist, mlp, objective a, 5 clients, 1 round",
+        "mnist, mlp, objective fedprox, 5 clients, 1 round",
+    ]
+
+
 def test_two_rows_for_a_seed_are_refused() -> None:
     with pytest.raises(InputError, match="'kfac' has two rows for seed 0"):
         summarise([make_row("kfac"), make_row("kfac", method_settings={"steps": 2})])

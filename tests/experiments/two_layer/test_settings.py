@@ -43,6 +43,7 @@ def test_overrides_change_settings_and_the_name(config: Path) -> None:
             r"clients=1000000 with samples=20 have 20,000,000 samples",
         ),
         ("two_layer.widths=[1000000]", r"at width 1000000 need arrays of 100,000,000 numbers; allowed: up to "),
+        ("train.objective=fedprox", r"unknown setting 'train'"),
         ("run.device=cuda", r"unknown setting 'run\.device'; allowed: "),
         ("report.published=A, Table 1", r"unknown setting 'report\.published'"),
         ("methods=[fedavg]", r"unknown setting 'methods'; .*allowed: experiment, name, report"),

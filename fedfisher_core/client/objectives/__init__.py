@@ -1,0 +1,1 @@
+"""Local objectives, one a file: what a client minimises."""

@@ -1,0 +1,80 @@
+"""Local objectives with their settings chosen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pydantic import BaseModel
+from torch import Tensor, nn
+
+from fedfisher_core.client.objectives.objective import RESERVED, Losses, Objective, objectives
+from fedfisher_core.errors import InputError
+from fedfisher_core.settings import PLAIN, ObjectiveEntry
+from fedfisher_core.signatures import choose
+
+
+@dataclass(frozen=True)
+class BoundObjective:
+    """A local objective with its settings chosen.
+
+    Args:
+        objective: the objective.
+        settings: all of its settings, defaults included.
+    """
+
+    objective: Objective
+    settings: BaseModel
+
+    def losses(self, network: nn.Module, labels: Tensor, classes: int) -> Losses:
+        """Make the loss of one client.
+
+        Args:
+            network: before training.
+            labels: of all of the client's examples.
+            classes: number of labels.
+
+        Returns:
+            The loss of each example, by outputs and labels of a batch.
+        """
+        known = self.objective.known(network, labels, classes)
+        chosen = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
+        return partial(_losses, self.objective, known, chosen)
+
+    def described(self) -> dict[str, Any]:
+        """Say what belongs to the settings of a client's training, as JSON has it: nothing for the plain one."""
+        if self.objective.name == PLAIN:
+            return {}
+        return {"objective": {"name": self.objective.name, **self.settings.model_dump(mode="json")}}
+
+
+def bind_objective(label: str, entries: Mapping[str, ObjectiveEntry]) -> BoundObjective:
+    """Choose a local objective's settings.
+
+    Args:
+        label: of the objective.
+        entries: `train.objective`.
+
+    Returns:
+        The objective with its settings.
+
+    Raises:
+        InputError: the objective or a setting is unknown, or a value is not allowed.
+    """
+    entry, key = entries[label], f"train.objective.{label}"
+    try:
+        found = objectives.get(entry.name or label)
+    except InputError as error:
+        raise InputError(f"{key}: {error}") from error
+    return BoundObjective(found, choose(found.settings, entry.settings, key=key, besides=RESERVED))
+
+
+def _losses(objective: Objective, known: Any, chosen: dict[str, Any], logits: Tensor, labels: Tensor) -> Tensor:
+    losses = objective.function(logits, labels, known, **chosen)
+    # A mean would pass for the losses of one example, and a private training would clip the wrong gradient.
+    if losses.shape != labels.shape:
+        raise RuntimeError(
+            f"objective {objective.name!r} returned shape {tuple(losses.shape)}; allowed: a loss of each of the "
+            f"{len(labels)} examples"
+        )
+    return losses

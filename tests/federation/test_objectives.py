@@ -1,0 +1,197 @@
+"""What clients minimise, as a dimension of a tiny benchmark."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.training import train
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.store import Artifact, read_tensors
+from tests import tiny
+from tests.walked import Walked, walk_tiny
+
+METHODS = {"fedavg": {}, "fedfisher_diag": {}}
+STRONG = {"name": "fedprox", "mu": 3.0}
+TWO = {"plain": {}, "strong": STRONG}
+
+
+def walked(folder: Path, objective: Any, methods: dict[str, Any] = METHODS, **changes: Any) -> Walked:
+    return walk_tiny(folder, methods, train={"objective": objective}, **changes)
+
+
+def rows_of(done: Walked) -> dict[tuple[str, str], Row]:
+    return {(row.objective, row.method): row for row in make_rows(done.plan, done.outcome)}
+
+
+def written(folder: Path) -> Counter[str]:
+    return Counter(path.parent.parent.name for path in folder.glob("artifacts/*/*/manifest.json"))
+
+
+def measured(row: Row) -> tuple[Any, ...]:
+    return row.accuracy, row.loss, row.upload_bits, row.artifact
+
+
+def place_of(federations: Federations, objective: str) -> Place:
+    (place,) = (one for one in federations.places if one.cell.objective == objective)
+    return place
+
+
+def artifact(done: Walked, name: str) -> Artifact:
+    return done.outcome.artifacts[name]
+
+
+def test_each_client_is_trained_once_for_each_objective_and_all_methods_share_it(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained, of_client = [], TrainClient.train
+
+    def counting(self: TrainClient, *given: Any) -> Any:
+        trained.append((self.place.cell.objective, self.client))
+        return of_client(self, *given)
+
+    monkeypatch.setattr(TrainClient, "train", counting)
+    done = walked(workplace, TWO)
+    assert sorted(trained) == [(label, client) for label in TWO for client in range(3)]
+    rows = rows_of(done)
+    assert set(rows) == {(one, method) for one in TWO for method in METHODS}
+    # Three clients, by two objectives; who holds what and where they start is common to both.
+    assert written(workplace) == {
+        "data": 1,
+        "partitions": 1,
+        "starts": 1,
+        "clients": 6,
+        "statistics": 6,
+        "payloads": 12,
+        "aggregates": 4,
+    }
+    # Both are aggregated as in benchmarks of their own, of which nothing is left to compute.
+    plain = rows_of(walked(workplace, "plain"))
+    strong = rows_of(walked(workplace, {"strong": STRONG}))
+    assert sum(written(workplace).values()) == 31
+    for key, row in rows.items():
+        assert measured(row) == measured((plain | strong)[key])
+    assert rows["plain", "fedavg"].loss != rows["strong", "fedavg"].loss
+
+
+def test_a_client_minimises_its_objective_from_its_start(workplace: Path) -> None:
+    done = walked(workplace, TWO, {"fedavg": {}})
+    federations = done.plan.federations
+    for label in TWO:
+        place = place_of(federations, label)
+        job = federations.training(place, 1)
+        inputs = PartitionInputs(*(artifact(done, one) for one in (job.needs.data, job.needs.partition)))
+        examples = examples_of(place, inputs, 1)
+        network = place.spec.load(read_tensors(artifact(done, job.needs.start), "weights.safetensors"))
+        settings = place.settings.train
+        losses = bind_objective(label, settings.objective).losses(network, examples.labels, tiny.CLASSES)
+        source = torch_generator(place.cell.seed, Stream.CLIENT, 2)
+        expected = train(network, examples, settings, generator=source, losses=losses).parameters
+        found = read_tensors(artifact(done, job.name), TENSORS)
+        assert all(torch.equal(found[name], weight) for name, weight in expected.items())
+
+
+def test_labels_do_not_change_a_result_and_settings_do(workplace: Path) -> None:
+    done = walked(workplace, {"one": STRONG, "other": STRONG, "weaker": {**STRONG, "mu": 1.0}}, {"fedavg": {}})
+    rows = rows_of(done)
+    assert written(workplace)["clients"] == 6
+    assert measured(rows["one", "fedavg"]) == measured(rows["other", "fedavg"])
+    assert rows["weaker", "fedavg"].loss != rows["one", "fedavg"].loss
+
+
+def test_plain_clients_have_the_names_and_settings_that_they_had_without_objectives(workplace: Path) -> None:
+    done = walked(workplace, TWO, {"fedavg": {}})
+    federations = done.plan.federations
+    place, other = (place_of(federations, label) for label in TWO)
+    job = federations.training(place, 0)
+    assert job.name == "train client 0: tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0"
+    assert other.label == "tiny tiny dirichlet_client alpha=0.5 clients=3 objective=strong seed=0"
+    inputs = type(job.needs)(*(artifact(done, name) for name in vars(job.needs).values()))
+    assert "objective" not in job.step(inputs).settings["train"]
+    chosen = federations.training(other, 0).step(inputs).settings["train"]
+    assert chosen["objective"] == {"name": "fedprox", "mu": 3.0}
+    rows = rows_of(done)
+    assert "objective" not in (rows["plain", "fedavg"].training or {})
+    assert (rows["strong", "fedavg"].training or {})["objective"] == {"name": "fedprox", "mu": 3.0}
+
+
+def test_objectives_restrict_methods_and_points(workplace: Path) -> None:
+    objective = ["plain", "label_smoothing", "restricted_softmax"]
+    methods = {"fedavg": {}, "regmean": {"only": {"objective": "label_smoothing"}}}
+    settings = tiny.tiny_settings(
+        workplace, methods=methods, train={"objective": objective}, skip=[{"objective": "restricted_softmax"}]
+    )
+    federations = check_federations(settings)
+    found = {place.cell.objective: list(federations.methods_of(place)) for place in federations.places}
+    assert found == {"plain": ["fedavg"], "label_smoothing": ["fedavg", "regmean"]}
+
+
+def test_secure_sums_and_the_pooled_client_know_the_objective(workplace: Path) -> None:
+    secure = {"method": "fedavg", "wire": {"budget": "none", "server_view": "secure_sum"}}
+    rows = rows_of(walked(workplace, TWO, {"fedavg": {}, "secure": secure, "centralised": {}}))
+    for method in ("secure", "centralised"):
+        assert rows["plain", method].loss != rows["strong", method].loss
+    assert rows["strong", "secure"].loss == pytest.approx(rows["strong", "fedavg"].loss, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": {"objective": "fedprx"}}, r"train\.objective\.fedprx: unknown objective 'fedprx'; did you mean"),
+        ({"train": {"objective": {"a": {"name": "fedprox", "mu": -2}}}}, r"train\.objective\.a\.mu=-2"),
+        (
+            {"methods": {"fedavg": {"only": {"objective": "fedprox"}}}},
+            r"methods\.fedavg\.only\.objective='fedprox' is no point of the benchmark; allowed: plain",
+        ),
+    ],
+)
+def test_unknown_objectives_are_refused_before_any_work(workplace: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_federations(tiny.tiny_settings(workplace, **changes))
+    assert list(workplace.iterdir()) == []
+
+
+PRIVATE = {"epsilon": 4.0, "delta": 1e-3}
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        (
+            {"mine": {"name": "logit_adjustment"}},
+            r"train\.objective='mine' with privacy: 'logit_adjustment' reads the client's label counts, which no "
+            r"budget counts; allowed: .*label_smoothing.*, plain",
+        ),
+        (["plain", "restricted_softmax"], r"train\.objective='restricted_softmax' with privacy: .* label counts"),
+        ("fedprox", r"train\.objective='fedprox' with privacy: 'fedprox' has a gradient beside those of the examples"),
+    ],
+)
+def test_with_privacy_objectives_that_no_budget_covers_are_refused(
+    workplace: Path, objective: Any, message: str
+) -> None:
+    settings = tiny.tiny_settings(workplace, privacy=PRIVATE, train={"objective": objective})
+    with pytest.raises(InputError, match=message):
+        check_federations(settings)
+
+
+def test_private_clients_and_their_audit_minimise_smoothed_labels(workplace: Path) -> None:
+    objective = {"plain": {}, "half": {"name": "label_smoothing", "amount": 0.5}}
+    audit = {"canaries": 5, "guesses": 5}
+    done = walked(workplace, objective, {"fedavg": {}}, privacy=PRIVATE, audit=audit)
+    rows = rows_of(done)
+    assert rows["plain", "fedavg"].loss != rows["half", "fedavg"].loss
+    assert {row.epsilon for row in rows.values()} == {rows["plain", "fedavg"].epsilon}
+    assert written(workplace)["audits"] == 2
