@@ -134,9 +134,8 @@ def _require_budgets(federations: Federations) -> None:
     if federations.settings.privacy is None:
         return
     # All clients of a federation send the same.
-    budgets = (federations.budget(place, federations.clients(place)[0]) for place in federations.places)
-    for budget in dict.fromkeys(budgets):
-        budget.require_possible()
+    for place in federations.places:
+        federations.budget(place, federations.clients(place)[0]).require_possible()
 
 
 def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
