@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic import BaseModel
+
 from fedfisher_core.data import specs
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Layout
@@ -15,7 +17,6 @@ def methods() -> list[dict[str, Any]]:
     entries = []
     for name in registry.methods:
         method = registry.methods.get(name)
-        schema = method.settings.model_json_schema().get("properties", {})
         entries.append(
             {
                 "name": name,
@@ -24,7 +25,7 @@ def methods() -> list[dict[str, Any]]:
                 "one_shot": method.one_shot,
                 "shared_start": method.shared_start,
                 "uploads": {name: f"server sees {view.value}" for name, view in method.views.items()},
-                "settings": {key: _setting(value) for key, value in schema.items()},
+                "settings": _settings(method.settings),
             }
         )
     return entries
@@ -37,14 +38,13 @@ def objectives() -> list[dict[str, Any]]:
     entries = []
     for name in registry.objectives:
         objective = registry.objectives.get(name)
-        schema = objective.settings.model_json_schema().get("properties", {})
         entries.append(
             {
                 "name": name,
                 "summary": objective.summary,
                 "reference": objective.reference,
                 "reads": ", ".join(objective.reads) or "outputs and labels alone",
-                "settings": {key: _setting(value) for key, value in schema.items()},
+                "settings": _settings(objective.settings),
             }
         )
     return entries
@@ -111,6 +111,10 @@ def _block(entry: dict[str, Any]) -> str:
         else:
             lines.append(f"  {key}: {value}")
     return "\n".join(lines)
+
+
+def _settings(model: type[BaseModel]) -> dict[str, Any]:
+    return {name: _setting(schema) for name, schema in model.model_json_schema().get("properties", {}).items()}
 
 
 def _setting(schema: dict[str, Any]) -> str:
