@@ -49,6 +49,8 @@ def test_the_tree_stays_as_it_is() -> None:
         "FISHER": 6,
         "SECURE": 7,
         "AUDIT": 8,
+        "SAMPLE": 9,
+        "SHIFT": 10,
     }
 
 

@@ -59,5 +59,6 @@ def test_memory_does_not_grow_with_tasks(new_place: Callable[..., Workplace]) ->
     }
     reporting = max(size for done, size in samples if done == jobs)
     print(f"{jobs} jobs, MB by tenths of them: {working}, and while results are written: {reporting:.0f}")
-    warm, most = working[WARM_TENTHS], max(working[10], reporting)
-    assert most - warm <= GROWTH_MB, f"{warm:.0f} MB at first, {most:.0f} MB at most"
+    assert working[10] - working[WARM_TENTHS] <= GROWTH_MB
+    # Drawing a page and importing MLflow takes memory once, however many jobs there were.
+    assert reporting - working[10] <= GROWTH_MB
