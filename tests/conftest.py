@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -5,6 +6,12 @@ import pytest
 import torch
 
 from tests import tiny
+
+
+def pytest_configure() -> None:
+    """Take Ctrl-C again where a shell started the tests in the background, so that commands under test do too."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

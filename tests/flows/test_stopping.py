@@ -30,11 +30,8 @@ with capture_sigterm():
 {source}
     {sleep}
 """
-# A shell has what it starts in the background ignore Ctrl-C, the tests among it.
 CHILD = """
-import signal
 from flows.stopping import leave, stop_on_sigterm
-signal.signal(signal.SIGINT, signal.default_int_handler)
 stop_on_sigterm()
 try:
     {source}
