@@ -13,7 +13,11 @@ from fedfisher_core.wire.signed import PAPER_WIDTH
 from fedfisher_core.wire.structure import Structure
 
 WIDTH = 4
-"""Bits an entry of a direction for which others are left out, rather than all sent more coarsely."""
+"""Bits an entry of a direction for which others are left out, rather than all sent more coarsely.
+
+Of 3, 4, 5, 6 and 8, chosen for Gaussian distillation on validation images of one federation (CIFAR-10, LeNet, seed 100)
+that no report shows.
+"""
 _AROUND_WIDTH = 8
 
 
