@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.seeds import Stream, numpy_generator
-from fedfisher_core.settings import Cell, PartitionSettings
+from fedfisher_core.settings import COLUMN_SCHEMES, Cell, PartitionSettings
 
 Indices = NDArray[np.int64]
 # FedFisher's authors draw every split with NumPy's legacy generator and this seed (main.py).
@@ -66,10 +66,10 @@ def split(
         labels: of all training examples, shape (examples,).
         classes: number of labels.
         validation_size: examples that the server holds.
-        groups: who made each example, shape (examples,); for the scheme `column`.
+        groups: who made each example, shape (examples,); for the schemes `column` and `largest`.
 
     Returns:
-        A partition that is disjoint and complete over the clients.
+        A partition that is disjoint and, but for the scheme `largest`, complete over the clients.
 
     Raises:
         InputError: no draw gave every client `min_size` examples, or the data can't be split this way.
@@ -88,8 +88,14 @@ def split(
     for _ in range(settings.max_retries):
         clients = tuple(rng.permutation(indices) for indices in draw(rng))
         if min(map(len, clients)) >= settings.min_size:
-            held = numpy_generator(cell.seed, Stream.VALIDATION).choice(len(labels), validation_size, replace=False)
-            return Partition(clients=clients, validation=held.astype(np.int64))
+            held = np.sort(np.concatenate(clients))
+            if validation_size > len(held):
+                raise InputError(
+                    f"data.validation_size={validation_size} exceeds the {len(held)} training examples that "
+                    f"clients hold"
+                )
+            seen = numpy_generator(cell.seed, Stream.VALIDATION).choice(held, validation_size, replace=False)
+            return Partition(clients=clients, validation=seen.astype(np.int64))
     raise _too_small(settings, cell, min(map(len, clients)), f"in {settings.max_retries} draws")
 
 
@@ -103,7 +109,8 @@ def require_split(
         cell: the number of clients.
         labels: how many training examples have each label, shape (classes,).
         validation_size: examples that the server holds.
-        groups: how many made the examples, for the scheme `column`; None where the data does not say.
+        groups: how many made the examples, for the schemes `column` and `largest`; None where the data does
+            not say.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
@@ -120,7 +127,7 @@ def require_split(
         _require_classes(count, settings.classes_per_client, labels)
     if cell.scheme == "target":
         _require_target(count, settings, labels)
-    if cell.scheme == "column":
+    if cell.scheme in COLUMN_SCHEMES:
         if groups is None:
             raise InputError(f"partition.column={settings.column!r}: the data has no such column")
         if groups < count:
@@ -173,6 +180,8 @@ def _scheme(
     if cell.scheme == "target":
         return lambda rng: _target(rng, settings, cell, labels, classes)
     assert groups is not None
+    if cell.scheme == "largest":
+        return lambda _: _largest(groups, count)
     return lambda rng: _column(rng, groups, count)
 
 
@@ -278,6 +287,12 @@ def _column(rng: np.random.Generator, groups: Indices, count: int) -> list[Indic
     """Give every client the examples of one or more makers, as many makers to each as possible."""
     makers = np.array_split(rng.permutation(np.unique(groups)), count)
     return [np.flatnonzero(np.isin(groups, mine)) for mine in makers]
+
+
+def _largest(groups: Indices, count: int) -> list[Indices]:
+    """Give every client the examples of one maker, to client 0 those of who made most; the rest is nobody's."""
+    makers, sizes = np.unique(groups, return_counts=True)
+    return [np.flatnonzero(groups == maker) for maker in makers[np.argsort(-sizes, kind="stable")[:count]]]
 
 
 def _paper(settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, validation_size: int) -> Partition:

@@ -16,6 +16,7 @@ from fedfisher_core.settings.base import (
 )
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
+    COLUMN_SCHEMES,
     AuditSettings,
     DataSettings,
     FisherSettings,
@@ -35,6 +36,7 @@ from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, Wire
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
 
 __all__ = [
+    "COLUMN_SCHEMES",
     "MAX_UPLOADS",
     "NO_SHIFT",
     "PLAIN",

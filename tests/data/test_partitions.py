@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from fedfisher_core.data.partitions import Partition, split
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import Cell, PartitionScheme, PartitionSettings
+from fedfisher_core.settings import COLUMN_SCHEMES, Cell, PartitionScheme, PartitionSettings
 from fedfisher_core.settings.clients import DIRICHLET_SCHEMES
 
 CLASSES = 10
@@ -26,7 +26,7 @@ SCHEMES: tuple[PartitionScheme, ...] = (
 
 
 def settings(scheme: PartitionScheme, **changes: Any) -> PartitionSettings:
-    column = "maker" if scheme == "column" else None
+    column = "maker" if scheme in COLUMN_SCHEMES else None
     target = {"target_label": 3, "target_extra": 50} if scheme == "target" else {}
     return PartitionSettings(**{"scheme": scheme, "column": column, "min_size": 1, **target, **changes})
 
@@ -59,7 +59,7 @@ def draw(
         labels,
         classes=CLASSES,
         validation_size=validation_size,
-        groups=GROUPS if scheme == "column" else None,
+        groups=GROUPS if scheme in COLUMN_SCHEMES else None,
     )
 
 
@@ -232,6 +232,34 @@ def test_the_images_of_one_maker_stay_together(clients: int) -> None:
     assert max(map(len, makers)) - min(map(len, makers)) <= 1
 
 
+@pytest.mark.parametrize("clients", [1, 3, 6])
+def test_the_largest_makers_are_a_client_each(clients: int) -> None:
+    # Of two that made equally many, the first comes first.
+    groups = np.random.default_rng(0).permutation(np.repeat(np.arange(6), [20, 50, 10, 50, 30, 40]))
+    labels = LABELS[: len(groups)]
+    for seed in (0, 1):
+        partition = split(
+            settings("largest"),
+            cell("largest", clients=clients, seed=seed),
+            labels,
+            classes=CLASSES,
+            validation_size=40,
+            groups=groups,
+        )
+        for held, maker in zip(partition.clients, [1, 3, 5, 4, 0, 2][:clients], strict=True):
+            assert sorted(held.tolist()) == np.flatnonzero(groups == maker).tolist()
+        # What nobody holds the server has not either.
+        assert set(partition.validation.tolist()) <= set(np.concatenate(partition.clients).tolist())
+        assert len(set(partition.validation.tolist())) == 40
+
+
+def test_a_validation_set_beyond_what_the_largest_makers_hold_is_refused() -> None:
+    held = sum(sorted(np.bincount(GROUPS))[-5:])
+    assert len(draw("largest", validation_size=held).validation) == held
+    with pytest.raises(InputError, match=rf"validation_size={held + 1} exceeds the {held} training examples that clie"):
+        draw("largest", validation_size=held + 1)
+
+
 def test_the_target_label_is_with_client_0_alone() -> None:
     found = draw("target", target_label=7, target_extra=40)
     counts = found.label_counts(LABELS, CLASSES)
@@ -254,6 +282,12 @@ def test_a_target_client_without_others_is_refused() -> None:
         draw("target", target_extra=900)
 
 
+def test_a_scheme_by_column_without_its_column_is_refused() -> None:
+    for chosen in ({"scheme": "largest"}, {"scheme": "iid", "column": "maker"}):
+        with pytest.raises(ValueError, match=r"partition\.column must be set with .*=column or largest, and only"):
+            PartitionSettings(**chosen)
+
+
 def test_a_target_scheme_without_its_label_is_refused() -> None:
     with pytest.raises(ValueError, match=r"partition\.target_label must be set with partition.scheme=target"):
         PartitionSettings(scheme="target")
@@ -261,14 +295,17 @@ def test_a_target_scheme_without_its_label_is_refused() -> None:
         PartitionSettings(scheme="iid", target_label=3)
 
 
-def test_more_clients_than_makers_are_refused() -> None:
+@pytest.mark.parametrize("scheme", COLUMN_SCHEMES)
+def test_more_clients_than_makers_are_refused(scheme: PartitionScheme) -> None:
+    assert len(draw(scheme, clients=23).clients) == 23
     with pytest.raises(InputError, match=r"partition\.clients=24 exceeds the 23 values of partition\.column='maker'"):
-        draw("column", clients=24)
+        draw(scheme, clients=24)
 
 
-def test_a_column_that_the_data_lacks_is_refused() -> None:
+@pytest.mark.parametrize("scheme", COLUMN_SCHEMES)
+def test_a_column_that_the_data_lacks_is_refused(scheme: PartitionScheme) -> None:
     with pytest.raises(InputError, match=r"partition\.column='maker': the data has no such column"):
-        split(settings("column"), cell("column"), LABELS, classes=CLASSES, validation_size=0)
+        split(settings(scheme), cell(scheme), LABELS, classes=CLASSES, validation_size=0)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

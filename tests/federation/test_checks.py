@@ -150,6 +150,7 @@ SECURE = {"budget": "none", "server_view": "secure_sum"}
         ({"partition": {"scheme": "target", "target_label": 0, "target_extra": 1, "clients": [1]}}, "at least 2"),
         ({"partition": {"scheme": "column", "column": "marker"}}, "no partition column 'marker'; it has"),
         ({"partition": {"scheme": "column", "column": "maker", "clients": [8]}}, "exceeds the 7 values"),
+        ({"partition": {"scheme": "largest", "column": "maker", "clients": [8]}}, "exceeds the 7 values"),
         ({"wire": {**SECURE, "secure": {"threshold": 4}}}, r"wire\.secure\.threshold=4 with 3 clients"),
         ({"wire": {**SECURE, "secure": {"dropouts": {3: "keys"}}}}, r"dropouts names clients \[3\]; allowed: 0 to 2"),
         (
