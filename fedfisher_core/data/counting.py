@@ -7,7 +7,7 @@ import numpy as np
 from fedfisher_core.data.columns import Table, whole_numbers
 from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.sampling import ALL, Sample
-from fedfisher_core.data.sources import Source
+from fedfisher_core.data.sources import Source, windows_of
 from fedfisher_core.errors import InputError
 
 
@@ -36,7 +36,7 @@ def count_training(source: Source, *, sample: Sample = ALL, group_column: str | 
         The counts; None for what is still to be fetched from the hub.
 
     Raises:
-        InputError: the file can't be read, a column is missing or holds something else, or there are too few examples.
+        InputError: a file can't be read, a column is missing or holds something else, or there are too few examples.
     """
     if source.folder is None:
         return None
@@ -46,11 +46,15 @@ def count_training(source: Source, *, sample: Sample = ALL, group_column: str | 
     spec = source.spec
     where = f"split 'train' of data set {spec.name!r}"
     try:
-        file = pyarrow.parquet.ParquetFile(source.folder / "train.parquet")
-        columns = Table(file.schema_arrow.empty_table(), where)
+        if (windows := windows_of(source)) is not None:
+            schema, read = windows["train"].schema, windows["train"].select
+        else:
+            file = pyarrow.parquet.ParquetFile(source.folder / "train.parquet")
+            schema, read = file.schema_arrow, file.read
+        columns = Table(schema.empty_table(), where)
         label = columns.column(spec.label_columns, "label")
         groups = None if group_column is None else columns.column((group_column,), "partition")
-        rows = file.read(columns=[label] if groups is None else [label, groups])
+        rows = read([label] if groups is None else [label, groups])
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"data set {spec.name!r} in {source.folder} can't be read: {error}") from error
     try:

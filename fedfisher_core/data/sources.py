@@ -1,4 +1,4 @@
-"""Where a data set comes from: a folder of Parquet files, the Hugging Face hub, or the embedded digits."""
+"""Where a data set comes from: a folder of Parquet files, a text, the Hugging Face hub, or the embedded digits."""
 
 import hashlib
 import os
@@ -13,6 +13,7 @@ from torch import Tensor
 from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
 from fedfisher_core.data.pictures import images
+from fedfisher_core.data.plays import CHARACTER_NAMES, read_plays
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tensors import Dataset, Split
 from fedfisher_core.errors import InputError
@@ -28,7 +29,7 @@ class Source:
 
     Args:
         spec: the data set.
-        folder: holds train.parquet and test.parquet; None for the hub.
+        folder: holds train.parquet and test.parquet, or the text; None for the hub.
         identity: changes whenever the content may have changed.
     """
 
@@ -50,7 +51,7 @@ def find_source(name: str) -> Source:
         The source.
 
     Raises:
-        InputError: the name is unknown, FEDFISHER_DATA_DIR is no folder, a split is missing in a folder, or a data set
+        InputError: the name is unknown, FEDFISHER_DATA_DIR is no folder, a file is missing in a folder, or a data set
             that the hub does not have has none.
     """
     spec = datasets.get(name)
@@ -60,7 +61,7 @@ def find_source(name: str) -> Source:
             raise InputError(f"{DATA_DIR_VARIABLE}={named!r} is not a folder")
         roots.insert(0, Path(named))
     for root in roots:
-        folder = root / name
+        folder = root / spec.folder
         if folder.is_dir():
             return _folder_source(spec, folder)
     if name == EMBEDDED:
@@ -68,12 +69,17 @@ def find_source(name: str) -> Source:
     if spec.hub is None:
         raise InputError(
             f"data set {name!r} names no source on the hub and has no folder; set {DATA_DIR_VARIABLE} to a folder with "
-            f"{name}/train.parquet and {name}/test.parquet"
+            f"{' and '.join(spec.files)}"
         )
     return Source(spec=spec, folder=None, identity=f"hub:{spec.hub}")
 
 
 def _folder_source(spec: DatasetSpec, folder: Path) -> Source:
+    if spec.plays is not None:
+        text = folder / Path(spec.plays).name
+        if not text.is_file():
+            raise InputError(f"data set {spec.name!r}: the text is missing, no file {text}")
+        return Source(spec=spec, folder=folder, identity=f"text:{_file_digest(text)}")
     for split in SPLITS:
         if not (folder / f"{split}.parquet").is_file():
             raise InputError(f"data set {spec.name!r}: split {split!r} is missing, no file {folder / split}.parquet")
@@ -108,11 +114,33 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
         )
 
 
+def windows_of(source: Source) -> dict[str, Any] | None:
+    """Cut the plays that a data set is made of into windows.
+
+    Args:
+        source: where from.
+
+    Returns:
+        By split, a table of pyarrow; None for a data set that is not made of plays.
+
+    Raises:
+        InputError: see `read_plays`.
+    """
+    spec = source.spec
+    if spec.plays is None or source.folder is None:
+        return None
+    assert isinstance(spec.inputs, Tokens)
+    return read_plays(source.folder / Path(spec.plays).name, spec.inputs)
+
+
 def _open(source: Source, cache: str) -> dict[str, Any]:
     import datasets as hub
 
     hub.disable_progress_bars()
     spec = source.spec
+    if (windows := windows_of(source)) is not None:
+        characters = hub.ClassLabel(names=list(CHARACTER_NAMES))
+        return {split: hub.Dataset(table).cast_column("label", characters) for split, table in windows.items()}
     if source.folder is not None:
         files = {split: str(source.folder / f"{split}.parquet") for split in SPLITS}
         try:

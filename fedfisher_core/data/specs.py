@@ -32,6 +32,8 @@ class DatasetSpec:
         label_columns: names of the label column, likewise.
         hub_config: name of the hub's configuration.
         hub_test_split: name of the hub's test split.
+        plays: of tokens: the path, below FEDFISHER_DATA_DIR, of the text that `plays.py` makes both splits of; None for
+            two Parquet files in the folder of the data set's name.
 
     Raises:
         InputError: names the data set, and what of it does not fit together.
@@ -50,6 +52,7 @@ class DatasetSpec:
     label_columns: tuple[str, ...] = ("label",)
     hub_config: str | None = None
     hub_test_split: str = "test"
+    plays: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.inputs, Images) and self.inputs.channels not in _CHANNELS:
@@ -63,8 +66,25 @@ class DatasetSpec:
                     f"data set {self.name!r}: {setting} has {len(values)} numbers, but its examples are {self.inputs}; "
                     f"allowed: {'none' if self._constants == 0 else f'{self._constants} or none'}"
                 )
+        if self.plays is not None and (not isinstance(self.inputs, Tokens) or self.hub is not None):
+            raise InputError(
+                f"data set {self.name!r}: plays={self.plays!r}, but it has {self.inputs} and hub={self.hub!r}; "
+                f"allowed: with tokens and no hub"
+            )
         if not all(value > 0 and math.isfinite(value) for value in self.std):
             raise InputError(f"data set {self.name!r}: std={self.std}; allowed: positive numbers")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What it is read from, below FEDFISHER_DATA_DIR."""
+        if self.plays is not None:
+            return (self.plays,)
+        return tuple(f"{self.name}/{split}.parquet" for split in ("train", "test"))
+
+    @property
+    def folder(self) -> str:
+        """Where these files are, below FEDFISHER_DATA_DIR."""
+        return self.files[0].rpartition("/")[0]
 
     @property
     def _constants(self) -> int:
