@@ -219,3 +219,21 @@ def require_images(layout: Layout, who: str) -> Images:
     if not isinstance(layout, Images):
         raise InputError(f"{who} takes images; the data has {layout}")
     return layout
+
+
+def require_tokens(layout: Layout, who: str) -> Tokens:
+    """Make sure that examples are sequences of tokens.
+
+    Args:
+        layout: of the examples.
+        who: what can take nothing else, for the message.
+
+    Returns:
+        The same layout.
+
+    Raises:
+        InputError: they are something else.
+    """
+    if not isinstance(layout, Tokens):
+        raise InputError(f"{who} takes tokens; the data has {layout}")
+    return layout

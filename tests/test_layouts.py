@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images, Layout, Tokens, Vectors, require_images
+from fedfisher_core.layouts import Images, Layout, Tokens, Vectors, require_images, require_tokens
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,9 @@ def test_only_images_are_images() -> None:
     assert require_images(Images(1, 2, 3), "it") == Images(1, 2, 3)
     with pytest.raises(InputError, match="it takes images; the data has 13 numbers"):
         require_images(Vectors(13), "it")
+
+
+def test_only_tokens_are_tokens() -> None:
+    assert require_tokens(Tokens(2, 3), "it") == Tokens(2, 3)
+    with pytest.raises(InputError, match="it takes tokens; the data has 1 x 2 x 3"):
+        require_tokens(Images(1, 2, 3), "it")

@@ -89,8 +89,8 @@ class ModelSpec:
             The named parameters.
 
         Raises:
-            UnsupportedLayerError: a parameter belongs to a layer other than Linear and Conv2d that does not initialise
-                itself, or is left without a finite value, or the weights are not all that the network holds.
+            UnsupportedLayerError: a parameter belongs to a layer whose default is not known here and that does not
+                initialise itself, or is left without a finite value, or the weights are not all that the network holds.
         """
         network = self.build()
         with torch.no_grad():
@@ -112,10 +112,19 @@ class ModelSpec:
             if layer.bias is not None:
                 bound = layer.weight[0].numel() ** -0.5
                 nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+        elif isinstance(layer, nn.Embedding):
+            nn.init.normal_(layer.weight, generator=generator)
+        elif isinstance(layer, nn.LayerNorm):
+            for parameter, value in ((layer.weight, 1.0), (layer.bias, 0.0)):
+                if parameter is not None:
+                    nn.init.constant_(parameter, value)
+        elif isinstance(layer, nn.GRU):
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -(layer.hidden_size**-0.5), layer.hidden_size**-0.5, generator=generator)
         elif any(True for _ in layer.parameters(recurse=False)):
             raise UnsupportedLayerError(
                 f"model {self.name!r}: layer {name!r} is a {type(layer).__name__}; initial weights can be drawn for "
-                f"Linear and Conv2d only, or by a layer's own method initialise(generator)"
+                f"Linear, Conv2d, Embedding, LayerNorm and GRU only, or by a layer's own method initialise(generator)"
             )
         for child, part in layer.named_children():
             self._draw(f"{name}.{child}" if name else child, part, generator)

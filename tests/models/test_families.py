@@ -88,6 +88,8 @@ def test_a_fully_connected_network_takes_numbers() -> None:
         ("compact", Tokens(80, 90), "takes images; the data has 80 tokens of 90"),
         ("resnet18", Vectors(13), "takes images; the data has 13 numbers"),
         ("mlp", Tokens(80, 90), "takes images and numbers; the data has 80 tokens of 90"),
+        ("gru", Vectors(13), "takes tokens; the data has 13 numbers"),
+        ("transformer", Images(1, 28, 28), "takes tokens; the data has 1 x 28 x 28"),
         ("cnn", Images(1, 40, 15), "needs images of at least 16x16 pixels; they have 40x15"),
     ],
 )
@@ -140,7 +142,7 @@ def test_an_unknown_family_is_refused() -> None:
 
 
 def test_the_families_are_listed() -> None:
-    assert set(FAMILIES) <= set(models)
+    assert {*FAMILIES, "gru", "transformer"} <= set(models)
 
 
 def test_a_loaded_network_owns_its_weights() -> None:
