@@ -1,5 +1,6 @@
 """Small data sets whose examples are no square images, and networks for them, as another package would add them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from torch.nn import functional
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Tokens, Vectors
-from fedfisher_core.models.spec import ModelSpec, model
+from fedfisher_core.models.spec import ModelSpec, model, models
 from tests import tiny
 
 CLASSES = 3
@@ -50,6 +51,18 @@ class Bag(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.head(self.embedding(inputs).mean(1))
+
+
+@model("small_gru")
+def small_gru(spec: ModelSpec) -> nn.Module:
+    """A GRU that little data suffices for."""
+    return models.get("gru")(replace(spec, widths=(6, 8)))
+
+
+@model("small_transformer")
+def small_transformer(spec: ModelSpec) -> nn.Module:
+    """A transformer that little data suffices for."""
+    return models.get("transformer")(replace(spec, widths=(8, 12)))
 
 
 @model("places")

@@ -20,7 +20,7 @@ from torch.nn import functional
 from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.fisher.convolution import Geometry
 from fedfisher_core.fisher.estimators import Exact, nominal_directions
-from fedfisher_core.fisher.layers import Layer, fisher_layers
+from fedfisher_core.fisher.layers import Layer, matrix_layers
 
 
 def categorical_root_of(logits: Tensor) -> Tensor:
@@ -236,7 +236,7 @@ def _look(network: nn.Module, images: Tensor) -> tuple[dict[str, _Seen], int]:
     """
     if images.ndim != 5:
         raise InputError(f"images have shape {tuple(images.shape)}; allowed: (sets, images, channels, height, width)")
-    layers = fisher_layers(network)
+    layers = matrix_layers(network)
     inputs: dict[str, Tensor] = {}
     edges: dict[str, GradientEdge] = {}
 

@@ -9,7 +9,7 @@ from torch import Size, Tensor
 from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.fisher.layers import matrix_layers
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.wire.structure import Structure
 from fedfisher_core.wire.symmetric import SYMMETRIC
@@ -50,7 +50,7 @@ class KFAC(Statistic):
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
         """Name the two square factors of every layer."""
         shapes = {}
-        for name, layer in fisher_layers(spec.skeleton()).items():
+        for name, layer in matrix_layers(spec.skeleton()).items():
             inputs = layer.weight[0].numel() + (layer.bias is not None)
             shapes[f"{name}.inputs"] = Size([inputs, inputs])
             shapes[f"{name}.outputs"] = Size([layer.weight.shape[0]] * 2)

@@ -10,10 +10,10 @@ from torch.nn import functional
 
 from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.client.watching import watch
-from fedfisher_core.fisher.capture import trace
+from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
 from fedfisher_core.fisher.convolution_block import WORKSPACE
-from fedfisher_core.fisher.layers import Layer, fisher_layers
+from fedfisher_core.fisher.layers import Layer, matrix_layers
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.wire.structure import Structure
 from fedfisher_core.wire.symmetric import SYMMETRIC
@@ -52,7 +52,7 @@ class NullSpaceProjection(TensorStatistic):
     @classmethod
     def compute(cls, local: "Local") -> Self:
         """Pass once over the client's examples; moments are summed, and the projections computed, in double."""
-        layers = fisher_layers(local.network)
+        layers = matrix_layers(local.network)
         moments: dict[str, _Moment] = {}
 
         def see(name: str, inputs: Tensor, outputs: Tensor) -> None:
@@ -86,7 +86,7 @@ class OfficialProjection(TensorStatistic):
     @classmethod
     def compute(cls, local: "Local") -> Self:
         """Pass once over the client's examples, in the order in which it keeps them; in double precision."""
-        layers = fisher_layers(local.network)
+        layers = matrix_layers(local.network)
         device = local.examples.inputs.device
         matrices = {name: torch.eye(_inputs(one), dtype=torch.float64, device=device) for name, one in layers.items()}
 
@@ -199,6 +199,6 @@ def _inputs(layer: Layer) -> int:
 def _shapes(spec: ModelSpec) -> dict[str, Size]:
     """The shapes of a network whose layers each see one row, or one stack of maps, an example."""
     network = spec.load(spec.initialise(torch.Generator())).eval()
-    layers = fisher_layers(network)
-    trace(network, layers, spec.inputs.zeros(1))
+    layers = matrix_layers(network)
+    require_rows(layers, trace(network, layers, spec.inputs.zeros(1)))
     return {name: Size([_inputs(layer)] * 2) for name, layer in layers.items()}

@@ -19,11 +19,14 @@ from fedfisher_core.federation.privacy import require_privacy, require_private_o
 from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.estimators import Loss
+from fedfisher_core.fisher.nngeometry_backend import supported_layers
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.methods.binding import BoundMethod, bind
 from fedfisher_core.models.spec import ModelSpec, models
+from fedfisher_core.privacy.training import private_layers
 from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
 from fedfisher_core.sources import source_digest
 
@@ -72,6 +75,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
             _require_method(label, bound, place)
     for spec in dict.fromkeys(place.spec for place in places):
         spec.initialise(torch.Generator())
+    _require_private_layers(federations)
     _require_fishers(federations)
     smallest = min(settings.partition.clients)
     if settings.run.min_clients is not None and settings.run.min_clients > smallest:
@@ -170,6 +174,21 @@ def _require_splits(federations: Federations) -> None:
             )
 
 
+def _require_private_layers(federations: Federations) -> None:
+    """Check that networks can be trained with differential privacy, and that their Fishers can be released."""
+    if federations.settings.privacy is None:
+        return
+    for place in federations.places:
+        network = place.spec.skeleton().eval()
+        methods = federations.methods_of(place).values()
+        try:
+            layers = private_layers(network)
+            if any(one.statistic.approximation for bound in methods for one in bound.uploads):
+                require_rows(layers, trace(network, layers, place.spec.inputs.zeros(1).to("meta")))
+        except UnsupportedLayerError as error:
+            raise InputError(f"model {place.spec.name!r} with privacy: {error}") from error
+
+
 def _scope(label: str, scope: Scope, settings: FederationSettings) -> Scope:
     """Check that a method runs somewhere."""
     for key, points in settings.points().items():
@@ -189,11 +208,7 @@ def _require_fishers(federations: Federations) -> None:
     """Check that the Fishers that methods need exist in the backend, and that one example fits their memory."""
     fisher = federations.settings.fisher
     if fisher.backend == "nngeometry":
-        for label, bound in federations.methods.items():
-            if any(one.approximation is Approximation.DENSE for one in bound.method.uploads):
-                raise InputError(
-                    f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
-                )
+        _require_nngeometry(federations)
         return
     passes = {
         (place.spec, group)
@@ -205,6 +220,23 @@ def _require_fishers(federations: Federations) -> None:
     }
     for spec, group in passes:
         _require_memory(spec, group, fisher)
+
+
+def _require_nngeometry(federations: Federations) -> None:
+    """Check that the library computes the Fishers that methods need."""
+    for label, bound in federations.methods.items():
+        if any(one.approximation is Approximation.DENSE for one in bound.method.uploads):
+            raise InputError(
+                f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
+            )
+    for place in federations.places:
+        methods = federations.methods_of(place).values()
+        if not any(one.approximation for bound in methods for one in bound.method.uploads):
+            continue
+        try:
+            supported_layers(place.spec.skeleton().eval(), place.spec.inputs.zeros(1).to("meta"))
+        except UnsupportedLayerError as error:
+            raise InputError(f"fisher.backend='nngeometry', model {place.spec.name!r}: {error}") from error
 
 
 def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: FisherSettings) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
 
 from fedfisher_core.errors import InputError, UnsupportedLayerError
-from fedfisher_core.fisher.layers import Layer
+from fedfisher_core.fisher.layers import FisherLayer
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def trace(model: nn.Module, layers: Mapping[str, Layer], inputs: Tensor) -> Trace:
+def trace(model: nn.Module, layers: Mapping[str, FisherLayer], inputs: Tensor) -> Trace:
     """Run the model forward and record its layers.
 
     Args:
@@ -63,7 +63,7 @@ def trace(model: nn.Module, layers: Mapping[str, Layer], inputs: Tensor) -> Trac
     edges: dict[str, GradientEdge] = {}
     shapes: dict[str, torch.Size] = {}
 
-    def record(name: str, layer: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> None:
+    def record(name: str, layer: FisherLayer, arguments: tuple[Any, ...], output: Tensor) -> None:
         if name in edges:
             raise UnsupportedLayerError(f"layer {name!r} is used twice in one forward pass; allowed: once")
         _check_input(name, layer, arguments[0], len(inputs))
@@ -89,7 +89,7 @@ def trace(model: nn.Module, layers: Mapping[str, Layer], inputs: Tensor) -> Trac
     return Trace(outputs, kept, edges, shapes)
 
 
-def measure(model: nn.Module, layers: Mapping[str, Layer], example: Tensor) -> tuple[Trace, int]:
+def measure(model: nn.Module, layers: Mapping[str, FisherLayer], example: Tensor) -> tuple[Trace, int]:
     """Trace one example, and count the bytes that its graph keeps.
 
     Args:
@@ -137,14 +137,37 @@ def backpropagate(seen: Trace, vectors: Tensor, *, last: bool) -> dict[str, Tens
     }
 
 
-def _check_input(name: str, layer: nn.Module, inputs: Tensor, examples: int) -> None:
-    """Refuse inputs that are not one row, or one stack of feature maps, an example."""
-    allowed = 2 if isinstance(layer, nn.Linear) else 4
-    if inputs.ndim != allowed or len(inputs) != examples:
-        raise UnsupportedLayerError(
-            f"layer {name!r}, a {type(layer).__name__}, sees inputs of shape {tuple(inputs.shape)} for {examples} "
-            f"examples; allowed: {allowed} dimensions, examples first"
-        )
+def require_rows(layers: Mapping[str, FisherLayer], seen: Trace) -> None:
+    """Refuse linear layers that see more than one row an example.
+
+    Args:
+        layers: that were recorded, by name.
+        seen: the recording.
+
+    Raises:
+        UnsupportedLayerError: a linear layer sees sequences.
+    """
+    for name, layer in layers.items():
+        if isinstance(layer, nn.Linear) and seen.inputs[name].ndim != 2:
+            raise _unknown_inputs(name, layer, seen.inputs[name], len(seen.outputs), "2")
+
+
+def _check_input(name: str, layer: FisherLayer, inputs: Tensor, examples: int) -> None:
+    """Refuse inputs that are not one row, one sequence of rows or tokens, or one stack of feature maps an example."""
+    allowed: tuple[int, ...] = (2, 3)
+    if isinstance(layer, nn.Conv2d):
+        allowed = (4,)
+    elif isinstance(layer, nn.Embedding):
+        allowed = (2,)
+    if inputs.ndim not in allowed or len(inputs) != examples:
+        raise _unknown_inputs(name, layer, inputs, examples, " or ".join(map(str, allowed)))
+
+
+def _unknown_inputs(name: str, layer: nn.Module, inputs: Tensor, examples: int, allowed: str) -> UnsupportedLayerError:
+    return UnsupportedLayerError(
+        f"layer {name!r}, a {type(layer).__name__}, sees inputs of shape {tuple(inputs.shape)} for {examples} "
+        f"examples; allowed: {allowed} dimensions, examples first"
+    )
 
 
 def _describe(outputs: object) -> str:

@@ -8,23 +8,29 @@ from torch import Tensor, nn
 from fedfisher_core.errors import UnsupportedLayerError
 
 Layer = nn.Linear | nn.Conv2d
+"""What has a matrix that its inputs are multiplied by."""
+
+FisherLayer = Layer | nn.Embedding | nn.LayerNorm
+"""What has a diagonal and a dense Fisher."""
+
 BatchNormalisation = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
-def fisher_layers(model: nn.Module) -> dict[str, Layer]:
+def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
     """Find the layers of a model that hold its parameters, in order of definition.
 
     Args:
-        model: the network; every parameter must belong to an `nn.Linear` or an ungrouped `nn.Conv2d`.
+        model: the network; every parameter must belong to an `nn.Linear`, an ungrouped `nn.Conv2d`, an `nn.Embedding`
+            or an `nn.LayerNorm` of the last dimension.
 
     Returns:
         The layers by their qualified name.
 
     Raises:
-        UnsupportedLayerError: a parameter belongs to another kind of layer, a layer normalises over the batch, a
-            convolution has groups, or two layers share a parameter.
+        UnsupportedLayerError: a parameter belongs to another kind of layer, or to one with an option that changes its
+            gradient; a layer normalises over the batch, or two layers share a parameter.
     """
-    layers: dict[str, Layer] = {}
+    layers: dict[str, FisherLayer] = {}
     owner: dict[int, str] = {}
     for name, module in model.named_modules():
         if isinstance(module, BatchNormalisation):
@@ -39,18 +45,62 @@ def fisher_layers(model: nn.Module) -> dict[str, Layer]:
             raise UnsupportedLayerError(
                 f"the model, a {type(module).__name__}, holds parameters itself; allowed: a model whose parts do"
             )
-        if not isinstance(module, nn.Linear | nn.Conv2d):
+        if not isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding | nn.LayerNorm):
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(module).__name__}; Fisher blocks exist for Linear and Conv2d only"
+                f"layer {name!r} is a {type(module).__name__}; Fisher blocks exist for Linear, Conv2d, Embedding and "
+                f"LayerNorm only"
             )
-        if isinstance(module, nn.Conv2d) and module.groups != 1:
-            raise UnsupportedLayerError(f"layer {name!r} is a Conv2d with groups={module.groups}; allowed: 1")
+        _require_options(name, module)
         for parameter in own:
             if id(parameter) in owner:
                 raise UnsupportedLayerError(f"layers {owner[id(parameter)]!r} and {name!r} share a parameter")
             owner[id(parameter)] = name
         layers[name] = module
     return layers
+
+
+def matrix_layers(model: nn.Module) -> dict[str, Layer]:
+    """Find the layers of a model that has no others than those with a matrix that their inputs are multiplied by.
+
+    Args:
+        model: the network; every parameter must belong to an `nn.Linear` or an ungrouped `nn.Conv2d`.
+
+    Returns:
+        The layers by their qualified name, in order of definition.
+
+    Raises:
+        UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding or to a normalisation.
+    """
+    layers: dict[str, Layer] = {}
+    for name, layer in fisher_layers(model).items():
+        if not isinstance(layer, nn.Linear | nn.Conv2d):
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a {type(layer).__name__}; Kronecker factors, projections and what is made with "
+                f"differential privacy exist for Linear and Conv2d only"
+            )
+        layers[name] = layer
+    return layers
+
+
+def _require_options(name: str, layer: FisherLayer) -> None:
+    """Refuse options by which a layer's gradient is another than that of its block."""
+    options: dict[str, tuple[object, object]] = {}
+    match layer:
+        case nn.Conv2d():
+            options = {"groups": (layer.groups, 1)}
+        case nn.Embedding():
+            options = {
+                "padding_idx": (layer.padding_idx, None),
+                "max_norm": (layer.max_norm, None),
+                "scale_grad_by_freq": (layer.scale_grad_by_freq, False),
+            }
+        case nn.LayerNorm():
+            options = {"normalized_shape": (layer.normalized_shape, layer.normalized_shape[-1:])}
+    for option, (value, allowed) in options.items():
+        if value != allowed:
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a {type(layer).__name__} with {option}={value}; allowed: {allowed}"
+            )
 
 
 def to_matrix(parameters: Mapping[str, Tensor], layer: str) -> Tensor:
@@ -73,7 +123,7 @@ def from_matrix(matrix: Tensor, layer: str, like: Mapping[str, Tensor]) -> dict[
     """Undo `to_matrix`.
 
     Args:
-        matrix: shape (outputs, inputs [+ 1]).
+        matrix: shape (outputs, inputs [+ 1]); of a normalisation, (features, 1 [+ 1]).
         layer: the layer's qualified name.
         like: tensors with the names and shapes to return.
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.fisher.blocks import Approximation
-from fedfisher_core.fisher.capture import trace
+from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.layers import Layer, fisher_layers
+from fedfisher_core.fisher.layers import Layer, matrix_layers
 from fedfisher_core.fisher.result import Fisher, require_finite
 
 BATCH_SIZE = 64
@@ -47,15 +47,8 @@ def compute(
         raise InputError("backend 'nngeometry' was asked for 'dense'; allowed: 'diagonal', 'kfac'")
     # nngeometry leaves its hooks behind if it fails, so it works on a copy.
     model = copy.deepcopy(model).requires_grad_(True)
-    layers = fisher_layers(model)
-    for name, layer in layers.items():
-        if isinstance(layer, nn.Conv2d) and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
-            raise UnsupportedLayerError(
-                f"layer {name!r} is a Conv2d with padding={layer.padding!r} and padding_mode={layer.padding_mode!r}; "
-                f"backend 'nngeometry' allows: numbers and 'zeros'"
-            )
     device = next(model.parameters()).device
-    outputs = trace(model, layers, inputs[:1].to(device)).outputs.shape[1]
+    layers, outputs = supported_layers(model, inputs[:1].to(device))
     loader = DataLoader(TensorDataset(inputs, torch.zeros(len(inputs))), batch_size=batch_size)
     arguments = {"n_output": outputs, "variant": "classif_logits", "device": device}
     diagonal, kfac = None, None
@@ -68,6 +61,31 @@ def compute(
     fisher = Fisher(diagonal=diagonal, kfac=kfac)
     require_finite(fisher, dict(model.named_parameters()))
     return fisher
+
+
+def supported_layers(model: nn.Module, example: Tensor) -> tuple[dict[str, Layer], int]:
+    """Make sure that nngeometry gets a network right.
+
+    Args:
+        model: the network; only its shapes count.
+        example: one, as the network takes it, on the network's device.
+
+    Returns:
+        Its layers by name, and the number of its outputs.
+
+    Raises:
+        UnsupportedLayerError: a layer has no Fisher block, or none that nngeometry gets right.
+    """
+    layers = matrix_layers(model)
+    for name, layer in layers.items():
+        if isinstance(layer, nn.Conv2d) and (layer.padding_mode != "zeros" or isinstance(layer.padding, str)):
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a Conv2d with padding={layer.padding!r} and padding_mode={layer.padding_mode!r}; "
+                f"backend 'nngeometry' allows: numbers and 'zeros'"
+            )
+    seen = trace(model, layers, example)
+    require_rows(layers, seen)
+    return layers, seen.outputs.shape[1]
 
 
 def _layer_id(name: str, layer: Layer) -> str:

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, mirror
 from fedfisher_core.fisher.blocks import Approximation, Block
-from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
+from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.convolution_block import Conv2dBlock
 from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
-from fedfisher_core.fisher.layers import Layer, fisher_layers, from_matrix
+from fedfisher_core.fisher.layers import FisherLayer, fisher_layers, from_matrix, matrix_layers
 from fedfisher_core.fisher.linear_block import LinearBlock
+from fedfisher_core.fisher.place_blocks import place_block
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.fisher.scratch import Scratch
 
@@ -55,13 +56,16 @@ class FisherPass:
     ) -> None:
         self._model = model
         self._approximations = approximations
-        self._layers = fisher_layers(model)
+        factored = Approximation.KFAC in approximations
+        self._layers: Mapping[str, FisherLayer] = matrix_layers(model) if factored else fisher_layers(model)
         self._loss = loss
         self._estimator = estimator
         self._examples = 0
         self._chunks = 0
         self._like = next(model.parameters()).detach()
         probe, graph_bytes = measure(model, self._layers, example)
+        if factored:
+            require_rows(self._layers, probe)
         self.outputs = probe.outputs.shape[1]
         if loss is Loss.CLASSIFICATION and self.outputs < 2:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
@@ -188,7 +192,7 @@ def _dense_sum(model: nn.Module, like: Tensor) -> RunningSum:
 
 
 def _empty_block(
-    layer: Layer,
+    layer: FisherLayer,
     input_shape: torch.Size,
     output_shape: torch.Size,
     approximations: Set[Approximation],
@@ -197,6 +201,8 @@ def _empty_block(
     scratch: Scratch,
 ) -> Block:
     """The empty sums of a layer; see `Conv2dBlock` for the arguments."""
-    if isinstance(layer, nn.Linear):
+    if isinstance(layer, nn.Conv2d):
+        return Conv2dBlock(layer, input_shape, output_shape, approximations, like=like, scratch=scratch)
+    if isinstance(layer, nn.Linear) and len(input_shape) == 2:
         return LinearBlock(layer, approximations, like=like)
-    return Conv2dBlock(layer, input_shape, output_shape, approximations, like=like, scratch=scratch)
+    return place_block(layer, input_shape, approximations, like=like)

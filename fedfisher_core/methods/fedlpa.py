@@ -15,7 +15,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.fisher.capture import trace
 from fedfisher_core.fisher.estimators import nominal_directions
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
-from fedfisher_core.fisher.layers import fisher_layers, from_matrix, to_matrix
+from fedfisher_core.fisher.layers import from_matrix, matrix_layers, to_matrix
 from fedfisher_core.methods.averaging import proportions
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
@@ -76,7 +76,7 @@ def factor_scales(server: Server) -> dict[str, float]:
     """
     directions = nominal_directions(estimator_of(server.fisher), server.spec.classes)
     network = server.spec.skeleton()
-    seen = trace(network, fisher_layers(network), server.spec.inputs.zeros(1).to("meta"))
+    seen = trace(network, matrix_layers(network), server.spec.inputs.zeros(1).to("meta"))
     return {name: directions**0.5 * math.prod(shape[2:]) ** 2 for name, shape in seen.output_shapes.items()}
 
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
-from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
+from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.estimators import Exact, Loss, directions_per_example, nominal_directions, output_directions
-from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.fisher.layers import matrix_layers
 from fedfisher_core.fisher.single_pass import CHUNK
 from fedfisher_core.privacy.contributions import Contributions, clip_factors
 from fedfisher_core.privacy.layers import LayerExamples, LayerShape
@@ -118,9 +118,10 @@ class _Pass:
         memory_limit: int,
     ) -> None:
         self._model = model
-        self._layers = fisher_layers(model)
+        self._layers = matrix_layers(model)
         self._clip = settings.diagonal_clip
         probe, graph_bytes = measure(model, self._layers, example)
+        require_rows(self._layers, probe)
         classes = probe.outputs.shape[1]
         if classes < 2:
             raise InputError(f"the model has {classes} output; allowed: at least 2")

@@ -11,7 +11,7 @@ from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.client.training import Trained
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
-from fedfisher_core.fisher.layers import Layer, fisher_layers
+from fedfisher_core.fisher.layers import Layer, matrix_layers
 from fedfisher_core.privacy.accountant import sampling_rate
 from fedfisher_core.settings import TrainSettings
 
@@ -70,7 +70,7 @@ def train_privately(
         UnsupportedLayerError: a layer has no gradient for each example.
         DivergedClientError: the loss or a weight is not finite.
     """
-    layers = _supported_layers(network)
+    layers = private_layers(network)
     public = len(examples) if num_examples is None else num_examples
     rate = sampling_rate(public, settings.batch_size)
     # Opacus takes seconds to import.
@@ -124,9 +124,19 @@ def _draw(examples: int, rate: float, generator: torch.Generator) -> Tensor:
     return (uniform < rate).nonzero()[:, 0]
 
 
-def _supported_layers(network: nn.Module) -> dict[str, Layer]:
-    """The layers of a network that has a gradient for each example."""
-    layers = fisher_layers(network)
+def private_layers(network: nn.Module) -> dict[str, Layer]:
+    """Find the layers of a network that has a gradient for each example.
+
+    Args:
+        network: the network.
+
+    Returns:
+        Its layers by name.
+
+    Raises:
+        UnsupportedLayerError: a layer has none.
+    """
+    layers = matrix_layers(network)
     for name, layer in layers.items():
         if isinstance(layer, nn.Conv2d) and layer.padding_mode != "zeros":
             raise UnsupportedLayerError(

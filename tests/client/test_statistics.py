@@ -36,12 +36,24 @@ STATISTICS: list[type[Statistic]] = [
 ]
 EXAMPLES = tiny.examples(23)
 by_spec = pytest.mark.parametrize("spec", SPECS, ids=["tiny", "tiny with bias", "linear"])
+OF_SEQUENCES = [
+    ModelSpec(name, arranged.SEQUENCES, classes=3, bias=True, widths=(4, 6)) for name in ("gru", "transformer")
+]
+by_any_spec = pytest.mark.parametrize(
+    "spec", [*SPECS, *OF_SEQUENCES], ids=["tiny", "tiny with bias", "linear", "gru", "transformer"]
+)
 
 
 def local(spec: ModelSpec, *, examples: Examples = EXAMPLES, **settings: Any) -> Local:
     # Larger weights make probabilities that are neither uniform nor certain.
     parameters = {name: 2 * tensor for name, tensor in tiny.initial(spec).items()}
     return tiny.local(spec.load(parameters), examples, **settings)
+
+
+def examples_of(spec: ModelSpec) -> Examples:
+    if spec not in OF_SEQUENCES:
+        return EXAMPLES
+    return Examples(spec.inputs.drawn(len(EXAMPLES), torch.Generator().manual_seed(0)), EXAMPLES.labels)
 
 
 def covariance(logits: Tensor) -> Tensor:
@@ -78,16 +90,17 @@ def test_the_announced_shapes_are_those_of_the_tensors(cls: type[Statistic], spe
     assert bind_statistics([cls], {})[0].wire_spec(spec).size == sum(tensor.numel() for tensor in tensors.values())
 
 
-@by_spec
+@by_any_spec
 def test_gradients_of_batches_are_squared_and_added(spec: ModelSpec) -> None:
-    client = local(spec)
-    order = torch.randperm(len(EXAMPLES), generator=torch.Generator().manual_seed(client.generator.initial_seed()))
+    examples = examples_of(spec)
+    client = local(spec, examples=examples)
+    order = torch.randperm(len(examples), generator=torch.Generator().manual_seed(client.generator.initial_seed()))
     expected: dict[str, Tensor] = {}
-    for start in range(0, len(EXAMPLES), client.batch_size):
+    for start in range(0, len(examples), client.batch_size):
         batch = order[start : start + client.batch_size]
         client.network.zero_grad()
-        logs = client.network(EXAMPLES.inputs[batch]).log_softmax(1)
-        (-logs[torch.arange(len(batch)), EXAMPLES.labels[batch]].mean()).backward()
+        logs = client.network(examples.inputs[batch]).log_softmax(1)
+        (-logs[torch.arange(len(batch)), examples.labels[batch]].mean()).backward()
         for name, parameter in client.network.named_parameters():
             assert parameter.grad is not None
             expected[name] = expected.get(name, torch.zeros(())) + parameter.grad**2
@@ -116,17 +129,21 @@ def test_labels_are_counted() -> None:
     assert LabelCounts.compute(local(tiny.TINY, examples=examples)).tensors["counts"].tolist() == [2, 3, 0]
 
 
-@by_spec
+@by_any_spec
 def test_gram_matrices_are_second_moments_of_layer_inputs(spec: ModelSpec) -> None:
-    client = local(spec)
+    examples = examples_of(spec)
+    client = local(spec, examples=examples)
     layers: dict[str, nn.Linear] = {
         name: layer for name, layer in client.network.named_modules() if isinstance(layer, nn.Linear)
     }
     seen: dict[str, list[np.ndarray]] = {name: [] for name in layers}
     for name, layer in layers.items():
-        layer.register_forward_pre_hook(lambda _, inputs, name=name: seen[name].append(inputs[0][0].numpy()))
+        # Of a sequence, every place is an input.
+        layer.register_forward_pre_hook(
+            lambda _, inputs, name=name: seen[name].extend(inputs[0].flatten(0, -2).numpy())
+        )
     with torch.no_grad():
-        for inputs in EXAMPLES.inputs:
+        for inputs in examples.inputs:
             client.network(inputs[None])
     expected = {name: np.mean([np.outer(x, x) for x in rows], axis=0) for name, rows in seen.items()}
     grams = Gram.compute(client).tensors

@@ -26,6 +26,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("dataset", "model", "methods"),
     [
         ("texts", "bag", ("fedavg", "fedfish", "regmean", "ensemble", "centralised")),
+        ("texts", "small_gru", ("fedavg", "fedfish", "regmean", "ties", "ensemble", "centralised")),
+        (
+            "texts",
+            "small_transformer",
+            ("fedavg", "fedfish", "regmean", "fisher_merge", "fedfisher_diag", "gradient_matching", "ensemble"),
+        ),
+        ("texts", "bag", ("fisher_merge", "fedfisher_full")),
         ("texts", "one_hot", ("fedavg", "fisher_merge", "fedfisher_kfac", "otfusion")),
         ("table", "mlp", ("fedavg", "fisher_merge", "fedfisher_diag", "fedfisher_kfac", "otfusion", "pfnm", "ma_echo")),
         ("table", "places", ("fedavg", "regmean", "otfusion")),
@@ -75,7 +82,16 @@ def test_decoded_examples_keep_their_type(place: Path, dataset: str, dtype: torc
         ("texts", "bag", "dense", "method 'dense' can't serve model 'bag': the generator takes images"),
         ("table", "lenet", "fedavg", "model 'lenet' takes images; the data has 6 numbers"),
         ("texts", "mlp", "fedavg", "model 'mlp' takes images and numbers; the data has 5 tokens of 12"),
-        ("table", "places", "fisher_merge", "diagonal_fisher of model 'places': layer 'each', a Linear, sees inputs"),
+        ("table", "places", "fedfisher_kfac", "kfac of model 'places': layer 'each', a Linear, sees inputs"),
+        (
+            "texts",
+            "gru",
+            "fisher_merge",
+            "method 'fisher_merge' can't serve model 'gru': layer 'gru' is a GRU; Fisher bl",
+        ),
+        ("texts", "gru", "fedfisher_kfac", "method 'fedfisher_kfac' can't serve model 'gru': layer 'gru' is a GRU"),
+        ("texts", "transformer", "fedfisher_kfac", "'transformer': layer 'tokens' is a Embedding; Kronecker factors"),
+        ("table", "transformer", "fedavg", "model 'transformer' takes tokens; the data has 6 numbers"),
     ],
 )
 def test_what_can_not_be_done_is_refused_before_any_work(
@@ -86,6 +102,40 @@ def test_what_can_not_be_done_is_refused_before_any_work(
         check_federations(settings)
     assert message in str(caught.value)
     assert not (place / "artifacts").exists()
+
+
+NNGEOMETRY = {"fisher": {"backend": "nngeometry"}}
+PRIVATE = {"privacy": {"epsilon": 8.0}}
+
+
+@pytest.mark.parametrize(
+    ("dataset", "model", "changes", "message"),
+    [
+        ("texts", "bag", NNGEOMETRY, "fisher.backend='nngeometry', model 'bag': layer 'embedding' is a Embedding"),
+        (
+            "table",
+            "places",
+            NNGEOMETRY,
+            "fisher.backend='nngeometry', model 'places': layer 'each', a Linear, sees inputs",
+        ),
+        ("texts", "gru", PRIVATE, "model 'gru' with privacy: layer 'gru' is a GRU"),
+        ("texts", "transformer", PRIVATE, "model 'transformer' with privacy: layer 'tokens' is a Embedding"),
+        (
+            "table",
+            "places",
+            PRIVATE,
+            "model 'places' with privacy: layer 'each', a Linear, sees inputs of shape (1, 2, 3)",
+        ),
+    ],
+)
+def test_what_library_and_privacy_lack_is_refused_before_any_work(
+    place: Path, dataset: str, model: str, changes: dict[str, Any], message: str
+) -> None:
+    method = "fedavg" if model in ("gru", "transformer") else "fisher_merge"
+    chosen = {"data": {"dataset": dataset}, "model": {"name": model}, "methods": {method: {}}, **changes}
+    with pytest.raises(InputError) as caught:
+        check_federations(tiny.tiny_settings(place, **chosen))
+    assert message in str(caught.value)
 
 
 def test_a_network_on_tokens_is_planned(place: Path) -> None:

@@ -26,6 +26,26 @@ def convolutional(bias: bool, **options: object) -> nn.Module:
     )
 
 
+class Sequences(nn.Module):
+    """Embeddings of tokens and places, and layers that see all places of an example; only some weights have a bias."""
+
+    tokens, length = 5, 6
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.tokens_in, self.places = nn.Embedding(self.tokens, 4), nn.Embedding(self.length, 4)
+        self.norm = nn.LayerNorm(4, bias=bias)
+        self.each = nn.Linear(4, 3, bias=bias)
+        self.last = nn.LayerNorm(3, bias=bias)
+        self.head = nn.Linear(3, 3, bias=bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        hidden = self.tokens_in(inputs) + self.places(torch.arange(self.length).expand(inputs.shape))
+        # Other weights at each place, so that no order of them gives the same.
+        hidden = self.each(self.norm(hidden)).tanh() * torch.arange(1, self.length + 1).to(hidden)[:, None]
+        return self.head(self.last(hidden.sum(1)))
+
+
 GEOMETRIES: dict[str, dict[str, object]] = {
     "plain": {},
     "padding": {"padding": (2, 1)},
@@ -44,9 +64,21 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+SEQUENCES: dict[str, Callable[[], nn.Module]] = {
+    f"sequences, {'bias' if bias else 'no bias'}": lambda bias=bias: Sequences(bias) for bias in (False, True)
+}
+"""Networks that have no Kronecker factors."""
+
+
 def make(name: str, *, examples: int, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor]:
     """A network with parameters of size one, and inputs for it."""
     torch.manual_seed(3)
+    if name in SEQUENCES:
+        model = SEQUENCES[name]().to(dtype)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.normal_()
+        return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
     model = NETWORKS[name]().to(dtype)
     shape = (4,) if name.startswith("linear") else (2, 7, 6)
     return model, torch.randn(examples, *shape, dtype=dtype)

@@ -12,13 +12,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.fisher import place_blocks
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.fisher.engine import DIAGONAL_AND_KFAC, EXACT, compute_fisher
 from fedfisher_core.fisher.estimators import Estimator, Exact, Loss, MonteCarlo
 from fedfisher_core.fisher.single_pass import FisherPass
+from fedfisher_core.layouts import Tokens
+from fedfisher_core.models.spec import ModelSpec
 
-from .reference import flat, make, relative_error
+from .reference import SEQUENCES, flat, make, relative_error
 
 MEBIBYTE = 2**20
 
@@ -93,6 +96,22 @@ def test_sixty_thousand_examples_do_not_drift() -> None:
     assert relative_error(found.kfac["0"].outputs.double(), expected.kfac["0"].outputs) < 1e-6
 
 
+@pytest.mark.parametrize("network", list(SEQUENCES))
+def test_chunks_of_sequences_give_the_same(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = make(network, examples=23)
+    approximations = {Approximation.DIAGONAL, Approximation.DENSE}
+    limit = smallest_limit(model, inputs, approximations)
+    whole = compute_fisher(model, inputs, approximations=approximations)
+    # What the graph of a tiny example is found to keep varies by a few numbers.
+    one = compute_fisher(model, inputs, approximations=approximations, memory_limit=limit + 500)
+    # Two examples of the widest layer at a time, and an odd one at the end.
+    monkeypatch.setattr(place_blocks, "WORKSPACE", 2 * 8 * (2 * 24 + 6 * 10))
+    parts = compute_fisher(model, inputs, approximations=approximations)
+    for other in (one, parts):
+        assert relative_error(other.dense, whole.dense) < 1e-13
+        assert relative_error(flat(other.diagonal), flat(whole.diagonal)) < 1e-13
+
+
 class PeakMemory(TorchDispatchMode):
     """Counts the bytes of the tensors that live, and their peak; those that are given don't count."""
 
@@ -147,6 +166,16 @@ def test_working_memory_stays_below_its_limit(mebibytes: int, stride: int, appro
     with PeakMemory(inputs, *model.parameters()) as memory:
         compute_fisher(model, inputs, approximations=approximations, memory_limit=mebibytes * MEBIBYTE)
     assert 0.2 * mebibytes * MEBIBYTE < memory.peak < mebibytes * MEBIBYTE
+
+
+def test_working_memory_of_a_transformer_stays_below_its_limit() -> None:
+    spec = ModelSpec("transformer", Tokens(12, 9), classes=6, bias=True, widths=(16, 24))
+    model = spec.load(spec.initialise(torch.Generator().manual_seed(0)))
+    inputs = spec.inputs.drawn(300, torch.Generator().manual_seed(1))
+    limit = 16 * MEBIBYTE
+    with PeakMemory(inputs, *model.parameters()) as memory:
+        compute_fisher(model, inputs, approximations={Approximation.DIAGONAL}, memory_limit=limit)
+    assert 0.1 * limit < memory.peak < limit
 
 
 def test_the_smallest_limit_covers_an_example_of_a_wide_convolution() -> None:

@@ -8,13 +8,16 @@ from torch import Tensor, nn
 
 from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
 from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.capture import evaluation_mode, trace
 from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Loss, MonteCarlo
+from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.fisher.single_pass import MAX_DENSE_PARAMETERS
 
 from .reference import flat, make, relative_error
 
 IMAGES = torch.zeros(3, 2, 6, 6)
+TOKENS = torch.zeros(3, 5, dtype=torch.long)
 
 
 class Twice(nn.Module):
@@ -35,6 +38,15 @@ class Never(nn.Module):
         return self.first(inputs)
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.gru, self.head = nn.Embedding(7, 2), nn.GRU(2, 3, batch_first=True), nn.Linear(3, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.gru(self.embedding(inputs))[0][:, -1])
+
+
 def shared() -> nn.Module:
     first, second = nn.Linear(4, 4), nn.Linear(4, 4)
     second.weight = first.weight
@@ -53,7 +65,42 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
         torch.zeros(3, 4),
         "layer '1' is a BatchNorm1d",
     ),
-    "another layer": (nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), torch.zeros(3, 4), "layer '1' is a LayerNorm"),
+    "another layer": (
+        nn.Sequential(nn.Linear(4, 4), nn.GroupNorm(1, 4)),
+        torch.zeros(3, 4),
+        "layer '1' is a GroupNorm",
+    ),
+    "recurrent": (Recurrent(), TOKENS, "layer 'gru' is a GRU; Fisher blocks exist for Linear, Conv2d, Embedding and L"),
+    "unfactored normalisation": (
+        nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)),
+        torch.zeros(3, 4),
+        "layer '1' is a LayerNorm; Kronecker factors, .* exist for Linear and Conv2d only",
+    ),
+    "unfactored embedding": (
+        nn.Sequential(nn.Embedding(7, 2), nn.Flatten()),
+        TOKENS,
+        "layer '0' is a Embedding; Kronecker factors, .* exist for Linear and Conv2d only",
+    ),
+    "embedding with padding": (
+        nn.Sequential(nn.Embedding(7, 2, padding_idx=0), nn.Flatten()),
+        TOKENS,
+        "layer '0' is a Embedding with padding_idx=0; allowed: None",
+    ),
+    "embedding with a norm": (
+        nn.Sequential(nn.Embedding(7, 2, max_norm=1.0), nn.Flatten()),
+        TOKENS,
+        "layer '0' is a Embedding with max_norm=1.0; allowed: None",
+    ),
+    "embedding by frequency": (
+        nn.Sequential(nn.Embedding(7, 2, scale_grad_by_freq=True), nn.Flatten()),
+        TOKENS,
+        "layer '0' is a Embedding with scale_grad_by_freq=True; allowed: False",
+    ),
+    "normalisation of two dimensions": (
+        nn.Sequential(nn.LayerNorm((5, 4)), nn.Flatten()),
+        torch.zeros(3, 5, 4),
+        r"layer '0' is a LayerNorm with normalized_shape=\(5, 4\); allowed: \(4,\)",
+    ),
     "shared parameter": (shared(), torch.zeros(3, 4), "layers '0' and '1' share"),
     "used twice": (Twice(), torch.zeros(3, 4), "layer 'first' is used twice"),
     "used never": (Never(), torch.zeros(3, 4), "layer 'spare' is not used"),
@@ -71,6 +118,49 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
 def test_layer_is_refused_by_name(model: nn.Module, inputs: Tensor, message: str, backend: Backend) -> None:
     with pytest.raises(UnsupportedLayerError, match=message):
         compute_fisher(model, inputs, backend=backend)
+
+
+class Whole(nn.Module):
+    """A layer that sees what it has no gradient of each example for."""
+
+    def __init__(self, layer: nn.Module, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layer, self.shape = layer, shape
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.layer(inputs.reshape(self.shape)).reshape(len(inputs), -1)
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "allowed"),
+    [
+        (nn.Linear(5, 4), (3, 2, 2, 5), "2 or 3"),
+        (nn.Linear(5, 4), (12, 5), "2 or 3"),
+        (nn.LayerNorm(5), (3, 2, 2, 5), "2 or 3"),
+        (nn.Embedding(4, 2), (3, 4, 5), "2"),
+        (nn.Embedding(4, 2), (60,), "2"),
+    ],
+)
+def test_inputs_without_a_gradient_of_each_example_are_refused(
+    layer: nn.Module, shape: tuple[int, ...], allowed: str
+) -> None:
+    inputs = torch.zeros(3, 20, dtype=torch.long if isinstance(layer, nn.Embedding) else torch.float32)
+    whole = Whole(layer, shape)
+    with pytest.raises(UnsupportedLayerError, match=f"layer 'layer', .* for 3 examples; allowed: {allowed} dimensions"):
+        fisher_of(whole, inputs)
+
+
+def fisher_of(model: nn.Module, inputs: Tensor) -> None:
+    """Trace all of the examples at once; that of one alone has the same shape in another."""
+    with evaluation_mode(model):
+        trace(model, fisher_layers(model), inputs)
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+def test_recurrent_layers_have_no_fisher_in_any_form(loss: Loss) -> None:
+    for approximation in Approximation:
+        with pytest.raises(UnsupportedLayerError, match="layer 'gru' is a GRU"):
+            compute_fisher(Recurrent(), TOKENS, approximations={approximation}, loss=loss)
 
 
 ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {

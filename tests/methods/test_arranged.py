@@ -15,14 +15,15 @@ ONE_HOT = ModelSpec("one_hot", arranged.SEQUENCES, classes=3)
 PLACES = ModelSpec("places", arranged.NUMBERS, classes=3)
 ROWS = ModelSpec("mlp", arranged.NUMBERS, classes=3, widths=(7, 6, 5))
 
-EMBEDDING = "layer 'embedding' is a Embedding"
+GRU = ModelSpec("gru", arranged.SEQUENCES, classes=3, widths=(4, 6))
+TRANSFORMER = ModelSpec("transformer", arranged.SEQUENCES, classes=3, widths=(4, 6))
+
+EMBEDDING = "layer '{embedding}' is a Embedding"
+# Diagonal and whole Fishers exist for embeddings and normalisations, and for no recurrent layer.
+FISHERS = ("fedfisher_diag", "fedfisher_full", "fisher_merge", "gradient_matching")
 REFUSED = {
-    "fedfisher_diag": EMBEDDING,
     "fedfisher_kfac": EMBEDDING,
-    "fedfisher_full": EMBEDDING,
-    "fisher_merge": EMBEDDING,
     "gaussian_distillation": EMBEDDING,
-    "gradient_matching": EMBEDDING,
     "mats": EMBEDDING,
     "fedlpa": EMBEDDING,
     "fedbens": EMBEDDING,
@@ -39,16 +40,30 @@ PROJECT = [name for name in methods if methods.get(name).function.__module__.sta
 
 
 @pytest.mark.parametrize("name", PROJECT)
-def test_every_method_serves_an_embedding_or_says_why_not(name: str) -> None:
+@pytest.mark.parametrize(
+    ("spec", "embedding"), [(BAG, "embedding"), (TRANSFORMER, "tokens")], ids=["bag", "transformer"]
+)
+def test_every_method_serves_an_embedding_or_says_why_not(name: str, spec: ModelSpec, embedding: str) -> None:
     if name not in REFUSED:
-        bind_written(name, {}, [BAG])
+        bind_written(name, {}, [spec])
         return
-    with pytest.raises(InputError, match=f"method '{name}' can't serve model 'bag': .*{re.escape(REFUSED[name])}"):
-        bind_written(name, {}, [BAG])
+    reason = re.escape(REFUSED[name].format(embedding=embedding))
+    with pytest.raises(InputError, match=f"method '{name}' can't serve model '{spec.name}': .*{reason}"):
+        bind_written(name, {}, [spec])
+
+
+@pytest.mark.parametrize("name", PROJECT)
+def test_every_method_serves_a_recurrent_layer_or_says_why_not(name: str) -> None:
+    if name not in REFUSED and name not in FISHERS:
+        bind_written(name, {}, [GRU])
+        return
+    reason = "layer '(gru' is a GRU|embedding' is a Embedding)|the generator takes images"
+    with pytest.raises(InputError, match=f"method '{name}' can't serve model 'gru': .*({reason})"):
+        bind_written(name, {}, [GRU])
 
 
 def test_what_averages_weights_serves_all() -> None:
-    assert {"fedavg", "fedfish", "regmean", "ensemble", "centralised"} <= set(PROJECT) - set(REFUSED)
+    assert {"fedavg", "fedfish", "regmean", "ensemble", "centralised"} <= set(PROJECT) - set(REFUSED) - set(FISHERS)
 
 
 @pytest.mark.parametrize("name", [name for name in PROJECT if name not in ("dense", "pfnm", "pfnm_original")])

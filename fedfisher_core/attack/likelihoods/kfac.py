@@ -16,7 +16,7 @@ from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.estimators import nominal_directions
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.fisher.layers import matrix_layers
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.privacy.release import moment_clips
 from fedfisher_core.settings import PrivacySettings
@@ -103,7 +103,7 @@ def kfac_evidence(statistic: KFAC, knowledge: Knowledge) -> KfacEvidence:
         UnsupportedLayerError: the network has a layer without Fisher block.
     """
     require_expected(KFAC, knowledge)
-    layers = list(fisher_layers(knowledge.network))
+    layers = list(matrix_layers(knowledge.network))
     require_names(statistic.name, statistic.factors, layers)
     outputs = statistic.factors[layers[-1]].outputs.shape[0]
     ratio = (nominal_directions(EXACT, outputs) / nominal_directions(knowledge.estimator, outputs)) ** 0.5

@@ -11,7 +11,7 @@ from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.experiments.attack.attacker import TARGET_CLIENT, TrainJudge, TrainPrior
 from fedfisher_core.experiments.attack.jobs import AttackClient, AttackInputs, BoundInputs, MeasureBounds
 from fedfisher_core.experiments.attack.settings import AttackSettings, Victim
@@ -20,7 +20,7 @@ from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations, schema_of
 from fedfisher_core.federation.inputs import DataInputs, PartitionInputs
 from fedfisher_core.federation.place import Place
-from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.fisher.layers import matrix_layers
 from fedfisher_core.jobs import Job
 from fedfisher_core.methods.binding import BoundMethod
 
@@ -158,6 +158,7 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
                 "on Fishers: exact, monte_carlo"
             )
         for place in federations.places:
+            _require_layers(federations.methods_of(place), place)
             _require_factors(each, place)
             host = hosts.setdefault((place.cell.dataset, victim.target_label, place.cell.seed), place)
             trials.append(Trial(settings, victim, federations, place, cases, host))
@@ -214,10 +215,20 @@ def _require_batch(settings: AttackSettings) -> None:
         )
 
 
+def _require_layers(methods: Mapping[str, BoundMethod], place: Place) -> None:
+    """Check that reconstructed images have the Fishers that clients send."""
+    for label, bound in methods.items():
+        if any(one.statistic.approximation for one in bound.uploads):
+            try:
+                matrix_layers(place.spec.skeleton())
+            except UnsupportedLayerError as error:
+                raise InputError(f"method {label!r} can't be attacked: {error}") from error
+
+
 def _require_factors(cases: Sequence[Case], place: Place) -> None:
     """Check that the network has the Kronecker factors that are chosen."""
     chosen = {case.factors for case in cases} - {Factors.ALL}
-    layers = len(fisher_layers(place.spec.skeleton())) if chosen else 0
+    layers = len(matrix_layers(place.spec.skeleton())) if chosen else 0
     for factors in sorted(chosen):
         factors.require_layers(layers)
 

@@ -1,0 +1,154 @@
+"""The sums of layers that see several places of an example: their gradient for an example is a sum over its places.
+
+Such a sum is to be squared after it is taken, so that no product of sums gives the diagonal: the gradients of some
+examples at a time are formed. None of these layers has Kronecker factors here.
+"""
+
+from abc import abstractmethod
+from collections.abc import Set
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.fisher.blocks import Approximation, Block
+
+WORKSPACE = 8 * 2**20
+"""Bytes of gradients that a layer holds at a time, about what a cache holds."""
+
+
+class PlaceBlock(Block):
+    """The running sums of such a layer.
+
+    Args:
+        rows: rows of the layer's matrix.
+        columns: columns of the layer's matrix, with that of a bias.
+        places: of one example.
+        approximations: what to sum; no Kronecker factors.
+        like: a tensor of the type and device to compute in.
+    """
+
+    def __init__(
+        self, rows: int, columns: int, places: int, approximations: Set[Approximation], *, like: Tensor
+    ) -> None:
+        assert Approximation.KFAC not in approximations
+        super().__init__(rows, columns, places, approximations, like=like)
+        self._columns = columns
+        self._inputs = like.new_empty(0)
+
+    def workspace_in_bytes(self, directions: int) -> int:
+        """See `Block.workspace_in_bytes`."""
+        return self._step() * self._bytes_per_example()
+
+    def begin(self, inputs: Tensor, directions: int) -> None:
+        """See `Block.begin`."""
+        self._inputs = inputs
+
+    def add_direction(self, index: int, gradients: Tensor) -> None:
+        """See `Block.add_direction`."""
+        if self._squares is None:
+            return
+        step = self._step()
+        for inputs, part in zip(self._inputs.split(step), gradients.split(step), strict=True):
+            self._squares.partial += self._matrices(inputs, part).square_().sum(0)
+
+    def finish(self) -> None:
+        """See `Block.finish`."""
+        self._inputs = self._like.new_empty(0)
+
+    def per_example(self, gradients: Tensor) -> Tensor:
+        """See `Block.per_example`."""
+        return self._matrices(self._inputs, gradients)
+
+    @abstractmethod
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        """The gradient of the layer's matrix, for each of some examples, in new memory."""
+
+    def _step(self) -> int:
+        """Examples whose gradients are formed at a time."""
+        return max(1, WORKSPACE // self._bytes_per_example())
+
+    def _bytes_per_example(self) -> int:
+        """Gradients with and without those of the bias, and the inputs in the form that they are multiplied in."""
+        numbers = 2 * self._rows * self._columns + self._windows * (self._rows + self._columns)
+        return numbers * self._like.element_size()
+
+    def _input_moment(self, scale: float) -> Tensor:
+        raise AssertionError("a layer that sees several places has no Kronecker factors")
+
+
+class LinearPlacesBlock(PlaceBlock):
+    """The running sums of a linear layer on sequences: for an example, sum over places of g x^T."""
+
+    def __init__(
+        self, layer: nn.Linear, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+    ) -> None:
+        self._bias = layer.bias is not None
+        columns = layer.in_features + self._bias
+        super().__init__(layer.out_features, columns, input_shape[1], approximations, like=like)
+
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        products = gradients.mT @ inputs
+        return torch.cat([products, gradients.sum(1)[:, :, None]], dim=2) if self._bias else products
+
+
+class EmbeddingBlock(PlaceBlock):
+    """The running sums of an embedding: for an example, the row of a token is the sum of g over the token's places."""
+
+    def __init__(
+        self, layer: nn.Embedding, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+    ) -> None:
+        super().__init__(layer.num_embeddings, layer.embedding_dim, input_shape[1], approximations, like=like)
+
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        # A product adds in the same order on every device, which scattering does not.
+        return functional.one_hot(inputs, self._rows).to(gradients.dtype).mT @ gradients
+
+
+class LayerNormBlock(PlaceBlock):
+    """The running sums of a layer normalisation: with x normalised, sums over places of g x, and of g for the bias.
+
+    Its matrix has a row a feature, with the factor in the first column.
+    """
+
+    def __init__(
+        self, layer: nn.LayerNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+    ) -> None:
+        self._bias = layer.bias is not None
+        self._shape, self._eps = layer.normalized_shape, layer.eps
+        places = input_shape[:-1].numel() // input_shape[0]
+        super().__init__(self._shape[0], 1 + self._bias, places, approximations, like=like)
+
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        shape = (len(inputs), -1, *self._shape)
+        normal = functional.layer_norm(inputs, self._shape, eps=self._eps).reshape(shape)
+        gradients = gradients.reshape(shape)
+        products = (gradients * normal).sum(1)
+        return torch.stack([products, gradients.sum(1)], dim=2) if self._bias else products[:, :, None]
+
+
+def place_block(
+    layer: nn.Linear | nn.Embedding | nn.LayerNorm,
+    input_shape: torch.Size,
+    approximations: Set[Approximation],
+    *,
+    like: Tensor,
+) -> PlaceBlock:
+    """Make the empty sums of a layer.
+
+    Args:
+        layer: the layer.
+        input_shape: shape of its inputs, examples first.
+        approximations: what to sum.
+        like: a tensor of the type and device to compute in.
+
+    Returns:
+        The sums.
+    """
+    match layer:
+        case nn.Linear():
+            return LinearPlacesBlock(layer, input_shape, approximations, like=like)
+        case nn.Embedding():
+            return EmbeddingBlock(layer, input_shape, approximations, like=like)
+        case nn.LayerNorm():
+            return LayerNormBlock(layer, input_shape, approximations, like=like)
