@@ -6,7 +6,11 @@ from pydantic import BaseModel
 
 from fedfisher_core.data import specs
 from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images, Layout
+from fedfisher_core.layouts import Images, Layout, Tokens
+
+_IMAGES = (Images(1, 28, 28), Images(3, 32, 32))
+_TOKENS = Tokens(40, 65)
+_REFUSED = "refused: "
 
 
 def methods() -> list[dict[str, Any]]:
@@ -65,12 +69,14 @@ def datasets() -> list[dict[str, Any]]:
 
 
 def models() -> list[dict[str, Any]]:
-    """List the networks with their number of parameters on grey 28 x 28 and coloured 32 x 32 images of 10 classes."""
+    """List the networks with their number of parameters with 10 classes: on two kinds of images, or on sequences."""
     from fedfisher_core.models import spec as families
 
     entries = []
     for name in families.models:
-        sizes = {str(inputs): _size(name, inputs) for inputs in (Images(1, 28, 28), Images(3, 32, 32))}
+        sizes = {str(inputs): _size(name, inputs) for inputs in _IMAGES}
+        if all(size.startswith(_REFUSED) for size in sizes.values()):
+            sizes[str(_TOKENS)] = _size(name, _TOKENS)
         summary = (families.models.get(name).__doc__ or "").partition("\n")[0]
         entries.append({"name": name, "summary": summary, "sizes": sizes})
     return entries
@@ -82,7 +88,7 @@ def _size(name: str, inputs: Layout) -> str:
     try:
         skeleton = ModelSpec(name=name, inputs=inputs, classes=10).skeleton()
     except InputError as error:
-        return f"refused: {error}"
+        return f"{_REFUSED}{error}"
     return f"{sum(parameter.numel() for parameter in skeleton.parameters()):,} parameters"
 
 

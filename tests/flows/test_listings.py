@@ -57,6 +57,7 @@ def test_networks_are_listed_with_their_size() -> None:
         "3 x 32 x 32": "61,770 parameters",
     }
     assert entries["bag"]["sizes"]["1 x 28 x 28"] == "refused: model 'bag' takes tokens; the data has 1 x 28 x 28"
+    assert entries["gru"]["sizes"]["40 tokens of 65"] == f"{65 * 16 + 3 * 128 * (16 + 128) + 128 * 10:,} parameters"
     assert entries["mlp"]["summary"] == "Inputs - 400 - 200 - 100 - classes, with ReLU."
 
 
