@@ -4,11 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor, nn
 
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.plan import AttackPlan, make_plan
 from fedfisher_core.experiments.attack.settings import AttackSettings
+from fedfisher_core.models.spec import ModelSpec, model
 from tests import arranged
 
 
@@ -89,6 +91,26 @@ def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
 def test_what_can_not_be_attacked_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         plan(tmp_path, **changes)
+
+
+@model("rows_normalised")
+class RowsNormalised(nn.Module):
+    """A network with a diagonal Fisher that reconstructed images have not."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(spec.inputs.size)
+        self.head = nn.Linear(spec.inputs.size, spec.classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.norm(inputs.flatten(1)))
+
+
+def test_fishers_of_normalisations_are_not_attacked(tmp_path: Path) -> None:
+    chosen = {"model": {"name": "rows_normalised"}}
+    assert plan(tmp_path, **chosen, methods={"fedavg": {}}).trials
+    with pytest.raises(InputError, match="method 'fisher_merge' can't be attacked: layer 'norm' is a LayerNorm"):
+        plan(tmp_path, **chosen, methods={"fisher_merge": {}})
 
 
 def test_secure_sums_are_attacked_as_the_sums_that_they_are(tmp_path: Path) -> None:
