@@ -52,7 +52,7 @@ class Examples:
 
     Args:
         inputs: float32 (tokens: int64), of the layout's shape, examples first.
-        labels: int64, shape (examples,).
+        labels: int64, shape (examples,); of a regression float32, the targets.
     """
 
     inputs: Tensor
