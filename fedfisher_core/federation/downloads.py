@@ -1,6 +1,7 @@
 """What a server sends to its clients, counted as it is encoded."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -15,22 +16,61 @@ SEED_BITS = 64
 
 SEED = "seed"
 NOTHING = "nothing"
+MODEL = "model"
 
 
-def download(place: Place, made: Aggregate, *, pooled: bool) -> tuple[int, str]:
-    """Count what a server sends to all clients: the start, and the global model, encoded as it is.
+@dataclass(frozen=True)
+class Download:
+    """What a server sends for one round, in bits, all clients together.
+
+    Args:
+        start_bits: what those that train start from.
+        model_bits: the global model, to all clients.
+        start_sent: what is sent before the training: SEED, MODEL after the first round, or NOTHING where every client
+            draws weights of its own or none trains.
+    """
+
+    start_bits: int
+    model_bits: int
+    start_sent: str
+
+
+def download(
+    place: Place, made: Aggregate, start: Mapping[str, Tensor], *, pooled: bool, turn: int, beside_bits: int
+) -> Download:
+    """Count what a server sends: the start to the clients of the round, and the global model, encoded as it is, to all.
 
     Args:
         place: the federation.
         made: what the method made of the uploads.
+        start: the weights that the round started from.
         pooled: whether the data of all clients lies where the server is.
+        turn: the round, from 1.
+        beside_bits: what each client of the round is sent beside its start.
 
     Returns:
-        Bits, and what of them is sent before the training: SEED, or NOTHING where every client draws weights of its own
-        or none trains.
+        The bits.
     """
-    start = NOTHING if pooled or place.settings.model.initialisation == "different" else SEED
-    return place.cell.clients * ((SEED_BITS if start == SEED else 0) + _model_bits(made)), start
+    takers, model_bits = len(place.cohort(turn)), place.cell.clients * _model_bits(made)
+    if pooled:
+        return Download(0, model_bits, NOTHING)
+    if turn > 1:
+        return Download(takers * (bits_of(start) + beside_bits), model_bits, MODEL)
+    if place.settings.model.initialisation == "different":
+        return Download(0, model_bits, NOTHING)
+    return Download(takers * SEED_BITS, model_bits, SEED)
+
+
+def bits_of(tensors: Mapping[str, Tensor]) -> int:
+    """Count tensors as they are encoded, in 32 bits a number.
+
+    Args:
+        tensors: by name.
+
+    Returns:
+        Bits; none for no tensors.
+    """
+    return Schema((_section("tensors", tensors),)).bits if tensors else 0
 
 
 def _model_bits(made: Aggregate) -> int:
