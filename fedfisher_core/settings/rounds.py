@@ -24,6 +24,6 @@ class RoundSettings(Strict):
         {AVERAGE: Choice()},
         min_length=1,
         description="what the server makes of an aggregate before the next round, one setting each: names that "
-        "`fedfisher server_optimisers` lists, or mappings such as {name: fedadam, learning_rate: 0.01}; or a mapping "
+        "`fedfisher optimisers` lists, or mappings such as {name: fedadam, learning_rate: 0.01}; or a mapping "
         "of labels to these, as methods have. average: the aggregate itself",
     )

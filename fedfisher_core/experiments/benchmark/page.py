@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.agreement import MARGIN, Verdict, compare, not_run
+from fedfisher_core.experiments.benchmark.algorithms import by_algorithm
 from fedfisher_core.experiments.benchmark.answer import answer, setting_names
 from fedfisher_core.experiments.benchmark.costs import client_costs
+from fedfisher_core.experiments.benchmark.curves import curves_figure
 from fedfisher_core.experiments.benchmark.figures import (
     accuracy_by_alpha_figure,
     accuracy_by_bits_figure,
@@ -149,6 +151,7 @@ def render_page(
         methods=sorted({row.method for row in rows}),
         seeds=sorted({row.seed for row in rows}),
         objectives=by_objective(summaries),
+        **_by_round(summaries),
         method_settings=_method_settings(rows),
         accuracy_by_alpha=to_svg(accuracy_by_alpha_figure(rows)),
         accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)),
@@ -159,6 +162,12 @@ def render_page(
         **_compared(summaries),
         **_beside_published(rows, published),
     )
+
+
+def _by_round(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
+    """Show algorithms round by round, where there are several."""
+    tables = by_algorithm(summaries)
+    return {"algorithms": tables, "curves": to_svg(curves_figure(tables)) if tables else ""}
 
 
 def _compared(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
