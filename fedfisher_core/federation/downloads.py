@@ -7,9 +7,8 @@ from torch import Tensor
 
 from fedfisher_core.federation.place import Place
 from fedfisher_core.methods.server import Aggregate, Combine
-from fedfisher_core.wire.codec import TensorSpec
-from fedfisher_core.wire.elementwise import Float32
-from fedfisher_core.wire.payload import Schema, Section
+from fedfisher_core.wire.payload import Schema
+from fedfisher_core.wire.uncompressed import bits_of, uncompressed
 
 SEED_BITS = 64
 """Where all clients start from the same weights, the server sends the seed that they are drawn with."""
@@ -61,27 +60,11 @@ def download(
     return Download(takers * SEED_BITS, model_bits, SEED)
 
 
-def bits_of(tensors: Mapping[str, Tensor]) -> int:
-    """Count tensors as they are encoded, in 32 bits a number.
-
-    Args:
-        tensors: by name.
-
-    Returns:
-        Bits; none for no tensors.
-    """
-    return Schema((_section("tensors", tensors),)).bits if tensors else 0
-
-
 def _model_bits(made: Aggregate) -> int:
     if made.combine is Combine.MEAN_MEASURE:
         # Every client goes on with its own network.
         return 0
-    sections = [_section(f"network_{i}", network) for i, network in enumerate(made.networks)]
+    sections = [uncompressed(f"network_{i}", network) for i, network in enumerate(made.networks)]
     if made.weights is not None:
-        sections.append(_section("weights", {"weights": made.weights}))
+        sections.append(uncompressed("weights", {"weights": made.weights}))
     return Schema(tuple(sections)).bits
-
-
-def _section(name: str, tensors: Mapping[str, Tensor]) -> Section:
-    return Section(name, tuple(TensorSpec(key, tuple(one.shape)) for key, one in tensors.items()), Float32())

@@ -9,11 +9,11 @@ from torch import Tensor
 from fedfisher_core.client.objectives.binding import BoundObjective
 from fedfisher_core.client.objectives.objective import Knowledge
 from fedfisher_core.client.past import NO_PAST, LocalTraining, Past, Report, ServerMemory
-from fedfisher_core.federation.downloads import bits_of
 from fedfisher_core.federation.inputs import StartInputs, TrainingInputs
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.store import Artifact, read_tensors
+from fedfisher_core.wire.uncompressed import bits_of
 
 _SENT = "sent.safetensors"
 _HELD = "held.safetensors"

@@ -157,6 +157,52 @@ class Row:
         return self.client_train_seconds + statistics + (self.client_encode_seconds or 0.0)
 
 
+@dataclass(frozen=True)
+class RoundRow(RoundPoint):
+    """One round of one row, as a table of all rounds has it; see `Row` for its fields."""
+
+    dataset: str
+    model: str
+    partition: str
+    alpha: float | None
+    shift: str | None
+    num_clients: int
+    cohort: int | None
+    objective: str
+    server_optimiser: str
+    method: str
+    seed: int
+
+
+def round_rows(rows: Iterable[Row]) -> list[RoundRow]:
+    """List every round of every row.
+
+    Args:
+        rows: in any order.
+
+    Returns:
+        One a round, in the order of the rows; none for a row of one round.
+    """
+    return [
+        RoundRow(
+            **vars(point),
+            dataset=row.dataset,
+            model=row.model,
+            partition=row.partition,
+            alpha=row.alpha,
+            shift=row.shift_name,
+            num_clients=row.num_clients,
+            cohort=row.cohort,
+            objective=row.objective,
+            server_optimiser=row.server_optimiser,
+            method=row.method,
+            seed=row.seed,
+        )
+        for row in rows
+        for point in row.curve
+    ]
+
+
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     """Sort rows by setting, method and seed; plain training and no shift come first, partitions without alpha last."""
     return sorted(rows, key=_rank)
