@@ -17,7 +17,7 @@ from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.auditing import AuditClient
 from fedfisher_core.federation.decoding import DecodeData
 from fedfisher_core.federation.inputs import DataInputs, StartInputs, TrainingInputs
-from fedfisher_core.federation.place import POOLED, Place, client_name
+from fedfisher_core.federation.place import POOLED, Place
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.private_statistics import ReleaseStatistic
 from fedfisher_core.federation.private_training import TrainPrivately
@@ -27,33 +27,13 @@ from fedfisher_core.federation.splitting import SplitData
 from fedfisher_core.federation.start import DrawStart
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import Cell, FederationSettings, Scope, WireSettings
 from fedfisher_core.wire.payload import Schema
-
-
-@dataclass(frozen=True)
-class Turn:
-    """One round of those federations that share its clients.
-
-    Args:
-        number: of the round, from 1.
-        method: label of the method whose global network clients start from; None in round 1, which all methods share.
-    """
-
-    number: int = 1
-    method: str | None = None
-
-    @property
-    def suffix(self) -> str:
-        """What tells its jobs from those of the first round."""
-        return "" if self.number == 1 else f", round {self.number} of {self.method}"
-
-
-FIRST = Turn()
 
 
 @dataclass(frozen=True)
@@ -152,7 +132,7 @@ class Federations:
         """The job that draws the weights that a client starts from: the server's, unless it has its own."""
         if client == POOLED or self.settings.model.initialisation != "different":
             return DrawStart(place, POOLED, name=f"initial weights: {place.label}")
-        return DrawStart(place, client, name=f"initial weights of {_title(place, client)}")
+        return DrawStart(place, client, name=f"initial weights of {client_title(place, client)}")
 
     def training(self, place: Place, client: int, turn: Turn = FIRST) -> TrainClient:
         """The job that trains a client."""
@@ -164,7 +144,7 @@ class Federations:
             place,
             client,
             turn=turn.number,
-            name=f"train {_title(place, client, turn)}",
+            name=f"train {client_title(place, client, turn)}",
             needs=needs,
             numerics=place.numerics,
             may_be_lost=losable,
@@ -185,7 +165,7 @@ class Federations:
         if self.settings.audit is None:
             return None
         client = self.clients(place)[0]
-        training, name = self.training(place, client), f"audit {_title(place, client)}"
+        training, name = self.training(place, client), f"audit {client_title(place, client)}"
         shared = {**vars(training), "name": name, "may_be_lost": False}
         return AuditClient(**shared, audit=self.settings.audit)
 
@@ -198,7 +178,7 @@ class Federations:
         return self._computed[key]
 
     def _computing(self, place: Place, client: int, turn: Turn, bound: BoundStatistic) -> ComputeStatistic:
-        title, losable = _title(place, client, turn), client != POOLED
+        title, losable = client_title(place, client, turn), client != POOLED
         trained = self.training(place, client, turn).name
         needs = StatisticInputs(**vars(self._started(place, client, turn)), trained=trained)
         job = ComputeStatistic(
@@ -220,7 +200,7 @@ class Federations:
     def _started(self, place: Place, client: int, turn: Turn = FIRST) -> StartInputs[str]:
         """Name what a client has before it trains: from round 2 on, the global network of its method."""
         drawn = self.start(place, client).name
-        start = drawn if turn.method is None else _name_of(place, turn.method, turn.number - 1)
+        start = drawn if turn.method is None else aggregation_name(place, turn.method, turn.number - 1)
         return StartInputs(self.data(place).name, self.partition(place).name, start)
 
     def budget(self, place: Place, client: int) -> Budget:
@@ -236,7 +216,7 @@ class Federations:
 
     def sending(self, place: Place, client: int, bound: BoundMethod, turn: Turn = FIRST) -> SendUpload:
         """The job that encodes what a client uploads to a method."""
-        title, uploads, schema = _title(place, client, turn), bound.uploads, schema_of(bound, place)
+        title, uploads, schema = client_title(place, client, turn), bound.uploads, schema_of(bound, place)
         names, form = " and ".join(one.statistic.name for one in uploads), schema.digest().hex()[:6]
         name, task = f"send {names} as {form}, {title}", f"send uploads of {title}"
         needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound, turn))
@@ -254,7 +234,7 @@ class Federations:
         needs = AggregationInputs(**vars(self._started(place, POOLED, turn)), clients=sent)
         shared: dict[str, Any] = {
             "turn": turn.number,
-            "name": _name_of(place, label, turn.number),
+            "name": aggregation_name(place, label, turn.number),
             "needs": needs,
             "numerics": numerics,
         }
@@ -283,16 +263,6 @@ class Federations:
         for job in self.jobs():
             names["aggregates" if isinstance(job, Aggregation) else "clients"].append(job.name)
         return names
-
-
-def _title(place: Place, client: int, turn: Turn = FIRST) -> str:
-    """What people read in the names of a client's jobs."""
-    return f"{client_name(client)}: {place.label}{turn.suffix}"
-
-
-def _name_of(place: Place, label: str, number: int) -> str:
-    """Name the aggregation by a method in a round."""
-    return f"{label}{Turn(number, label).suffix}: {place.label}"
 
 
 def schema_of(bound: BoundMethod, place: Place) -> Schema:

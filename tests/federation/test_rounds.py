@@ -13,10 +13,10 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Turn
 from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.turns import Turn
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import TrainSettings

@@ -10,10 +10,11 @@ from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row, sorted_ro
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.federation.aggregating import Result, read_result
 from fedfisher_core.federation.auditing import read_audit
-from fedfisher_core.federation.federation import Federations, Turn
+from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.federation.start import NETWORK
+from fedfisher_core.federation.turns import Turn
 from fedfisher_core.store import Artifact, read_timings
 from fedfisher_core.walk import Outcome
 
