@@ -113,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(board)
     board.set_defaults(command=_leaderboard)
 
-    for what in ("methods", "objectives", "datasets", "models"):
+    for what in ("methods", "objectives", "optimisers", "datasets", "models"):
         listing = commands.add_parser(what, help=f"list the {what} that settings can name")
         listing.add_argument("--json", action="store_true", help="print JSON")
         listing.set_defaults(command=_list, what=what)
@@ -286,6 +286,7 @@ def _list(options: argparse.Namespace) -> None:
     listed = {
         "methods": listings.methods,
         "objectives": listings.objectives,
+        "optimisers": listings.optimisers,
         "datasets": listings.datasets,
         "models": listings.models,
     }

@@ -50,6 +50,24 @@ def objectives() -> list[dict[str, Any]]:
     return entries
 
 
+def optimisers() -> list[dict[str, Any]]:
+    """List the server optimisers with their paper and their settings."""
+    from fedfisher_core.server_optimisers import optimiser as registry
+
+    entries = []
+    for name in registry.server_optimisers:
+        optimiser = registry.server_optimisers.get(name)
+        entries.append(
+            {
+                "name": name,
+                "summary": optimiser.summary,
+                "reference": optimiser.reference,
+                "settings": _settings(optimiser.settings),
+            }
+        )
+    return entries
+
+
 def datasets() -> list[dict[str, Any]]:
     """List the data sets with their size and where the hub has them."""
     return [

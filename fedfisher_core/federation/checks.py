@@ -16,6 +16,7 @@ from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
+from fedfisher_core.federation.round_checks import require_features, require_rounds, require_server_optimisers
 from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.fisher.blocks import Approximation
@@ -59,19 +60,23 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
             _require_validation(settings, label)
         if methods[label].method.shared_start:
             _require_shared_start(settings, label)
+        admitted = [place.cell for place in places if scopes[label].admits(place.cell)]
+        require_rounds(settings, label, methods[label], {cell.server_optimiser for cell in admitted})
         # A source that can't be read is refused before any work rests on it.
         source_digest(methods[label].method.function, *methods[label].method.uploads)
     _require_one_release(settings, methods)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
     _require_budgets(federations)
-    _require_splits(federations)
+    counted = _require_splits(federations)
+    require_server_optimisers(settings, counted)
     for place in used:
         for label, bound in federations.methods_of(place).items():
-            require_protocol(label, bound, place.cell.clients)
+            require_protocol(label, bound, settings.rounds.cohort or place.cell.clients)
             _require_method(label, bound, place)
     for spec in dict.fromkeys(place.spec for place in places):
         spec.initialise(torch.Generator())
+        require_features(settings, spec)
     _require_fishers(federations)
     smallest = min(settings.partition.clients)
     if settings.run.min_clients is not None and settings.run.min_clients > smallest:
@@ -91,7 +96,9 @@ def _require_objectives(settings: FederationSettings) -> None:
     for label in settings.train.objective:
         bound = bind_objective(label, settings.train.objective)
         # A source that can't be read is refused before any work rests on it.
-        source_digest(bound.objective.function)
+        source_digest(*bound.sources)
+        if bound.objective.require is not None:
+            bound.objective.require(settings.train)
         if settings.privacy is not None:
             require_private_objective(label, bound)
 
@@ -148,8 +155,12 @@ def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
         raise InputError(f"method {label!r}: {error}") from error
 
 
-def _require_splits(federations: Federations) -> None:
-    """Check that the data can be split over the clients of each federation, and be seen by each as asked."""
+def _require_splits(federations: Federations) -> dict[str, int | None]:
+    """Check that the data can be split over the clients of each federation, and be seen by each as asked.
+
+    Returns:
+        Training examples by data set; None where they are not counted before the work.
+    """
     settings = federations.settings
     column = settings.partition.column
     counts = {
@@ -168,6 +179,7 @@ def _require_splits(federations: Federations) -> None:
                 validation_size=settings.data.validation_size,
                 groups=counted.groups,
             )
+    return {name: None if counted is None else len(counted.labels) for name, counted in counts.items()}
 
 
 def _scope(label: str, scope: Scope, settings: FederationSettings) -> Scope:

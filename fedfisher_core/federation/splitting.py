@@ -15,6 +15,9 @@ from fedfisher_core.jobs import Job, digests_of
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
 
+# Coordinates of a federation that its split does not depend on.
+_NO_MATTER = {"model", "objective", "server_optimiser"}
+
 
 @dataclass(frozen=True)
 class SplitData(Job[DataInputs[Artifact]]):
@@ -31,7 +34,7 @@ class SplitData(Job[DataInputs[Artifact]]):
         cell = self.place.cell
         settings = {
             "partition": self.place.settings.partition.described(),
-            "cell": cell.model_dump(mode="json", exclude={"model", "objective"} | (set() if cell.shift else {"shift"})),
+            "cell": cell.model_dump(mode="json", exclude=_NO_MATTER | (set() if cell.shift else {"shift"})),
             "validation_size": self.place.settings.data.validation_size,
         }
         return Step(kind="partitions", code=source_digest(type(self)), settings=settings, inputs=digests_of(inputs))

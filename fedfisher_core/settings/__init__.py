@@ -15,6 +15,7 @@ from fedfisher_core.settings.base import (
     as_tuple,
 )
 from fedfisher_core.settings.cells import Cell, Scope
+from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice
 from fedfisher_core.settings.clients import (
     AuditSettings,
     DataSettings,
@@ -29,17 +30,19 @@ from fedfisher_core.settings.clients import (
 from fedfisher_core.settings.experiment import ExperimentSettings
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
 from fedfisher_core.settings.methods import MethodEntry
-from fedfisher_core.settings.objectives import PLAIN, ObjectiveEntry
+from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
 
 __all__ = [
+    "AVERAGE",
     "MAX_UPLOADS",
     "NO_SHIFT",
     "PLAIN",
     "AuditSettings",
     "Cell",
+    "Choice",
     "Count",
     "DataSettings",
     "Examples",
@@ -51,7 +54,6 @@ __all__ = [
     "ModelSettings",
     "Name",
     "Nonnegative",
-    "ObjectiveEntry",
     "PageSettings",
     "PartitionScheme",
     "PartitionSettings",
@@ -61,6 +63,7 @@ __all__ = [
     "RecipeSettings",
     "ReportSettings",
     "Round",
+    "RoundSettings",
     "RunSettings",
     "Scope",
     "SecureSettings",

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
@@ -12,8 +11,8 @@ from pydantic import (
     model_validator,
 )
 
-from fedfisher_core.settings.base import Count, Examples, Label, Line, Nonnegative, Positive, Steps, Strict, as_tuple
-from fedfisher_core.settings.objectives import PLAIN, ObjectiveEntry, objectives_by_label, require_plain_by_name
+from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
+from fedfisher_core.settings.choices import PLAIN, Choice, Objectives
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
@@ -121,11 +120,6 @@ class ModelSettings(Strict):
     )
 
 
-Objectives = Annotated[
-    dict[Label, ObjectiveEntry], BeforeValidator(objectives_by_label), AfterValidator(require_plain_by_name)
-]
-
-
 class TrainSettings(Strict):
     """Local training: SGD with momentum."""
 
@@ -136,7 +130,7 @@ class TrainSettings(Strict):
     weight_decay: Nonnegative = 0.0
     batch_size: Count = 64
     objective: Objectives = Field(
-        {PLAIN: ObjectiveEntry()},
+        {PLAIN: Choice()},
         min_length=1,
         description="what clients minimise, one setting each: names that `fedfisher objectives` lists, or mappings "
         "such as {name: fedprox, mu: 0.1}; or a mapping of labels to these, as methods have. Whatever is minimised, a "
@@ -154,7 +148,7 @@ class TrainSettings(Strict):
     @property
     def is_plain(self) -> bool:
         """Whether clients minimise the cross-entropy alone."""
-        return self.objective == {PLAIN: ObjectiveEntry()}
+        return self.objective == {PLAIN: Choice()}
 
     @model_validator(mode="before")
     @classmethod

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.agreement import MARGIN, Verdict, compare, not_run
+from fedfisher_core.experiments.benchmark.algorithms import by_algorithm
 from fedfisher_core.experiments.benchmark.answer import answer, setting_names
 from fedfisher_core.experiments.benchmark.costs import client_costs
+from fedfisher_core.experiments.benchmark.curves import curves_figure
 from fedfisher_core.experiments.benchmark.figures import (
     accuracy_by_alpha_figure,
     accuracy_by_bits_figure,
@@ -27,7 +29,7 @@ from fedfisher_core.experiments.benchmark.ranking import rank_methods
 from fedfisher_core.experiments.benchmark.remarks import remarks
 from fedfisher_core.experiments.benchmark.results import failed_cells
 from fedfisher_core.experiments.benchmark.roles import Role
-from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
+from fedfisher_core.experiments.benchmark.rows import Row, round_rows, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
 from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, families, overview
 from fedfisher_core.experiments.benchmark.views import exchanged_names, level_names
@@ -36,6 +38,7 @@ from fedfisher_core.reporting.drawing import to_png, to_svg
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.notes import notes_html
 from fedfisher_core.reporting.page import PageData, render
+from fedfisher_core.reporting.rows import as_csv
 from fedfisher_core.settings import Cell
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
@@ -73,15 +76,17 @@ class FailedClients:
 
 
 def report_files(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row], page: PageData) -> dict[str, bytes]:
-    """Make the page, and the chart of accuracies as accuracy.png; see `Experiment.files`."""
+    """Make the page, the chart of accuracies as accuracy.png, and all rounds as rounds.csv; see `Experiment.files`."""
     first = plan.settings.seeds[0]
     shown = {place.cell.setting: place for place in plan.federations.places if place.cell.seed == first}
     splits = [(place.cell, plan.federations.partition(place).name) for place in shown.values()]
     views = [_view(cell, outcome.artifacts[name]) for cell, name in splits if name in outcome.artifacts]
     failed = failed_cells(plan, outcome)
+    by_round = round_rows(rows)
     return {
         "index.html": render_page(page, rows, views, _published(plan.settings), failed).encode(),
         "accuracy.png": to_png(accuracy_by_alpha_figure(rows)),
+        **({"rounds.csv": as_csv(by_round)} if by_round else {}),
     }
 
 
@@ -149,6 +154,7 @@ def render_page(
         methods=sorted({row.method for row in rows}),
         seeds=sorted({row.seed for row in rows}),
         objectives=by_objective(summaries),
+        **_by_round(summaries),
         method_settings=_method_settings(rows),
         accuracy_by_alpha=to_svg(accuracy_by_alpha_figure(rows)),
         accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)),
@@ -159,6 +165,12 @@ def render_page(
         **_compared(summaries),
         **_beside_published(rows, published),
     )
+
+
+def _by_round(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
+    """Show algorithms round by round, where there are several."""
+    tables = by_algorithm(summaries)
+    return {"algorithms": tables, "curves": to_svg(curves_figure(tables)) if tables else ""}
 
 
 def _compared(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
