@@ -51,13 +51,15 @@ def objectives() -> list[dict[str, Any]]:
 
 
 def datasets() -> list[dict[str, Any]]:
-    """List the data sets with their size and where the hub has them."""
+    """List the data sets with their size, where the hub has them, and what they know of clients."""
     return [
         {
             "name": name,
             "summary": f"{spec.classes} classes, {spec.inputs}",
             "hub": spec.hub or ("embedded" if name == specs.EMBEDDED else "none"),
             "augmentation": "crop and flip" if spec.augment else "none",
+            "clients": "of any split" if spec.client_column is None else f"named by column {spec.client_column!r}",
+            **({} if spec.impute is None else {"missing numbers": f"filled with each client's own {spec.impute}"}),
         }
         for name in specs.datasets
         for spec in [specs.datasets.get(name)]

@@ -1,10 +1,13 @@
 """What the training examples of a data set are, counted without decoding them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from fedfisher_core.data.columns import Table, whole_numbers
+from fedfisher_core.data.makers import Makers, count_makers, read_makers
 from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.sources import Source
@@ -17,11 +20,19 @@ class Counts:
 
     Args:
         labels: how many have each label, shape (classes,).
-        groups: how many values the column that says who made them has; None without such a column.
+        groups: how many have each value of the column that says who made them; None without such a column.
     """
 
     labels: Indices
-    groups: int | None = None
+    groups: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Columns of all training examples."""
+
+    labels: Indices
+    makers: Makers | None = None
 
 
 def count_training(source: Source, *, sample: Sample = ALL, group_column: str | None = None) -> Counts | None:
@@ -36,30 +47,53 @@ def count_training(source: Source, *, sample: Sample = ALL, group_column: str | 
         The counts; None for what is still to be fetched from the hub.
 
     Raises:
-        InputError: the file can't be read, a column is missing or holds something else, or there are too few examples.
+        InputError: the file can't be read, a column is missing or holds something else, there are too few examples, or
+            the maker of a test example made none of them.
     """
+    read = _read(source, group_column)
+    if read is None:
+        return None
+    spec = source.spec
+    try:
+        used, apart = sample.draw(len(read.labels))
+        groups = None
+        if read.makers is not None and group_column is not None:
+            train, test = read.makers.train, read.makers.test
+            tested = train[apart] if sample.held_out else test
+            groups = count_makers(read.makers.names, train[used], tested, column=group_column)
+    except InputError as error:
+        raise InputError(f"data set {spec.name!r}: {error}") from error
+    labels = read.labels[used]
+    known = labels[(labels >= 0) & (labels < spec.classes)]
+    return Counts(labels=np.bincount(known, minlength=spec.classes), groups=groups)
+
+
+def _read(source: Source, group_column: str | None) -> _Read | None:
     if source.folder is None:
         return None
     # Importing it takes a while, which listings of data sets should not spend.
     import pyarrow.parquet
 
     spec = source.spec
-    where = f"split 'train' of data set {spec.name!r}"
     try:
-        file = pyarrow.parquet.ParquetFile(source.folder / "train.parquet")
-        columns = Table(file.schema_arrow.empty_table(), where)
-        label = columns.column(spec.label_columns, "label")
-        groups = None if group_column is None else columns.column((group_column,), "partition")
-        rows = file.read(columns=[label] if groups is None else [label, groups])
+        files = {one: pyarrow.parquet.ParquetFile(source.folder / f"{one}.parquet") for one in ("train", "test")}
+        empty = {one: _table(file.schema_arrow.empty_table(), one, spec.name) for one, file in files.items()}
+        label = empty["train"].column(spec.label_columns, "label")
+        wanted = [label, *([] if group_column is None else [empty["train"].column((group_column,), "partition")])]
+        rows = _table(files["train"].read(columns=wanted), "train", spec.name)
+        makers = None
+        if group_column is not None:
+            there = [group_column] if group_column in empty["test"].rows.column_names else []
+            tests = _table(files["test"].read(columns=there), "test", spec.name)
+            makers = read_makers(rows, tests, group_column, needs_test=spec.impute is not None)
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(f"data set {spec.name!r} in {source.folder} can't be read: {error}") from error
-    try:
-        used, _ = sample.draw(len(rows))
-    except InputError as error:
-        raise InputError(f"data set {spec.name!r}: {error}") from error
-    labels = whole_numbers(Table(rows, where), label).numpy()[used]
-    known = labels[(labels >= 0) & (labels < spec.classes)]
-    return Counts(
-        labels=np.bincount(known, minlength=spec.classes),
-        groups=None if groups is None else len(rows[groups].take(used).unique()),
+    labels = whole_numbers(rows, label).numpy()
+    return _Read(
+        labels=labels,
+        makers=makers,
     )
+
+
+def _table(rows: Any, split: str, dataset: str) -> Table:
+    return Table(rows, f"split {split!r} of data set {dataset!r}")

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
+from fedfisher_core.data.makers import Codes, read_makers
 from fedfisher_core.data.pictures import images
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tensors import Dataset, Split
@@ -86,25 +86,28 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
 
     Args:
         source: where from.
-        group_column: a column that says who made each training example.
+        group_column: a column that says who made each example, which the test split may lack.
 
     Returns:
         The decoded examples, labels and groups.
 
     Raises:
-        InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read or
-            a label is out of range.
+        InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read, a
+            label is out of range, or the maker of a test example made no training example.
     """
+    spec = source.spec
     with scratch() as cache:
         tables = _open(source, str(cache))
-        train, test = (
-            Table(tables[split], f"split {split!r} of data set {source.spec.name!r}") for split in ("train", "test")
-        )
+        train, test = (Table(tables[split], f"split {split!r} of data set {spec.name!r}") for split in SPLITS)
+        makers = None
+        if group_column is not None:
+            makers = read_makers(train, test, group_column, needs_test=spec.impute is not None)
         return Dataset(
-            spec=source.spec,
-            train=_decode(train, source.spec, group_column),
-            test=_decode(test, source.spec, None),
-            class_names=_class_names(train, source.spec),
+            spec=spec,
+            train=_decode(train, spec, None if makers is None else makers.train),
+            test=_decode(test, spec, None if makers is None else makers.test),
+            class_names=_class_names(train, spec),
+            group_names=() if makers is None else makers.names,
         )
 
 
@@ -116,7 +119,11 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
     if source.folder is not None:
         files = {split: str(source.folder / f"{split}.parquet") for split in SPLITS}
         try:
-            return dict(hub.load_dataset("parquet", data_files=files, cache_dir=cache))
+            # One by one: read together, a split is given every column that the other has, without content.
+            return {
+                split: hub.load_dataset("parquet", data_files={split: file}, split=split, cache_dir=cache)
+                for split, file in files.items()
+            }
         except (hub.exceptions.DatasetGenerationError, OSError, ValueError) as error:
             reason = error.__cause__ or error
             raise InputError(f"data set {spec.name!r} in {source.folder} can't be read: {reason}") from error
@@ -131,7 +138,7 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
         ) from error
 
 
-def _decode(table: Table, spec: DatasetSpec, group_column: str | None) -> Split:
+def _decode(table: Table, spec: DatasetSpec, groups: Codes | None) -> Split:
     label_column = table.column(spec.label_columns, "label")
     if len(table.rows) == 0:
         raise InputError(f"{table.where} is empty")
@@ -140,12 +147,9 @@ def _decode(table: Table, spec: DatasetSpec, group_column: str | None) -> Split:
     if len(wrong):
         row = int(wrong[0])
         raise table.refuse(row, f"label {int(labels[row])} is out of range; allowed: 0 to {spec.classes - 1}")
-    groups = None
-    if group_column is not None:
-        column = table.column((group_column,), "partition")
-        _, codes = np.unique(np.asarray(table.rows[column][:]), return_inverse=True)
-        groups = torch.from_numpy(codes.astype(np.int64))
-    return Split(inputs=_inputs(table, spec), labels=labels, groups=groups)
+    return Split(
+        inputs=_inputs(table, spec), labels=labels, groups=None if groups is None else torch.from_numpy(groups)
+    )
 
 
 def _inputs(table: Table, spec: DatasetSpec) -> Tensor:
@@ -153,7 +157,7 @@ def _inputs(table: Table, spec: DatasetSpec) -> Tensor:
         case Images():
             return images(table, table.column(spec.image_columns, "image"), spec.inputs)
         case Vectors():
-            return vectors(table, spec.feature_columns, spec.inputs)
+            return vectors(table, spec.feature_columns, spec.inputs, may_miss=spec.impute is not None)
         case Tokens():
             return tokens(table, table.column(spec.token_columns, "token"), spec.inputs)
 

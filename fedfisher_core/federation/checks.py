@@ -44,6 +44,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     for dataset in settings.data.dataset:
         find_source(dataset)
         _require_label(settings, dataset)
+        _require_scaling(settings, dataset)
     for model in settings.model.name:
         source_digest(models.get(model))
     _require_objectives(settings)
@@ -84,6 +85,26 @@ def _require_label(settings: FederationSettings, dataset: str) -> None:
     label, classes = settings.partition.target_label, datasets.get(dataset).classes
     if label is not None and label >= classes:
         raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
+
+
+def _require_scaling(settings: FederationSettings, dataset: str) -> None:
+    """Check that clients that scale their own numbers can, and that nobody else has to."""
+    spec = datasets.get(dataset)
+    if spec.impute is None:
+        return
+    others = [scheme for scheme in settings.partition.scheme if scheme != "column"]
+    if others:
+        column = "" if spec.client_column is None else f" with partition.column={spec.client_column}"
+        raise InputError(
+            f"partition.scheme={others[0]}: each client fills and scales the numbers of {dataset} by its own "
+            f"statistics, so that each test example must be one client's; allowed: column{column}"
+        )
+    if settings.privacy is not None:
+        raise InputError(
+            f"data.dataset={dataset} with privacy: each client scales its numbers by statistics of its own examples, "
+            "so that one example changes what others look like, which no budget counts; allowed: without privacy, or "
+            "data that constants scale"
+        )
 
 
 def _require_objectives(settings: FederationSettings) -> None:

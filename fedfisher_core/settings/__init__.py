@@ -16,6 +16,7 @@ from fedfisher_core.settings.base import (
 )
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
+    NATURAL_SCHEMES,
     AuditSettings,
     DataSettings,
     FisherSettings,
@@ -36,6 +37,7 @@ from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettin
 
 __all__ = [
     "MAX_UPLOADS",
+    "NATURAL_SCHEMES",
     "NO_SHIFT",
     "PLAIN",
     "AuditSettings",
