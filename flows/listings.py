@@ -56,7 +56,7 @@ def datasets() -> list[dict[str, Any]]:
         {
             "name": name,
             "summary": f"{spec.classes} classes, {spec.inputs}",
-            "hub": spec.hub or ("embedded" if name == specs.EMBEDDED else "none"),
+            "hub": _place(spec),
             "augmentation": "crop and flip" if spec.augment else "none",
             "clients": "of any split" if spec.client_column is None else f"named by column {spec.client_column!r}",
             **({} if spec.impute is None else {"missing numbers": f"filled with each client's own {spec.impute}"}),
@@ -64,6 +64,12 @@ def datasets() -> list[dict[str, Any]]:
         for name in specs.datasets
         for spec in [specs.datasets.get(name)]
     ]
+
+
+def _place(spec: specs.DatasetSpec) -> str:
+    if spec.parts:
+        return f"made of {' and '.join(spec.parts)}"
+    return spec.hub or ("embedded" if spec.name == specs.EMBEDDED else "none")
 
 
 def models() -> list[dict[str, Any]]:

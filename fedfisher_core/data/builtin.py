@@ -35,6 +35,9 @@ for _spec in (
         label_columns=("fine_label", "label"),
     ),
     DatasetSpec("cinic10", "flwrlabs/cinic10", 10, _COLOURED_32, *_CINIC, augment=True),
+    DatasetSpec("usps", "flwrlabs/usps", 10, Images(1, 16, 16), *_GREY),
+    # Two ways to scan digits, as two domains; MNIST's constants normalise both.
+    DatasetSpec("digits", None, 10, _GREY_28, *_GREY, client_column="domain", parts=("mnist", "usps")),
     DatasetSpec("heart_disease", None, 2, Vectors(13), feature_columns=_HEART, impute="mean", client_column="client"),
     DatasetSpec("gtsrb", "tanganke/gtsrb", 43, _COLOURED_32, *_HALF, augment=True),
 ):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedfisher_core.data.columns import Table, whole_numbers
-from fedfisher_core.data.makers import Makers, count_makers, read_makers
+from fedfisher_core.data.makers import Makers, count_makers, makers_of_parts, read_makers
 from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.sources import Source
@@ -29,9 +29,10 @@ class Counts:
 
 @dataclass(frozen=True)
 class _Read:
-    """Columns of all training examples."""
+    """Columns of all training examples, and the number of test examples."""
 
     labels: Indices
+    tested: int
     makers: Makers | None = None
 
 
@@ -69,6 +70,8 @@ def count_training(source: Source, *, sample: Sample = ALL, group_column: str | 
 
 
 def _read(source: Source, group_column: str | None) -> _Read | None:
+    if source.parts:
+        return _read_parts(source, group_column)
     if source.folder is None:
         return None
     # Importing it takes a while, which listings of data sets should not spend.
@@ -91,9 +94,20 @@ def _read(source: Source, group_column: str | None) -> _Read | None:
     labels = whole_numbers(rows, label).numpy()
     return _Read(
         labels=labels,
+        tested=files["test"].metadata.num_rows,
         makers=makers,
     )
 
 
 def _table(rows: Any, split: str, dataset: str) -> Table:
     return Table(rows, f"split {split!r} of data set {dataset!r}")
+
+
+def _read_parts(source: Source, group_column: str | None) -> _Read | None:
+    parts = [_read(part, None) for part in source.parts]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    train, test = [len(part.labels) for part in known], [part.tested for part in known]
+    makers = None if group_column is None else makers_of_parts(source.spec, group_column, train, test)
+    return _Read(labels=np.concatenate([part.labels for part in known]), tested=sum(test), makers=makers)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfisher_core.data.columns import Table, names
+from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.errors import InputError
 
 Codes = NDArray[np.int64]
@@ -56,6 +57,27 @@ def read_makers(train: Table, test: Table, column: str, *, needs_test: bool) -> 
         train=_codes(made, places),
         test=None if tested is None else _codes(tested, places),
     )
+
+
+def makers_of_parts(spec: DatasetSpec, column: str, train: Sequence[int], test: Sequence[int]) -> Makers:
+    """Say of which part each example of a data set is that is made of others.
+
+    Args:
+        spec: the data set.
+        column: that is asked for.
+        train: training examples of each part.
+        test: test examples of each part.
+
+    Returns:
+        The parts, as makers.
+
+    Raises:
+        InputError: the column is not the one that names the parts.
+    """
+    if column != spec.client_column:
+        raise InputError(f"data set {spec.name!r} has no partition column {column!r}; it has [{spec.client_column!r}]")
+    places = np.arange(len(spec.parts), dtype=np.int64)
+    return Makers(names=spec.parts, train=np.repeat(places, train), test=np.repeat(places, test))
 
 
 def count_makers(known: Sequence[str], train: Codes, test: Codes | None, *, column: str) -> dict[str, int]:

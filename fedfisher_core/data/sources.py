@@ -1,8 +1,8 @@
-"""Where a data set comes from: a folder of Parquet files, the Hugging Face hub, or the embedded digits."""
+"""Where a data set comes from: a folder of Parquet files, the Hugging Face hub, the embedded digits, or other sets."""
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
-from fedfisher_core.data.makers import Codes, read_makers
+from fedfisher_core.data.makers import Codes, makers_of_parts, read_makers
 from fedfisher_core.data.pictures import images
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tensors import Dataset, Split
@@ -28,20 +28,23 @@ class Source:
 
     Args:
         spec: the data set.
-        folder: holds train.parquet and test.parquet; None for the hub.
+        folder: holds train.parquet and test.parquet; None for the hub, and for a data set that is made of others.
         identity: changes whenever the content may have changed.
+        parts: where these others are read from.
     """
 
     spec: DatasetSpec
     folder: Path | None
     identity: str
+    parts: "tuple[Source, ...]" = ()
 
 
 def find_source(name: str) -> Source:
     """Decide where a data set is read from, without reading it.
 
     The folder named by FEDFISHER_DATA_DIR comes first, then the project's own `data` folder (which `dvc pull` and
-    `fedfisher data fetch` fill), then the hub. The embedded set is put into `data` where it is missing.
+    `fedfisher data fetch` fill), then the hub. The embedded set is put into `data` where it is missing. Of a data set
+    that is made of others, each is found in this way.
 
     Args:
         name: the data set's name.
@@ -51,9 +54,11 @@ def find_source(name: str) -> Source:
 
     Raises:
         InputError: the name is unknown, FEDFISHER_DATA_DIR is no folder, a split is missing in a folder, or a data set
-            that the hub does not have has none.
+            that the hub does not have has none; data sets that one is made of don't fit together.
     """
     spec = datasets.get(name)
+    if spec.parts:
+        return _joined_source(spec)
     roots = [PROJECT_DATA_DIR]
     if named := os.environ.get(DATA_DIR_VARIABLE):
         if not Path(named).is_dir():
@@ -71,6 +76,19 @@ def find_source(name: str) -> Source:
             f"{name}/train.parquet and {name}/test.parquet"
         )
     return Source(spec=spec, folder=None, identity=f"hub:{spec.hub}")
+
+
+def _joined_source(spec: DatasetSpec) -> Source:
+    parts = tuple(find_source(name) for name in spec.parts)
+    for part in parts:
+        kinds = part.spec.classes, type(part.spec.inputs)
+        if kinds != (spec.classes, Images) or part.parts:
+            raise InputError(
+                f"data set {spec.name!r}: its part {part.spec.name!r} has {part.spec.classes} classes, "
+                f"{part.spec.inputs}; allowed: images of {spec.classes} classes, from files of their own"
+            )
+    identity = ";".join(f"{part.spec.name}={part.identity}" for part in parts)
+    return Source(spec=spec, folder=None, identity=f"parts:{identity}", parts=parts)
 
 
 def _folder_source(spec: DatasetSpec, folder: Path) -> Source:
@@ -95,6 +113,8 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
         InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read, a
             label is out of range, or the maker of a test example made no training example.
     """
+    if source.parts:
+        return _read_parts(source, group_column)
     spec = source.spec
     with scratch() as cache:
         tables = _open(source, str(cache))
@@ -109,6 +129,37 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
             class_names=_class_names(train, spec),
             group_names=() if makers is None else makers.names,
         )
+
+
+def _read_parts(source: Source, group_column: str | None) -> Dataset:
+    """Read the data sets that one is made of, and put them one behind the other."""
+    spec = source.spec
+    read = [read_dataset(replace(part, spec=replace(part.spec, inputs=spec.inputs))) for part in source.parts]
+    for part in read:
+        if part.class_names != read[0].class_names:
+            raise InputError(
+                f"data set {spec.name!r}: its part {part.spec.name!r} names the classes {list(part.class_names)}, "
+                f"{read[0].spec.name!r} {list(read[0].class_names)}; allowed: the same names in the same order"
+            )
+    train, test = [part.train for part in read], [part.test for part in read]
+    makers = None
+    if group_column is not None:
+        makers = makers_of_parts(spec, group_column, list(map(len, train)), list(map(len, test)))
+    return Dataset(
+        spec=spec,
+        train=_behind_each_other(train, None if makers is None else makers.train),
+        test=_behind_each_other(test, None if makers is None else makers.test),
+        class_names=read[0].class_names,
+        group_names=() if makers is None else makers.names,
+    )
+
+
+def _behind_each_other(splits: list[Split], groups: Codes | None) -> Split:
+    return Split(
+        inputs=torch.cat([one.inputs for one in splits]),
+        labels=torch.cat([one.labels for one in splits]),
+        groups=None if groups is None else torch.from_numpy(groups),
+    )
 
 
 def _open(source: Source, cache: str) -> dict[str, Any]:

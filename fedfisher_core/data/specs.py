@@ -39,7 +39,10 @@ class DatasetSpec:
         impute: of numbers that may be missing: each client fills them with this of its own training examples, and
             scales all numbers by the mean and the standard deviation of its own; None for numbers that are all
             there, which `mean` and `std` scale.
-        client_column: names the client of an example, in both splits, for `partition.column`.
+        client_column: names the client of an example, in both splits, for `partition.column`; of a data set that is
+            made of others, names these.
+        parts: names of the data sets that this one is made of, one behind the other; their images are brought to this
+            one's size, and normalised by its constants.
 
     Raises:
         InputError: names the data set, and what of it does not fit together.
@@ -60,6 +63,7 @@ class DatasetSpec:
     hub_test_split: str = "test"
     impute: Impute | None = None
     client_column: str | None = None
+    parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.inputs, Images) and self.inputs.channels not in _CHANNELS:
@@ -79,6 +83,11 @@ class DatasetSpec:
             raise InputError(
                 f"data set {self.name!r}: impute={self.impute!r}, but it has {self.inputs}, mean={self.mean} and "
                 f"std={self.std}; allowed: with numbers that no constants scale, as each client has its own"
+            )
+        if self.parts and (self.client_column is None or self.hub is not None):
+            raise InputError(
+                f"data set {self.name!r}: parts={self.parts} with client_column={self.client_column!r} and "
+                f"hub={self.hub!r}; allowed: with a name for the column of the parts, and no hub"
             )
 
     @property

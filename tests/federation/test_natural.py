@@ -2,14 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import select
+from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.page import report_files
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
+from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import held_by, label_counts, maker_names, own_test_sizes, shifts_of
 from fedfisher_core.store import read_tensors
@@ -112,3 +116,26 @@ def test_other_splits_of_the_same_data_have_no_clients_of_their_own(workplace: P
     partitions = [done.outcome.artifacts[federations.partition(place).name] for place in federations.places]
     assert [maker_names(one) is None for one in partitions] == [False, True]
     assert [own_test_sizes(one) is None for one in partitions] == [False, True]
+
+
+def test_digits_are_split_by_their_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    for name, size, count in (("mnist", 28, 60), ("usps", 16, 30)):
+        for split in ("train", "test"):
+            images = [tiny.png(one) for one in rng.integers(0, 256, (count, size, size)).astype(np.uint8)]
+            columns = {"image": images, "label": [row % 10 for row in range(count)]}
+            tiny.write_split(tmp_path / "data" / name / f"{split}.parquet", columns)
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    chosen = {"data": {"dataset": "digits"}, "model": {"name": "linear"}, "train": {"epochs": 1}}
+    split = {"scheme": "domain", "column": "domain", "clients": [6], "min_size": 5}
+    done = walk_tiny(tmp_path, {"fedavg": {}, "centralised": {}}, partition=split, **chosen)
+    assert maker_names(done.partition) == [["mnist"]] * 3 + [["usps"]] * 3
+    assert [len(held_by(done.partition, client)) for client in range(6)] == [20] * 3 + [10] * 3
+    assert own_test_sizes(done.partition) == [60] * 3 + [30] * 3
+    found = right(done, select(load_data(done.data).test, datasets.get("digits")).inputs)
+    domains = (found[:60].double().mean(), found[60:].double().mean())
+    assert done.rows["fedavg"].worst_client_accuracy == pytest.approx(float(min(domains)))
+    refused = tiny.tiny_settings(tmp_path, partition=split | {"clients": [5]}, **chosen)
+    with pytest.raises(InputError, match=r"partition\.clients=5 with partition\.scheme=domain: .* multiples of 2"):
+        check_federations(refused)
