@@ -60,6 +60,7 @@ def datasets() -> list[dict[str, Any]]:
             "augmentation": "crop and flip" if spec.augment else "none",
             "clients": "of any split" if spec.client_column is None else f"named by column {spec.client_column!r}",
             **({} if spec.impute is None else {"missing numbers": f"filled with each client's own {spec.impute}"}),
+            **({"coarse labels": f"column {spec.coarse_columns[0]!r}"} if spec.coarse_columns else {}),
         }
         for name in specs.datasets
         for spec in [specs.datasets.get(name)]

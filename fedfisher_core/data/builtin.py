@@ -33,6 +33,7 @@ for _spec in (
         *_CIFAR,
         augment=True,
         label_columns=("fine_label", "label"),
+        coarse_columns=("coarse_label",),
     ),
     DatasetSpec("cinic10", "flwrlabs/cinic10", 10, _COLOURED_32, *_CINIC, augment=True),
     DatasetSpec("usps", "flwrlabs/usps", 10, Images(1, 16, 16), *_GREY),

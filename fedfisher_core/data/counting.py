@@ -8,6 +8,7 @@ import numpy as np
 
 from fedfisher_core.data.columns import Table, whole_numbers
 from fedfisher_core.data.makers import Makers, count_makers, makers_of_parts, read_makers
+from fedfisher_core.data.pachinko import coarse_of_labels
 from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.sources import Source
@@ -21,10 +22,12 @@ class Counts:
     Args:
         labels: how many have each label, shape (classes,).
         groups: how many have each value of the column that says who made them; None without such a column.
+        coarse: the coarse label of each label; empty where they are not asked for.
     """
 
     labels: Indices
     groups: Mapping[str, int] | None = None
+    coarse: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,19 @@ class _Read:
     labels: Indices
     tested: int
     makers: Makers | None = None
+    coarse: tuple[int, ...] = ()
 
 
-def count_training(source: Source, *, sample: Sample = ALL, group_column: str | None = None) -> Counts | None:
+def count_training(
+    source: Source, *, sample: Sample = ALL, group_column: str | None = None, coarse: bool = False
+) -> Counts | None:
     """Count the training examples that are used.
 
     Args:
         source: of the data set.
         sample: which of them are used.
         group_column: a column that says who made each of them.
+        coarse: whether coarse labels are asked for as well.
 
     Returns:
         The counts; None for what is still to be fetched from the hub.
@@ -51,7 +58,7 @@ def count_training(source: Source, *, sample: Sample = ALL, group_column: str | 
         InputError: the file can't be read, a column is missing or holds something else, there are too few examples, or
             the maker of a test example made none of them.
     """
-    read = _read(source, group_column)
+    read = _read(source, group_column, coarse)
     if read is None:
         return None
     spec = source.spec
@@ -66,10 +73,10 @@ def count_training(source: Source, *, sample: Sample = ALL, group_column: str | 
         raise InputError(f"data set {spec.name!r}: {error}") from error
     labels = read.labels[used]
     known = labels[(labels >= 0) & (labels < spec.classes)]
-    return Counts(labels=np.bincount(known, minlength=spec.classes), groups=groups)
+    return Counts(labels=np.bincount(known, minlength=spec.classes), groups=groups, coarse=read.coarse)
 
 
-def _read(source: Source, group_column: str | None) -> _Read | None:
+def _read(source: Source, group_column: str | None, coarse: bool) -> _Read | None:
     if source.parts:
         return _read_parts(source, group_column)
     if source.folder is None:
@@ -83,7 +90,8 @@ def _read(source: Source, group_column: str | None) -> _Read | None:
         empty = {one: _table(file.schema_arrow.empty_table(), one, spec.name) for one, file in files.items()}
         label = empty["train"].column(spec.label_columns, "label")
         wanted = [label, *([] if group_column is None else [empty["train"].column((group_column,), "partition")])]
-        rows = _table(files["train"].read(columns=wanted), "train", spec.name)
+        above = empty["train"].column(spec.coarse_columns, "coarse label") if coarse else None
+        rows = _table(files["train"].read(columns=[*wanted, *([above] if above else [])]), "train", spec.name)
         makers = None
         if group_column is not None:
             there = [group_column] if group_column in empty["test"].rows.column_names else []
@@ -96,6 +104,9 @@ def _read(source: Source, group_column: str | None) -> _Read | None:
         labels=labels,
         tested=files["test"].metadata.num_rows,
         makers=makers,
+        coarse=coarse_of_labels(labels, whole_numbers(rows, above).numpy(), spec.classes, where=rows.where)
+        if above
+        else (),
     )
 
 
@@ -104,7 +115,7 @@ def _table(rows: Any, split: str, dataset: str) -> Table:
 
 
 def _read_parts(source: Source, group_column: str | None) -> _Read | None:
-    parts = [_read(part, None) for part in source.parts]
+    parts = [_read(part, None, False) for part in source.parts]
     known = [part for part in parts if part is not None]
     if len(known) < len(parts):
         return None

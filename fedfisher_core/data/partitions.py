@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfisher_core.data.natural import by_column, by_domain, require_column, require_domain
+from fedfisher_core.data.pachinko import allocate
 from fedfisher_core.errors import InputError
 from fedfisher_core.seeds import Stream, numpy_generator
 from fedfisher_core.settings import Cell, PartitionSettings
@@ -59,6 +60,7 @@ def split(
     validation_size: int,
     groups: Indices | None = None,
     group_names: Sequence[str] | None = None,
+    coarse: Sequence[int] = (),
 ) -> Partition:
     """Split the training examples over the clients of one cell.
 
@@ -70,6 +72,7 @@ def split(
         validation_size: examples that the server holds.
         groups: who made each example, shape (examples,); for the schemes `column` and `domain`.
         group_names: names of the makers, for messages; their numbers where there are none.
+        coarse: the coarse label of each label; for the scheme `pachinko`.
 
     Returns:
         A partition that is disjoint and complete over the clients.
@@ -83,10 +86,11 @@ def split(
         np.bincount(labels, minlength=classes),
         validation_size=validation_size,
         groups=None if groups is None else _sizes(groups, group_names),
+        coarse=coarse,
     )
     if cell.scheme == "paper":
         return _paper(settings, cell, labels, classes, validation_size)
-    draw = _scheme(settings, cell, labels, classes, groups)
+    draw = _scheme(settings, cell, labels, classes, groups, coarse)
     rng = numpy_generator(cell.seed, Stream.PARTITION)
     for _ in range(settings.max_retries):
         clients = tuple(rng.permutation(indices) for indices in draw(rng))
@@ -108,6 +112,7 @@ def require_split(
     *,
     validation_size: int,
     groups: Mapping[str, int] | None = None,
+    coarse: Sequence[int] = (),
 ) -> None:
     """Refuse what no draw can split.
 
@@ -118,6 +123,7 @@ def require_split(
         validation_size: examples that the server holds.
         groups: training examples by the name of who made them, for the schemes `column` and `domain`; None where the
             data does not say.
+        coarse: the coarse label of each label, for the scheme `pachinko`; empty where there are none.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
@@ -138,6 +144,8 @@ def require_split(
         require_column(settings, count, groups)
     if cell.scheme == "domain":
         require_domain(settings, count, groups)
+    if cell.scheme == "pachinko" and not coarse:
+        raise InputError("partition.scheme=pachinko: the data has no coarse labels; allowed: with data that has them")
 
 
 def _require_classes(count: int, each: int, labels: Indices) -> None:
@@ -173,6 +181,7 @@ def _scheme(
     labels: Indices,
     classes: int,
     groups: Indices | None,
+    coarse: Sequence[int],
 ) -> Callable[[np.random.Generator], list[Indices]]:
     count = cell.clients
     if cell.scheme == "dirichlet_client":
@@ -187,6 +196,10 @@ def _scheme(
         return lambda rng: _quantity(rng, labels, classes, count, _alpha(cell))
     if cell.scheme == "target":
         return lambda rng: _target(rng, settings, cell, labels, classes)
+    if cell.scheme == "pachinko":
+        beta = settings.beta
+        assert beta is not None
+        return lambda rng: allocate(rng, labels, coarse, count, _alpha(cell), beta)
     assert groups is not None
     given = by_column if cell.scheme == "column" else by_domain
     return lambda rng: given(rng, groups, count)

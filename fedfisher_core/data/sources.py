@@ -12,6 +12,7 @@ from torch import Tensor
 from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
 from fedfisher_core.data.makers import Codes, makers_of_parts, read_makers
+from fedfisher_core.data.pachinko import coarse_of_labels
 from fedfisher_core.data.pictures import images
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tensors import Dataset, Split
@@ -128,6 +129,7 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
             test=_decode(test, spec, None if makers is None else makers.test),
             class_names=_class_names(train, spec),
             group_names=() if makers is None else makers.names,
+            coarse=_coarse(train, spec),
         )
 
 
@@ -201,6 +203,16 @@ def _decode(table: Table, spec: DatasetSpec, groups: Codes | None) -> Split:
     return Split(
         inputs=_inputs(table, spec), labels=labels, groups=None if groups is None else torch.from_numpy(groups)
     )
+
+
+def _coarse(table: Table, spec: DatasetSpec) -> tuple[int, ...]:
+    """Read which coarse label stands for each label, where the file says it."""
+    column = next((name for name in spec.coarse_columns if name in table.rows.column_names), None)
+    if column is None:
+        return ()
+    labels = whole_numbers(table, table.column(spec.label_columns, "label"))
+    coarse = whole_numbers(table, column)
+    return coarse_of_labels(labels.numpy(), coarse.numpy(), spec.classes, where=table.where)
 
 
 def _inputs(table: Table, spec: DatasetSpec) -> Tensor:

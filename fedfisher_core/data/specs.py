@@ -41,6 +41,7 @@ class DatasetSpec:
             there, which `mean` and `std` scale.
         client_column: names the client of an example, in both splits, for `partition.column`; of a data set that is
             made of others, names these.
+        coarse_columns: of labels that each stand for several of `label_columns`, the first that is present counts.
         parts: names of the data sets that this one is made of, one behind the other; their images are brought to this
             one's size, and normalised by its constants.
 
@@ -63,6 +64,7 @@ class DatasetSpec:
     hub_test_split: str = "test"
     impute: Impute | None = None
     client_column: str | None = None
+    coarse_columns: tuple[str, ...] = ()
     parts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

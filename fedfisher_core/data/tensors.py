@@ -41,6 +41,7 @@ class Dataset:
         test: its test examples.
         class_names: one a label.
         group_names: of those who made the examples; empty where no column was asked for.
+        coarse: the coarse label that stands for each label; empty where there are none.
     """
 
     spec: DatasetSpec
@@ -48,6 +49,7 @@ class Dataset:
     test: Split
     class_names: tuple[str, ...]
     group_names: tuple[str, ...] = ()
+    coarse: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

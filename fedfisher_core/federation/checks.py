@@ -45,6 +45,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         find_source(dataset)
         _require_label(settings, dataset)
         _require_scaling(settings, dataset)
+        _require_coarse(settings, dataset)
     for model in settings.model.name:
         source_digest(models.get(model))
     _require_objectives(settings)
@@ -105,6 +106,13 @@ def _require_scaling(settings: FederationSettings, dataset: str) -> None:
             "so that one example changes what others look like, which no budget counts; allowed: without privacy, or "
             "data that constants scale"
         )
+
+
+def _require_coarse(settings: FederationSettings, dataset: str) -> None:
+    """Check that the data has the labels that pachinko allocation draws first."""
+    if "pachinko" in settings.partition.scheme and not datasets.get(dataset).coarse_columns:
+        known = [name for name in datasets if datasets.get(name).coarse_columns]
+        raise InputError(f"partition.scheme=pachinko: {dataset} has no coarse labels; allowed: {', '.join(known)}")
 
 
 def _require_objectives(settings: FederationSettings) -> None:
@@ -172,9 +180,9 @@ def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
 def _require_splits(federations: Federations) -> None:
     """Check that the data can be split over the clients of each federation, and be seen by each as asked."""
     settings = federations.settings
-    column = settings.partition.column
+    column, coarse = settings.partition.column, "pachinko" in settings.partition.scheme
     counts = {
-        name: count_training(find_source(name), sample=federations.sample, group_column=column)
+        name: count_training(find_source(name), sample=federations.sample, group_column=column, coarse=coarse)
         for name in settings.data.dataset
     }
     for place in federations.places:
@@ -188,6 +196,7 @@ def _require_splits(federations: Federations) -> None:
                 counted.labels,
                 validation_size=settings.data.validation_size,
                 groups=counted.groups,
+                coarse=counted.coarse,
             )
 
 

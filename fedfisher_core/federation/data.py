@@ -32,4 +32,5 @@ def _load(artifact: Artifact) -> Dataset:
         test=Split(**read_tensors(artifact, "test.safetensors")),
         class_names=tuple(info["class_names"]),
         group_names=tuple(info.get("group_names", ())),
+        coarse=tuple(info.get("coarse", ())),
     )

@@ -56,6 +56,7 @@ class DecodeData(Job[NoInputs]):
             "std": spec.std,
             **({} if spec.impute is None else {"impute": spec.impute}),
             **({"group_names": dataset.group_names} if dataset.group_names else {}),
+            **({"coarse": dataset.coarse} if dataset.coarse else {}),
         }
         return Content(
             tensors={

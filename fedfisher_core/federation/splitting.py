@@ -55,6 +55,7 @@ class SplitData(Job[DataInputs[Artifact]]):
             validation_size=settings.data.validation_size,
             groups=None if groups is None else groups.numpy(),
             group_names=dataset.group_names or None,
+            coarse=dataset.coarse,
         )
         indices = {f"client_{i}": torch.from_numpy(held) for i, held in enumerate(partition.clients)}
         counts = partition.label_counts(labels, dataset.spec.classes)

@@ -50,6 +50,7 @@ PartitionScheme = Literal[
     "quantity",
     "column",
     "domain",
+    "pachinko",
     "target",
 ]
 DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = (
@@ -57,6 +58,7 @@ DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = (
     "dirichlet_class",
     "paper",
     "quantity",
+    "pachinko",
     "target",
 )
 """The schemes that `alpha` matters to."""
@@ -80,8 +82,10 @@ class PartitionSettings(Strict):
         "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
         "a client; iid; quantity: sizes drawn, class proportions alike (Li et al. 2022); column: by a column of the "
         "data, whole makers to each client, who are the clients where there are as many; domain: by a column as well, "
-        "each of whose values has as many clients, which share its images at random; target: all images of one label "
-        "to client 0, the others by dirichlet_client (FedFisher's privacy attack)",
+        "each of whose values has as many clients, which share its images at random; pachinko: coarse labels drawn for "
+        "each client by alpha, and the labels below each of them by beta (Li and McCallum 2006; Reddi et al. 2021: "
+        "alpha 0.1, beta 10); target: all images of one label to client 0, the others by dirichlet_client (FedFisher's "
+        "privacy attack)",
     )
     alpha: Annotated[tuple[Concentration, ...], BeforeValidator(as_tuple)] = Field(
         (0.1, 0.5),
@@ -106,6 +110,9 @@ class PartitionSettings(Strict):
     column: Line | None = Field(
         None, description="column that names the client or the domain of an image (schemes: column, domain)"
     )
+    beta: Concentration | None = Field(
+        None, description="Dirichlet concentration of the labels below one coarse label (scheme: pachinko)"
+    )
     target_label: Examples | None = Field(
         None, description="label whose images client 0 holds, all of them (scheme: target)"
     )
@@ -117,6 +124,7 @@ class PartitionSettings(Strict):
     def _schemes_have_what_they_need(self) -> "PartitionSettings":
         for schemes, key, value in (
             (NATURAL_SCHEMES, "column", self.column),
+            (("pachinko",), "beta", self.beta),
             (("target",), "target_label", self.target_label),
         ):
             if any(scheme in self.scheme for scheme in schemes) != (value is not None):
@@ -128,6 +136,7 @@ class PartitionSettings(Strict):
     def described(self) -> dict[str, Any]:
         """What decides a split beside the point of the benchmark, as JSON has it."""
         unused = set() if "target" in self.scheme else {"target_label", "target_extra"}
+        unused |= set() if "pachinko" in self.scheme else {"beta"}
         return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients", "shift"} | unused)
 
 

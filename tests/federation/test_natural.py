@@ -1,6 +1,7 @@
-"""Whole tiny benchmarks whose clients are those of the data: makers and domains."""
+"""Whole tiny benchmarks whose clients are those of the data: makers, domains, and coarse labels."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,6 +117,65 @@ def test_other_splits_of_the_same_data_have_no_clients_of_their_own(workplace: P
     partitions = [done.outcome.artifacts[federations.partition(place).name] for place in federations.places]
     assert [maker_names(one) is None for one in partitions] == [False, True]
     assert [own_test_sizes(one) is None for one in partitions] == [False, True]
+
+
+def write_cifar100(root: Path, *, coarse: bool = True, contradict: bool = False) -> Path:
+    """Write images in CIFAR-100's schema: 100 labels, of which five stand below each of 20 coarse ones."""
+    for split, each, seed in (("train", 4, 1), ("test", 1, 2)):
+        labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(100), each))
+        pixels = np.random.default_rng(seed).integers(0, 256, (len(labels), 32, 32, 3)).astype(np.uint8)
+        above = (labels % 20).tolist()
+        above[0] += contradict
+        columns: dict[str, Any] = {"img": list(map(tiny.png, pixels)), "fine_label": labels.tolist()}
+        tiny.write_split(root / "cifar100" / f"{split}.parquet", columns | ({"coarse_label": above} if coarse else {}))
+    return root
+
+
+PACHINKO = {"scheme": "pachinko", "alpha": [0.1], "beta": 10.0, "clients": [8], "min_size": 5}
+
+
+def cifar100(folder: Path, **options: bool) -> dict[str, Any]:
+    write_cifar100(folder / "data", **options)
+    return {"data": {"dataset": "cifar100"}, "model": {"name": "linear"}, "partition": PACHINKO, "train": {"epochs": 1}}
+
+
+def test_pachinko_allocation_follows_the_coarse_labels_of_the_file(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "data"))
+    done = walk_tiny(workplace, {"fedavg": {}}, **cifar100(workplace))
+    assert load_data(done.data).coarse == tuple(label % 20 for label in range(100))
+    counts = np.array(label_counts(done.partition))
+    assert counts.sum(1).tolist() == [50] * 8
+    assert (counts.sum(0) == 4).all()
+    # Half of a client's images are of three of 20 coarse labels, and of nearly all labels below its first.
+    by_coarse = counts.reshape(8, 5, 20).sum(1)
+    assert np.sort(by_coarse[0])[-3:].sum() >= 25
+    assert (counts.reshape(8, 5, 20)[0, :, by_coarse[0].argmax()] > 0).sum() >= 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"coarse": False}, "split 'train' of data set 'cifar100' has no coarse label column 'coarse_label'; it has"),
+        (
+            {"contradict": True},
+            "split 'train' of data set 'cifar100': label .* has the coarse labels .*; allowed: one a",
+        ),
+    ],
+)
+def test_files_without_clear_coarse_labels_are_refused_before_any_work(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, bool], message: str
+) -> None:
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "data"))
+    with pytest.raises(InputError, match=message):
+        check_federations(tiny.tiny_settings(workplace, **cifar100(workplace, **options)))
+    assert not (workplace / "artifacts").exists()
+
+
+def test_data_without_coarse_labels_are_refused_by_name(workplace: Path) -> None:
+    with pytest.raises(InputError, match=r"partition\.scheme=pachinko: tiny has no coarse labels; allowed: cifar100"):
+        check_federations(tiny.tiny_settings(workplace, partition=PACHINKO))
 
 
 def test_digits_are_split_by_their_domain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ def test_data_sets_are_listed_with_their_size_and_place() -> None:
     }
     assert entries["cifar100"]["summary"] == "100 classes, 3 x 32 x 32"
     assert entries["cifar100"]["augmentation"] == "crop and flip"
+    assert entries["cifar100"]["coarse labels"] == "column 'coarse_label'"
     assert entries["digits"]["hub"] == "made of mnist and usps"
     assert entries["digits"]["clients"] == "named by column 'domain'"
     assert entries["heart_disease"]["missing numbers"] == "filled with each client's own mean"
