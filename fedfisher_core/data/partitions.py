@@ -1,12 +1,14 @@
 """How training examples are split over clients."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfisher_core.data.natural import by_column, by_domain, require_column, require_domain
+from fedfisher_core.data.pachinko import allocate
 from fedfisher_core.errors import InputError
 from fedfisher_core.seeds import Stream, numpy_generator
 from fedfisher_core.settings import Cell, PartitionSettings
@@ -57,6 +59,8 @@ def split(
     classes: int,
     validation_size: int,
     groups: Indices | None = None,
+    group_names: Sequence[str] | None = None,
+    coarse: Sequence[int] = (),
 ) -> Partition:
     """Split the training examples over the clients of one cell.
 
@@ -66,7 +70,9 @@ def split(
         labels: of all training examples, shape (examples,).
         classes: number of labels.
         validation_size: examples that the server holds.
-        groups: who made each example, shape (examples,); for the scheme `column`.
+        groups: who made each example, shape (examples,); for the schemes `column` and `domain`.
+        group_names: names of the makers, for messages; their numbers where there are none.
+        coarse: the coarse label of each label; for the scheme `pachinko`.
 
     Returns:
         A partition that is disjoint and complete over the clients.
@@ -79,11 +85,12 @@ def split(
         cell,
         np.bincount(labels, minlength=classes),
         validation_size=validation_size,
-        groups=None if groups is None else len(np.unique(groups)),
+        groups=None if groups is None else _sizes(groups, group_names),
+        coarse=coarse,
     )
     if cell.scheme == "paper":
         return _paper(settings, cell, labels, classes, validation_size)
-    draw = _scheme(settings, cell, labels, classes, groups)
+    draw = _scheme(settings, cell, labels, classes, groups, coarse)
     rng = numpy_generator(cell.seed, Stream.PARTITION)
     for _ in range(settings.max_retries):
         clients = tuple(rng.permutation(indices) for indices in draw(rng))
@@ -93,8 +100,19 @@ def split(
     raise _too_small(settings, cell, min(map(len, clients)), f"in {settings.max_retries} draws")
 
 
+def _sizes(groups: Indices, names: Sequence[str] | None) -> dict[str, int]:
+    known, sizes = np.unique(groups, return_counts=True)
+    return {str(one) if names is None else names[one]: int(size) for one, size in zip(known, sizes, strict=True)}
+
+
 def require_split(
-    settings: PartitionSettings, cell: Cell, labels: Indices, *, validation_size: int, groups: int | None = None
+    settings: PartitionSettings,
+    cell: Cell,
+    labels: Indices,
+    *,
+    validation_size: int,
+    groups: Mapping[str, int] | None = None,
+    coarse: Sequence[int] = (),
 ) -> None:
     """Refuse what no draw can split.
 
@@ -103,7 +121,9 @@ def require_split(
         cell: the number of clients.
         labels: how many training examples have each label, shape (classes,).
         validation_size: examples that the server holds.
-        groups: how many made the examples, for the scheme `column`; None where the data does not say.
+        groups: training examples by the name of who made them, for the schemes `column` and `domain`; None where the
+            data does not say.
+        coarse: the coarse label of each label, for the scheme `pachinko`; empty where there are none.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
@@ -121,12 +141,11 @@ def require_split(
     if cell.scheme == "target":
         _require_target(count, settings, labels)
     if cell.scheme == "column":
-        if groups is None:
-            raise InputError(f"partition.column={settings.column!r}: the data has no such column")
-        if groups < count:
-            raise InputError(
-                f"partition.clients={count} exceeds the {groups} values of partition.column={settings.column!r}"
-            )
+        require_column(settings, count, groups)
+    if cell.scheme == "domain":
+        require_domain(settings, count, groups)
+    if cell.scheme == "pachinko" and not coarse:
+        raise InputError("partition.scheme=pachinko: the data has no coarse labels; allowed: with data that has them")
 
 
 def _require_classes(count: int, each: int, labels: Indices) -> None:
@@ -157,7 +176,12 @@ def _require_target(count: int, settings: PartitionSettings, labels: Indices) ->
 
 
 def _scheme(
-    settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, groups: Indices | None
+    settings: PartitionSettings,
+    cell: Cell,
+    labels: Indices,
+    classes: int,
+    groups: Indices | None,
+    coarse: Sequence[int],
 ) -> Callable[[np.random.Generator], list[Indices]]:
     count = cell.clients
     if cell.scheme == "dirichlet_client":
@@ -172,8 +196,13 @@ def _scheme(
         return lambda rng: _quantity(rng, labels, classes, count, _alpha(cell))
     if cell.scheme == "target":
         return lambda rng: _target(rng, settings, cell, labels, classes)
+    if cell.scheme == "pachinko":
+        beta = settings.beta
+        assert beta is not None
+        return lambda rng: allocate(rng, labels, coarse, count, _alpha(cell), beta)
     assert groups is not None
-    return lambda rng: _column(rng, groups, count)
+    given = by_column if cell.scheme == "column" else by_domain
+    return lambda rng: given(rng, groups, count)
 
 
 def _alpha(cell: Cell) -> float:
@@ -272,12 +301,6 @@ def _target(
     extra, left = np.split(others, [settings.target_extra])
     shared = _dirichlet_client(rng, labels[left], classes, cell.clients - 1, _alpha(cell))
     return [np.concatenate([whole, extra]), *(left[part] for part in shared)]
-
-
-def _column(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:
-    """Give every client the examples of one or more makers, as many makers to each as possible."""
-    makers = np.array_split(rng.permutation(np.unique(groups)), count)
-    return [np.flatnonzero(np.isin(groups, mine)) for mine in makers]
 
 
 def _paper(settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, validation_size: int) -> Partition:

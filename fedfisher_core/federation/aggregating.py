@@ -18,9 +18,10 @@ from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
 from fedfisher_core.federation.inputs import R, StartInputs
 from fedfisher_core.federation.memory import Files, Memory
-from fedfisher_core.federation.partition import held_by, label_counts, shifts_of, validation_set
+from fedfisher_core.federation.partition import held_by, label_counts, shifts_of, training_scale, validation_set
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import NETWORK, load_start
+from fedfisher_core.federation.testing import own_tests, test_examples
 from fedfisher_core.jobs import Job, digests_of, names_in
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server
@@ -298,23 +299,25 @@ def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Ser
         initial=load_start(inputs.start, place.device),
         generator=torch_generator(place.cell.seed, Stream.SERVER, turn=turn),
         device=place.device,
-        validation=select(dataset.train, dataset.spec, held).to(place.device),
+        # Each example as the client hands it out that holds it.
+        validation=select(dataset.train, dataset.spec, held, scale=training_scale(inputs.partition, held)).to(
+            place.device
+        ),
     )
 
 
 def _measure(place: Place, made: Aggregate, inputs: AggregationInputs[Artifact]) -> Measures:
-    dataset = load_data(inputs.data)
-    test = select(dataset.test, dataset.spec).to(place.device)
+    test = test_examples(place, inputs)
     spec = made.spec or place.spec
     networks = [spec.load(parameters).eval() for parameters in made.networks]
-    counts, seen = torch.tensor(label_counts(inputs.partition)), _seen(place, inputs)
+    counts, seen, own = torch.tensor(label_counts(inputs.partition)), _seen(place, inputs), own_tests(place, inputs)
     match made.combine:
         case Combine.MEAN_PROBABILITY:
-            return measure_mean(networks, test, counts, weights=made.weights, seen=seen)
+            return measure_mean(networks, test, counts, weights=made.weights, seen=seen, own=own)
         case Combine.MEAN_LOGIT:
-            return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen)
+            return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen, own=own)
         case Combine.MEAN_MEASURE:
-            return measure_each(networks, test, counts, seen=seen)
+            return measure_each(networks, test, counts, seen=seen, own=own)
 
 
 def _seen(place: Place, inputs: AggregationInputs[Artifact]) -> Seen | None:

@@ -45,6 +45,8 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     for dataset in settings.data.dataset:
         find_source(dataset)
         _require_label(settings, dataset)
+        _require_scaling(settings, dataset)
+        _require_coarse(settings, dataset)
     for model in settings.model.name:
         source_digest(models.get(model))
     _require_objectives(settings)
@@ -89,6 +91,33 @@ def _require_label(settings: FederationSettings, dataset: str) -> None:
     label, classes = settings.partition.target_label, datasets.get(dataset).classes
     if label is not None and label >= classes:
         raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
+
+
+def _require_scaling(settings: FederationSettings, dataset: str) -> None:
+    """Check that clients that scale their own numbers can, and that nobody else has to."""
+    spec = datasets.get(dataset)
+    if spec.impute is None:
+        return
+    others = [scheme for scheme in settings.partition.scheme if scheme != "column"]
+    if others:
+        column = "" if spec.client_column is None else f" with partition.column={spec.client_column}"
+        raise InputError(
+            f"partition.scheme={others[0]}: each client fills and scales the numbers of {dataset} by its own "
+            f"statistics, so that each test example must be one client's; allowed: column{column}"
+        )
+    if settings.privacy is not None:
+        raise InputError(
+            f"data.dataset={dataset} with privacy: each client scales its numbers by statistics of its own examples, "
+            "so that one example changes what others look like, which no budget counts; allowed: without privacy, or "
+            "data that constants scale"
+        )
+
+
+def _require_coarse(settings: FederationSettings, dataset: str) -> None:
+    """Check that the data has the labels that pachinko allocation draws first."""
+    if "pachinko" in settings.partition.scheme and not datasets.get(dataset).coarse_columns:
+        known = [name for name in datasets if datasets.get(name).coarse_columns]
+        raise InputError(f"partition.scheme=pachinko: {dataset} has no coarse labels; allowed: {', '.join(known)}")
 
 
 def _require_objectives(settings: FederationSettings) -> None:
@@ -162,9 +191,9 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
         Training examples by data set; None where they are not counted before the work.
     """
     settings = federations.settings
-    column = settings.partition.column
+    column, coarse = settings.partition.column, "pachinko" in settings.partition.scheme
     counts = {
-        name: count_training(find_source(name), sample=federations.sample, group_column=column)
+        name: count_training(find_source(name), sample=federations.sample, group_column=column, coarse=coarse)
         for name in settings.data.dataset
     }
     for place in federations.places:
@@ -178,6 +207,7 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
                 counted.labels,
                 validation_size=settings.data.validation_size,
                 groups=counted.groups,
+                coarse=counted.coarse,
             )
     return {name: None if counted is None else len(counted.labels) for name, counted in counts.items()}
 

@@ -1,7 +1,9 @@
 """Decoding a data set once."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
+from fedfisher_core.data.makers import count_makers
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.jobs import Job, NoInputs
@@ -15,7 +17,7 @@ class DecodeData(Job[NoInputs]):
 
     Args:
         dataset: its name.
-        column: names the client of a training example; None where the partition does not ask for it.
+        column: names the client of an example; None where the partition does not ask for it.
         sample: which examples are used.
     """
 
@@ -42,8 +44,20 @@ class DecodeData(Job[NoInputs]):
         """
         source = find_source(self.dataset)
         dataset, spec = self.sample.of(read_dataset(source, group_column=self.column)), source.spec
+        if self.column is not None:
+            train, test = (None if one.groups is None else one.groups.numpy() for one in (dataset.train, dataset.test))
+            assert train is not None
+            count_makers(dataset.group_names, train, test, column=self.column)
         # With what normalises the examples, a change of it reaches every digest that rests on them.
-        info = {"name": spec.name, "class_names": dataset.class_names, "mean": spec.mean, "std": spec.std}
+        info: dict[str, Any] = {
+            "name": spec.name,
+            "class_names": dataset.class_names,
+            "mean": spec.mean,
+            "std": spec.std,
+            **({} if spec.impute is None else {"impute": spec.impute}),
+            **({"group_names": dataset.group_names} if dataset.group_names else {}),
+            **({"coarse": dataset.coarse} if dataset.coarse else {}),
+        }
         return Content(
             tensors={
                 f"{part}.safetensors": {name: tensor for name, tensor in vars(split).items() if tensor is not None}

@@ -5,13 +5,16 @@ from typing import Any
 
 import torch
 
+from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.partitions import split
+from fedfisher_core.data.scaling import observe
 from fedfisher_core.data.shifts import draw_shifts
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.inputs import DataInputs
-from fedfisher_core.federation.partition import INDICES, SUMMARY
+from fedfisher_core.federation.partition import INDICES, SCALING, SUMMARY
 from fedfisher_core.federation.place import Place
 from fedfisher_core.jobs import Job, digests_of
+from fedfisher_core.settings import NATURAL_SCHEMES
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
 
@@ -21,7 +24,7 @@ _NO_MATTER = {"model", "objective", "server_optimiser"}
 
 @dataclass(frozen=True)
 class SplitData(Job[DataInputs[Artifact]]):
-    """Split the training examples over clients and server, and decide how each client sees its own.
+    """Split the training examples over clients and server, and decide how each client sees or scales its own.
 
     Args:
         place: the federation.
@@ -54,6 +57,8 @@ class SplitData(Job[DataInputs[Artifact]]):
             classes=dataset.spec.classes,
             validation_size=settings.data.validation_size,
             groups=None if groups is None else groups.numpy(),
+            group_names=dataset.group_names or None,
+            coarse=dataset.coarse,
         )
         indices = {f"client_{i}": torch.from_numpy(held) for i, held in enumerate(partition.clients)}
         counts = partition.label_counts(labels, dataset.spec.classes)
@@ -64,7 +69,16 @@ class SplitData(Job[DataInputs[Artifact]]):
         }
         if (shifts := draw_shifts(self.place.cell, dataset.spec.classes)) is not None:
             summary["shifts"] = asdict(shifts)
-        return Content(
-            tensors={INDICES: indices | {"validation": torch.from_numpy(partition.validation)}},
-            documents={SUMMARY: summary},
-        )
+        if self.place.cell.scheme in NATURAL_SCHEMES and groups is not None:
+            makers = makers_of(partition.clients, groups.numpy())
+            summary["makers"] = [[dataset.group_names[one] for one in own] for own in makers]
+            if (tests := dataset.test.groups) is not None:
+                summary["own_tests"] = [int(torch.isin(tests, torch.tensor(own)).sum()) for own in makers]
+        tensors = {INDICES: indices | {"validation": torch.from_numpy(partition.validation)}}
+        if dataset.spec.impute is not None:
+            numbers = dataset.train.inputs
+            scaling = observe([numbers[torch.from_numpy(held)] for held in partition.clients], dataset.spec.impute)
+            tensors[SCALING] = vars(scaling)
+            names = dataset.spec.feature_names
+            summary["unscaled"] = [[names[i] for i in (std == 0).nonzero().flatten()] for std in scaling.std]
+        return Content(tensors=tensors, documents={SUMMARY: summary})

@@ -17,6 +17,7 @@ from fedfisher_core.settings.base import (
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice
 from fedfisher_core.settings.clients import (
+    NATURAL_SCHEMES,
     AuditSettings,
     DataSettings,
     FisherSettings,
@@ -38,6 +39,7 @@ from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettin
 __all__ = [
     "AVERAGE",
     "MAX_UPLOADS",
+    "NATURAL_SCHEMES",
     "NO_SHIFT",
     "PLAIN",
     "AuditSettings",

@@ -41,10 +41,29 @@ class DataSettings(Strict):
 
 
 PartitionScheme = Literal[
-    "dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "quantity", "column", "target"
+    "dirichlet_client",
+    "dirichlet_class",
+    "paper",
+    "classes",
+    "iid",
+    "quantity",
+    "column",
+    "domain",
+    "pachinko",
+    "target",
 ]
-DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = ("dirichlet_client", "dirichlet_class", "paper", "quantity", "target")
+DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = (
+    "dirichlet_client",
+    "dirichlet_class",
+    "paper",
+    "quantity",
+    "pachinko",
+    "target",
+)
 """The schemes that `alpha` matters to."""
+
+NATURAL_SCHEMES: tuple[PartitionScheme, ...] = ("column", "domain")
+"""The schemes that split by a column of the data, so that test images can have clients of their own."""
 
 Concentration = Annotated[float, Field(ge=1e-3, le=1e6)]
 """Of a Dirichlet distribution; below these bounds most shares are 0 in floating point, and some draws not numbers."""
@@ -61,8 +80,11 @@ class PartitionSettings(Strict):
         description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
         "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
         "a client; iid; quantity: sizes drawn, class proportions alike (Li et al. 2022); column: by a column of the "
-        "data; target: all images of one label to client 0, the others by dirichlet_client (FedFisher's privacy "
-        "attack)",
+        "data, whole makers to each client, who are the clients where there are as many; domain: by a column as well, "
+        "each of whose values has as many clients, which share its images at random; pachinko: coarse labels drawn for "
+        "each client by alpha, and the labels below each of them by beta (Li and McCallum 2006; Reddi et al. 2021: "
+        "alpha 0.1, beta 10); target: all images of one label to client 0, the others by dirichlet_client (FedFisher's "
+        "privacy attack)",
     )
     alpha: Annotated[tuple[Concentration, ...], BeforeValidator(as_tuple)] = Field(
         (0.1, 0.5),
@@ -84,7 +106,12 @@ class PartitionSettings(Strict):
     min_size: int = Field(10, ge=1, le=10**9, description="images that every client must hold at least")
     max_retries: int = Field(100, ge=1, le=10_000, description="draws before a split with `min_size` is given up")
     classes_per_client: Count = Field(2, description="classes that a client holds (scheme: classes)")
-    column: Line | None = Field(None, description="column that names the client of an image (scheme: column)")
+    column: Line | None = Field(
+        None, description="column that names the client or the domain of an image (schemes: column, domain)"
+    )
+    beta: Concentration | None = Field(
+        None, description="Dirichlet concentration of the labels below one coarse label (scheme: pachinko)"
+    )
     target_label: Examples | None = Field(
         None, description="label whose images client 0 holds, all of them (scheme: target)"
     )
@@ -94,17 +121,21 @@ class PartitionSettings(Strict):
 
     @model_validator(mode="after")
     def _schemes_have_what_they_need(self) -> "PartitionSettings":
-        for scheme, key, value in (
-            ("column", "column", self.column),
-            ("target", "target_label", self.target_label),
+        for schemes, key, value in (
+            (NATURAL_SCHEMES, "column", self.column),
+            (("pachinko",), "beta", self.beta),
+            (("target",), "target_label", self.target_label),
         ):
-            if (scheme in self.scheme) != (value is not None):
-                raise ValueError(f"partition.{key} must be set with partition.scheme={scheme}, and only then")
+            if any(scheme in self.scheme for scheme in schemes) != (value is not None):
+                raise ValueError(
+                    f"partition.{key} must be set with partition.scheme={' or '.join(schemes)}, and only then"
+                )
         return self
 
     def described(self) -> dict[str, Any]:
         """What decides a split beside the point of the benchmark, as JSON has it."""
         unused = set() if "target" in self.scheme else {"target_label", "target_extra"}
+        unused |= set() if "pachinko" in self.scheme else {"beta"}
         return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients", "shift"} | unused)
 
 

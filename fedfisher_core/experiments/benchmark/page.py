@@ -32,8 +32,15 @@ from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row, round_rows, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
 from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, families, overview
-from fedfisher_core.experiments.benchmark.views import exchanged_names, level_names
-from fedfisher_core.federation.partition import class_names, label_counts, shifts_of
+from fedfisher_core.experiments.benchmark.views import client_names, exchanged_names, natural_notes
+from fedfisher_core.federation.partition import (
+    class_names,
+    label_counts,
+    maker_names,
+    own_test_sizes,
+    shifts_of,
+    unscaled_features,
+)
 from fedfisher_core.reporting.drawing import to_png, to_svg
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.notes import notes_html
@@ -53,15 +60,15 @@ class PartitionView:
         seed: the seed.
         label_counts: examples by client and class, shape (clients, classes).
         class_names: names of the classes.
-        levels: of a shift, one a client; nothing without one.
-        note: what else is to be known of the shift.
+        clients: whose examples each holds, and how it sees them; nothing where there is nothing to say.
+        note: what else is to be known of them.
     """
 
     setting: str
     seed: int
     label_counts: NDArray[np.integer]
     class_names: list[str]
-    levels: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
     note: str = ""
 
 
@@ -91,14 +98,18 @@ def report_files(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row], pag
 
 
 def _view(cell: Cell, partition: Artifact) -> PartitionView:
-    shifts, names = shifts_of(partition), list(class_names(partition))
+    shifts, names, makers = shifts_of(partition), list(class_names(partition)), maker_names(partition)
+    notes = (
+        exchanged_names(shifts, names),
+        natural_notes(makers, own_test_sizes(partition), unscaled_features(partition)),
+    )
     return PartitionView(
         cell.setting,
         cell.seed,
         np.array(label_counts(partition)),
         names,
-        level_names(shifts),
-        exchanged_names(shifts, names),
+        client_names(makers, shifts),
+        " ".join(note for note in notes if note),
     )
 
 
@@ -137,7 +148,7 @@ def render_page(
     groups = families(rows)
     summaries = [summary for group in groups.values() for summary in group]
     grids = [
-        partition_grid(view.label_counts, view.class_names, view.setting, levels=view.levels).svg()
+        partition_grid(view.label_counts, view.class_names, view.setting, levels=view.clients).svg()
         for view in partitions
     ]
     return render(

@@ -55,8 +55,9 @@ class Row:
         uploads: what the server must see of each upload, by its name: "sum" or "each".
         accuracy: test accuracy, a fraction.
         loss: mean cross-entropy on the test set, in nats.
-        worst_client_accuracy: lowest accuracy over the clients, a fraction; each client's is on test images in its
-            proportions of true labels, as it sees its own images.
+        worst_client_accuracy: lowest accuracy over the clients, a fraction; each client's is on its own test images
+            where a column says whose these are, else on test images in its proportions of true labels; both as it
+            sees its own images.
         worst_class_accuracy: lowest accuracy over the classes, a fraction.
         client_train_seconds: local training, summed over the clients.
         client_statistics_seconds: seconds by statistic, summed over the clients.

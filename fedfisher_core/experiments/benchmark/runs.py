@@ -10,9 +10,9 @@ import numpy as np
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, summarise
-from fedfisher_core.experiments.benchmark.views import level_names
+from fedfisher_core.experiments.benchmark.views import client_names
 from fedfisher_core.federation.aggregating import read_result
-from fedfisher_core.federation.partition import class_names, label_counts, shifts_of
+from fedfisher_core.federation.partition import class_names, label_counts, maker_names, shifts_of
 from fedfisher_core.reporting.measure import Repeated
 from fedfisher_core.reporting.runs import Record, Runs, digest
 from fedfisher_core.settings import AVERAGE, NO_SHIFT, PLAIN, Cell, Shift
@@ -107,9 +107,10 @@ def _row_figures(
 def _partition_picture(cell: Cell, partition: Artifact) -> bytes:
     from fedfisher_core.experiments.benchmark.grids import partition_grid
 
-    counts, levels = np.array(label_counts(partition)), level_names(shifts_of(partition))
+    counts = np.array(label_counts(partition))
+    clients = client_names(maker_names(partition), shifts_of(partition))
     title = f"Images by client and class, {cell.label}"
-    return partition_grid(counts, class_names(partition), title, levels=levels).file()
+    return partition_grid(counts, class_names(partition), title, levels=clients).file()
 
 
 def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
