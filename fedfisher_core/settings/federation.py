@@ -98,9 +98,10 @@ class FederationSettings(RecipeSettings):
         rounds = self.rounds.count
         uploads = len(self.methods) * rounds * sum(self.rounds.cohort or cell.clients for cell in cells)
         if uploads > MAX_UPLOADS:
+            over = "" if rounds == 1 else f" over {rounds:,} rounds"
             raise ValueError(
-                f"{len(self.methods)} methods with all clients at {len(cells):,} points over {rounds:,} rounds are "
-                f"{uploads:,} uploads; allowed: up to {MAX_UPLOADS:,}"
+                f"{len(self.methods)} methods with all clients at {len(cells):,} points{over} are {uploads:,} uploads; "
+                f"allowed: up to {MAX_UPLOADS:,}"
             )
         return self
 
