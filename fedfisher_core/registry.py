@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import pkgutil
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -78,6 +79,8 @@ class Registry(Generic[T]):
         self._origins: dict[str, _Origin] = {}
         self._being_loaded: _Origin | None = None
         self._started = False
+        # What is loaded may look itself up, hence one that its holder can take again.
+        self._loading = threading.RLock()
         self._failure: Exception | None = None
         self._broken: list[str] = []
         # Names that a plug-in wanted as well: nobody knows which of the two is meant.
@@ -167,6 +170,11 @@ class Registry(Generic[T]):
         return list(self._broken)
 
     def _load(self) -> None:
+        # Other threads wait until all is there.
+        with self._loading:
+            self._load_once()
+
+    def _load_once(self) -> None:
         if self._failure is not None:
             raise self._failure
         if self._started:

@@ -24,6 +24,7 @@ class Stream(IntEnum):
     AUDIT = 8
     SAMPLE = 9
     SHIFT = 10
+    COHORT = 11
 
 
 def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence:
@@ -44,18 +45,20 @@ def numpy_generator(seed: int, stream: Stream, index: int = 0) -> np.random.Gene
     return np.random.default_rng(_sequence(seed, stream, index))
 
 
-def torch_generator(seed: int, stream: Stream, index: int = 0) -> torch.Generator:
+def torch_generator(seed: int, stream: Stream, index: int = 0, *, turn: int = 1) -> torch.Generator:
     """Build the torch generator of one branch of the tree, on the CPU so that all devices draw the same numbers.
 
     Args:
         seed: the root, a benchmark's seed.
         stream: what the generator is for.
         index: which of several, such as the client's number.
+        turn: the round, from 1; later rounds have branches of their own below the first one's.
 
     Returns:
         A generator that shares no state with any other branch.
     """
-    return _torch_generator(_sequence(seed, stream, index))
+    later = () if turn == 1 else (turn,)
+    return _torch_generator(_sequence(seed, stream, index, *later))
 
 
 def torch_generator_for(use: Mapping[str, Any], seed: int, stream: Stream, index: int = 0) -> torch.Generator:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fedfisher_core.errors import DivergedClientError, IncompleteError, InputError, OutputError
 from flows.server import PrefectServer
-from flows.stopping import leave, stop_on_sigterm
+from flows.stopping import leave, stop_on_sigterm, told_to_stop
 from tasks.lifeline import end_with_parent
 
 if TYPE_CHECKING:
@@ -60,17 +60,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
-    except (InputError, DivergedClientError) as error:
-        print(f"fedfisher: {error}", file=sys.stderr)
-        sys.exit(2)
-    except IncompleteError as error:
-        print(f"fedfisher: {error}", file=sys.stderr)
-        sys.exit(_code_of([error]))
-    except OutputError as error:
-        print(f"fedfisher: {error}", file=sys.stderr)
-        sys.exit(1)
     except KeyboardInterrupt as stop:
         leave(stop)
+    except Exception as error:
+        # What a stop has become in foreign code is no failure.
+        if (stopped := told_to_stop()) is not None:
+            leave(stopped)
+        code = _code_for(error)
+        if code is None:
+            raise
+        print(f"fedfisher: {error}", file=sys.stderr)
+        sys.exit(code)
+
+
+def _code_for(error: Exception) -> int | None:
+    """The exit code for what is said in one line; None for what no one foresaw."""
+    match error:
+        case InputError() | DivergedClientError():
+            return 2
+        case IncompleteError():
+            return _code_of([error])
+        case OutputError():
+            return 1
+        case _:
+            return None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -100,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_config(board)
     board.set_defaults(command=_leaderboard)
 
-    for what in ("methods", "objectives", "datasets", "models"):
+    for what in ("methods", "objectives", "optimisers", "datasets", "models"):
         listing = commands.add_parser(what, help=f"list the {what} that settings can name")
         listing.add_argument("--json", action="store_true", help="print JSON")
         listing.set_defaults(command=_list, what=what)
@@ -273,6 +286,7 @@ def _list(options: argparse.Namespace) -> None:
     listed = {
         "methods": listings.methods,
         "objectives": listings.objectives,
+        "optimisers": listings.optimisers,
         "datasets": listings.datasets,
         "models": listings.models,
     }

@@ -19,6 +19,7 @@ from fedfisher_core.experiments.contract import experiments
 from fedfisher_core.methods.method import methods
 from fedfisher_core.models.spec import models
 from fedfisher_core.registry import Registry
+from fedfisher_core.server_optimisers.optimiser import server_optimisers
 from fedfisher_core.settings import ExperimentSettings
 from flows.work import prepare
 
@@ -28,6 +29,7 @@ _REGISTRIES: tuple[Registry[Any], ...] = (
     methods,
     statistics,
     objectives,
+    server_optimisers,
     likelihoods,
     experiments,
 )

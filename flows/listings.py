@@ -54,18 +54,45 @@ def objectives() -> list[dict[str, Any]]:
     return entries
 
 
+def optimisers() -> list[dict[str, Any]]:
+    """List the server optimisers with their paper and their settings."""
+    from fedfisher_core.server_optimisers import optimiser as registry
+
+    entries = []
+    for name in registry.server_optimisers:
+        optimiser = registry.server_optimisers.get(name)
+        entries.append(
+            {
+                "name": name,
+                "summary": optimiser.summary,
+                "reference": optimiser.reference,
+                "settings": _settings(optimiser.settings),
+            }
+        )
+    return entries
+
+
 def datasets() -> list[dict[str, Any]]:
-    """List the data sets with their size and where the hub has them."""
+    """List the data sets with their size, where the hub has them, and what they know of clients."""
     return [
         {
             "name": name,
             "summary": f"{spec.classes} classes, {spec.inputs}",
-            "hub": spec.hub or ("embedded" if name == specs.EMBEDDED else "none"),
+            "hub": _place(spec),
             "augmentation": "crop and flip" if spec.augment else "none",
+            "clients": "of any split" if spec.client_column is None else f"named by column {spec.client_column!r}",
+            **({} if spec.impute is None else {"missing numbers": f"filled with each client's own {spec.impute}"}),
+            **({"coarse labels": f"column {spec.coarse_columns[0]!r}"} if spec.coarse_columns else {}),
         }
         for name in specs.datasets
         for spec in [specs.datasets.get(name)]
     ]
+
+
+def _place(spec: specs.DatasetSpec) -> str:
+    if spec.parts:
+        return f"made of {' and '.join(spec.parts)}"
+    return spec.hub or ("embedded" if spec.name == specs.EMBEDDED else "none")
 
 
 def models() -> list[dict[str, Any]]:

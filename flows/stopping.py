@@ -1,5 +1,6 @@
 """How a command ends that is told to stop."""
 
+import io
 import os
 import signal
 import sys
@@ -7,6 +8,7 @@ from typing import NoReturn
 
 _LEAVE_SECONDS = 5
 _AGAIN_SECONDS = 0.05
+_noted: io.FileIO | None = None
 
 
 class Terminated(KeyboardInterrupt):
@@ -17,6 +19,22 @@ def stop_on_sigterm() -> None:
     """Have SIGTERM raise `Terminated`, and end this process some seconds later whatever became of that."""
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _raise_again
+    _note_signals()
+
+
+def told_to_stop() -> KeyboardInterrupt | None:
+    """Say whether this process was told to stop since `stop_on_sigterm`, whoever handled the signal.
+
+    Foreign code may catch what a handler raises and raise something else, as pydantic's does while it serialises.
+
+    Returns:
+        What the signal raises; None where there was none.
+    """
+    arrived = _noted.read() if _noted is not None else None
+    for told, stop in ((signal.SIGTERM, Terminated()), (signal.SIGINT, KeyboardInterrupt())):
+        if told in (arrived or b""):
+            return stop
+    return None
 
 
 def leave(stop: KeyboardInterrupt) -> NoReturn:
@@ -29,6 +47,17 @@ def leave(stop: KeyboardInterrupt) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(143 if isinstance(stop, Terminated) else 130)
+
+
+def _note_signals() -> None:
+    """Have Python write the number of each signal that it handles into a pipe."""
+    global _noted
+    if _noted is None:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        os.set_blocking(writing, False)
+        _noted = os.fdopen(reading, "rb", buffering=0)
+        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
 
 
 def _terminate(signal_number: int, frame: object) -> NoReturn:

@@ -16,6 +16,8 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.plan import make_plan as make_attack_plan
 from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.experiments.benchmark.plan import make_plan
+from fedfisher_core.experiments.fedfish_toy.plan import make_plan as make_toy_plan
+from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
 from fedfisher_core.experiments.two_layer.plan import make_plan as make_two_layer_plan
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.jobs import NOTHING, Job, dependents_of, graph_of, inputs_of, names_in, needed_for
@@ -218,14 +220,20 @@ def two_layer_jobs(folder: Path) -> list[Job[Any]]:
     return list(make_two_layer_plan(validate(TwoLayerSettings, {"name": "theory"})).jobs)
 
 
-ALL = [benchmark_jobs, private_jobs, attack_jobs, two_layer_jobs]
+def fedfish_toy_jobs(folder: Path) -> list[Job[Any]]:
+    return list(make_toy_plan(validate(FedFishToySettings, {"name": "toy"})).jobs)
+
+
+ALONE = [two_layer_jobs, fedfish_toy_jobs]
+"""Experiments whose jobs are all of one kind."""
+ALL = [benchmark_jobs, private_jobs, attack_jobs, *ALONE]
 
 
 @pytest.mark.parametrize("jobs", ALL, ids=lambda one: one.__name__)
 def test_real_jobs_form_a_graph_and_survive_pickling(workplace: Path, jobs: Any) -> None:
     graph = graph_of(jobs(workplace))
     kinds = {type(one) for one in graph.values()}
-    assert len(kinds) >= (1 if jobs is two_layer_jobs else 6)
+    assert len(kinds) >= (1 if jobs in ALONE else 6)
     for one in graph.values():
         again = cloudpickle.loads(cloudpickle.dumps(one))
         assert again is not one

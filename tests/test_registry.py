@@ -1,6 +1,9 @@
 import os
 import subprocess
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -215,3 +218,22 @@ def test_a_new_file_of_a_package_is_found(tmp_path: Path, monkeypatch: pytest.Mo
 
     import_submodules(boxful)
     assert sorted(boxful.found) == ["one", "two"]
+
+
+def test_threads_wait_until_all_is_loaded() -> None:
+    begun = threading.Event()
+
+    def load_slowly() -> None:
+        begun.set()
+        registry.add("red", "#f00")
+        # What is being loaded may look at what is there.
+        assert registry.get("red") == "#f00"
+        time.sleep(0.2)
+        registry.add("blue", "#00f")
+
+    registry: Registry[str] = Registry(noun="colour", group="fedfisher.nothing", builtin=load_slowly)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(registry.get, "red")
+        assert begun.wait(10)
+        assert registry.get("blue") == "#00f"
+        assert first.result() == "#f00"

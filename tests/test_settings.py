@@ -91,7 +91,7 @@ from fedfisher_core.settings import Cell, MethodEntry
                 "partition": {"alpha": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "clients": [2, 3, 4, 5, 6, 7]},
             },
             "12,000 combinations of seeds, data.dataset, model.name, partition.scheme, partition.alpha, "
-            "partition.clients, partition.shift, train.objective; allowed: up to 10,000",
+            "partition.clients, partition.shift, train.objective, rounds.server_optimiser; allowed: up to 10,000",
         ),
         (
             {"seeds": 0, "partition": {"clients": 10_000, "alpha": [1, 2]}},

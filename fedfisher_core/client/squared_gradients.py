@@ -1,19 +1,45 @@
 """Summed squared gradients of batches (FedFish)."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
-from torch import Size
+from torch import Size, Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.client.statistic import ServerView, TensorStatistic
-from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.wire.nonnegative import NONNEGATIVE
 from fedfisher_core.wire.structure import Structure
 
 if TYPE_CHECKING:
     from fedfisher_core.client.local import Local
+    from fedfisher_core.data.tensors import Examples
+
+
+def sum_squared_gradients(
+    network: nn.Module, examples: "Examples", batches: Iterable[Tensor], loss: Callable[[Tensor, Tensor], Tensor]
+) -> Parameters:
+    """Square the gradient of each batch and add the squares up (Dhawan et al. 2023, Algorithm 2, lines 9 to 12).
+
+    Args:
+        network: at which weights; it is left as it is.
+        examples: the client's data, on the network's device.
+        batches: indices of the examples of each batch.
+        loss: mean loss l of a batch, by the network's outputs and the batch's labels.
+
+    Returns:
+        sum_b (dl_b / dw)^2, coordinate by coordinate, by the parameters' names.
+    """
+    names, parameters = zip(*network.named_parameters(), strict=True)
+    sums = [torch.zeros_like(parameter) for parameter in parameters]
+    for indices in batches:
+        batch = indices.to(examples.inputs.device)
+        mean_loss = loss(network(examples.inputs[batch]), examples.labels[batch])
+        for total, gradient in zip(sums, torch.autograd.grad(mean_loss, parameters), strict=True):
+            total += gradient.square()
+    return dict(zip(names, sums, strict=True))
 
 
 @dataclass(frozen=True)
@@ -30,17 +56,10 @@ class SquaredGradients(TensorStatistic):
     @classmethod
     def compute(cls, local: "Local") -> Self:
         """Go through the client's data once more, in batches of the size of its training."""
-        names, parameters = zip(*local.network.named_parameters(), strict=True)
-        sums = [torch.zeros_like(parameter) for parameter in parameters]
         # A generator of its own: the client's may or may not have been used by other statistics before.
         generator = torch.Generator().manual_seed(local.generator.initial_seed())
-        order = torch.randperm(len(local.examples), generator=generator)
-        for indices in order.split(local.batch_size):
-            batch = indices.to(local.examples.inputs.device)
-            loss = functional.cross_entropy(local.network(local.examples.inputs[batch]), local.examples.labels[batch])
-            for total, gradient in zip(sums, torch.autograd.grad(loss, parameters), strict=True):
-                total += gradient.square()
-        return cls(dict(zip(names, sums, strict=True)))
+        batches = torch.randperm(len(local.examples), generator=generator).split(local.batch_size)
+        return cls(sum_squared_gradients(local.network, local.examples, batches, functional.cross_entropy))
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:

@@ -47,6 +47,22 @@ class Trained:
         return cls(parameters=parameters, epoch_losses=tuple(losses))
 
 
+def count_steps(settings: TrainSettings, examples: int) -> int:
+    """Number of gradient steps of a client's training.
+
+    Args:
+        settings: steps, or epochs of ceil(examples / batch_size) steps.
+        examples: of the client.
+
+    Returns:
+        The steps.
+    """
+    if settings.steps is not None:
+        return settings.steps
+    assert settings.epochs is not None
+    return settings.epochs * -(-examples // settings.batch_size)
+
+
 def train(
     network: nn.Module,
     examples: Examples,

@@ -1,7 +1,7 @@
 """The data sets that settings can name without another package."""
 
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
-from fedfisher_core.layouts import Images, Tokens
+from fedfisher_core.layouts import Images, Tokens, Vectors
 
 _GREY = ((0.1307,), (0.3081,))
 _CIFAR = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
@@ -11,6 +11,11 @@ _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 _NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _GREY_28 = Images(1, 28, 28)
 _COLOURED_32 = Images(3, 32, 32)
+# Of the processed files of UCI's heart disease data (Janosi et al. 1988), in their order.
+_HEART = (
+    *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg"),
+    *("thalach", "exang", "oldpeak", "slope", "ca", "thal"),
+)
 
 
 # Constants and augmentation are those of FedFisher's reference code (data.py, main.py).
@@ -28,10 +33,15 @@ for _spec in (
         *_CIFAR,
         augment=True,
         label_columns=("fine_label", "label"),
+        coarse_columns=("coarse_label",),
     ),
     DatasetSpec("cinic10", "flwrlabs/cinic10", 10, _COLOURED_32, *_CINIC, augment=True),
+    DatasetSpec("usps", "flwrlabs/usps", 10, Images(1, 16, 16), *_GREY),
+    # Two ways to scan digits, as two domains; MNIST's constants normalise both.
+    DatasetSpec("digits", None, 10, _GREY_28, *_GREY, client_column="domain", parts=("mnist", "usps")),
+    DatasetSpec("heart_disease", None, 2, Vectors(13), feature_columns=_HEART, impute="mean", client_column="client"),
     DatasetSpec("gtsrb", "tanganke/gtsrb", 43, _COLOURED_32, *_HALF, augment=True),
     # Karpathy's excerpt of the plays. A window of characters, and the one that follows as its label.
-    DatasetSpec("shakespeare", None, 65, Tokens(40, 65), plays="tinyshakespeare/input.txt"),
+    DatasetSpec("shakespeare", None, 65, Tokens(40, 65), client_column="role", plays="tinyshakespeare/input.txt"),
 ):
     datasets.add(_spec.name, _spec)

@@ -16,7 +16,7 @@ class Table:
     """One split of a data set, as it is read.
 
     Args:
-        rows: a table of the `datasets` package.
+        rows: a table of the `datasets` package, or of pyarrow.
         where: names the split and the data set in messages.
     """
 
@@ -52,7 +52,12 @@ class Table:
         Returns:
             An array of pyarrow in one piece.
         """
-        found = self.rows.select_columns([column]).with_format("arrow")[:].column(0)
+        import pyarrow
+
+        if isinstance(self.rows, pyarrow.Table):
+            found = self.rows.column(column)
+        else:
+            found = self.rows.select_columns([column]).with_format("arrow")[:].column(0)
         return found.combine_chunks() if found.num_chunks != 1 else found.chunk(0)
 
     def refuse(self, row: int, reason: str) -> InputError:
@@ -79,22 +84,51 @@ def whole_numbers(table: Table, column: str) -> Tensor:
     return torch.from_numpy(values.astype(np.int64))
 
 
-def vectors(table: Table, columns: tuple[str, ...], layout: Vectors) -> Tensor:
+def names(table: Table, column: str) -> list[Any]:
+    """Read a column of names, which may be numbers.
+
+    Args:
+        table: the split.
+        column: its name.
+
+    Returns:
+        One name a row.
+
+    Raises:
+        InputError: the column holds something else, or a name is missing.
+    """
+    import pyarrow
+
+    cells = table.cells(column)
+    kind = cells.type
+    kinds = (pyarrow.types.is_string, pyarrow.types.is_large_string, pyarrow.types.is_integer)
+    if not any(is_kind(kind) for is_kind in (*kinds, pyarrow.types.is_floating, _is_bool)):
+        raise InputError(f"{table.where}: column {column!r} holds {kind}; allowed: names, as texts or numbers")
+    found = cells.to_pylist()
+    for row, name in enumerate(found):
+        # NaN is what other tools write where a name is missing.
+        if name is None or name != name:
+            raise table.refuse(row, f"the name is missing in column {column!r}; allowed: a name in every row")
+    return found
+
+
+def vectors(table: Table, columns: tuple[str, ...], layout: Vectors, *, may_miss: bool = False) -> Tensor:
     """Read rows of numbers.
 
     Args:
         table: the split.
         columns: whose numbers, or lists of numbers, make a row together, in this order.
         layout: how many there must be.
+        may_miss: whether numbers may be missing.
 
     Returns:
-        float32, shape (rows, features).
+        float32, shape (rows, features); NaN where a number is missing.
 
     Raises:
-        InputError: a column is missing, or holds no numbers; a number is missing, or is not finite; rows are of
-            another length.
+        InputError: a column is missing, or holds no numbers; a number is missing that must be there, or is not finite;
+            rows are of another length.
     """
-    parts = [_numbers(table, table.column((column,), "feature")) for column in columns]
+    parts = [_numbers(table, table.column((column,), "feature"), may_miss) for column in columns]
     width = sum(part.shape[1] for part in parts)
     if width != layout.features:
         raise InputError(
@@ -104,7 +138,7 @@ def vectors(table: Table, columns: tuple[str, ...], layout: Vectors) -> Tensor:
     return torch.from_numpy(np.concatenate(parts, axis=1))
 
 
-def _numbers(table: Table, column: str) -> np.ndarray:
+def _numbers(table: Table, column: str, may_miss: bool) -> np.ndarray:
     """Read the numbers or lists of numbers of a column, shape (rows, numbers)."""
     import pyarrow
 
@@ -118,7 +152,7 @@ def _numbers(table: Table, column: str) -> np.ndarray:
         raise InputError(f"{table.where}: column {column!r} holds {kind}; allowed: numbers, or lists of them")
     with np.errstate(over="ignore"):
         values = cells.cast(pyarrow.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float32)
-    wrong = np.flatnonzero(~np.isfinite(values))
+    wrong = np.flatnonzero(np.isinf(values) if may_miss else ~np.isfinite(values))
     if len(wrong):
         cell = cells[int(wrong[0])].as_py()
         # NaN is what other tools write where a number is missing.

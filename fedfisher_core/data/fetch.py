@@ -29,9 +29,12 @@ def fetch(name: str) -> Path:
         The folder that holds train.parquet and test.parquet.
 
     Raises:
-        InputError: the name is unknown, the data set names no source, or the hub can't be reached.
+        InputError: the name is unknown, the data set names no source or is made of others, or the hub can't be
+            reached.
     """
     spec = datasets.get(name)
+    if spec.parts:
+        raise InputError(f"data set {name!r} is made of others, which are fetched one by one: {', '.join(spec.parts)}")
     if spec.hub is None and name != EMBEDDED:
         raise InputError(f"data set {name!r} names no source on the hub to fetch it from")
     folder = PROJECT_DATA_DIR / name

@@ -1,15 +1,24 @@
 """How training examples are split over clients."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fedfisher_core.data.natural import (
+    by_column,
+    by_domain,
+    by_size,
+    require_column,
+    require_domain,
+    require_largest,
+)
+from fedfisher_core.data.pachinko import allocate
 from fedfisher_core.errors import InputError
 from fedfisher_core.seeds import Stream, numpy_generator
-from fedfisher_core.settings import COLUMN_SCHEMES, Cell, PartitionSettings
+from fedfisher_core.settings import Cell, PartitionSettings
 
 Indices = NDArray[np.int64]
 # FedFisher's authors draw every split with NumPy's legacy generator and this seed (main.py).
@@ -57,6 +66,8 @@ def split(
     classes: int,
     validation_size: int,
     groups: Indices | None = None,
+    group_sizes: Mapping[str, int] | None = None,
+    coarse: Sequence[int] = (),
 ) -> Partition:
     """Split the training examples over the clients of one cell.
 
@@ -66,7 +77,10 @@ def split(
         labels: of all training examples, shape (examples,).
         classes: number of labels.
         validation_size: examples that the server holds.
-        groups: who made each example, shape (examples,); for the schemes `column` and `largest`.
+        groups: who made each example, shape (examples,); for the schemes by column.
+        group_sizes: how many each maker made, by its name, 0 for one of test examples alone; None where no makers have
+            names.
+        coarse: the coarse label of each label; for the scheme `pachinko`.
 
     Returns:
         A partition that is disjoint and, but for the scheme `largest`, complete over the clients.
@@ -79,28 +93,36 @@ def split(
         cell,
         np.bincount(labels, minlength=classes),
         validation_size=validation_size,
-        groups=None if groups is None else len(np.unique(groups)),
+        groups=_sizes(groups) if group_sizes is None and groups is not None else group_sizes,
+        coarse=coarse,
     )
     if cell.scheme == "paper":
         return _paper(settings, cell, labels, classes, validation_size)
-    draw = _scheme(settings, cell, labels, classes, groups)
+    draw = _scheme(settings, cell, labels, classes, groups, coarse)
     rng = numpy_generator(cell.seed, Stream.PARTITION)
     for _ in range(settings.max_retries):
         clients = tuple(rng.permutation(indices) for indices in draw(rng))
         if min(map(len, clients)) >= settings.min_size:
+            # What nobody holds the server has not either.
             held = np.sort(np.concatenate(clients))
-            if validation_size > len(held):
-                raise InputError(
-                    f"data.validation_size={validation_size} exceeds the {len(held)} training examples that "
-                    f"clients hold"
-                )
             seen = numpy_generator(cell.seed, Stream.VALIDATION).choice(held, validation_size, replace=False)
             return Partition(clients=clients, validation=seen.astype(np.int64))
     raise _too_small(settings, cell, min(map(len, clients)), f"in {settings.max_retries} draws")
 
 
+def _sizes(groups: Indices) -> dict[str, int]:
+    known, sizes = np.unique(groups, return_counts=True)
+    return {str(one): int(size) for one, size in zip(known, sizes, strict=True)}
+
+
 def require_split(
-    settings: PartitionSettings, cell: Cell, labels: Indices, *, validation_size: int, groups: int | None = None
+    settings: PartitionSettings,
+    cell: Cell,
+    labels: Indices,
+    *,
+    validation_size: int,
+    groups: Mapping[str, int] | None = None,
+    coarse: Sequence[int] = (),
 ) -> None:
     """Refuse what no draw can split.
 
@@ -109,8 +131,9 @@ def require_split(
         cell: the number of clients.
         labels: how many training examples have each label, shape (classes,).
         validation_size: examples that the server holds.
-        groups: how many made the examples, for the schemes `column` and `largest`; None where the data does
+        groups: training examples by the name of who made them, for the schemes by column; None where the data does
             not say.
+        coarse: the coarse label of each label, for the scheme `pachinko`; empty where there are none.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
@@ -127,13 +150,14 @@ def require_split(
         _require_classes(count, settings.classes_per_client, labels)
     if cell.scheme == "target":
         _require_target(count, settings, labels)
-    if cell.scheme in COLUMN_SCHEMES:
-        if groups is None:
-            raise InputError(f"partition.column={settings.column!r}: the data has no such column")
-        if groups < count:
-            raise InputError(
-                f"partition.clients={count} exceeds the {groups} values of partition.column={settings.column!r}"
-            )
+    if cell.scheme == "column":
+        require_column(settings, count, groups)
+    if cell.scheme == "domain":
+        require_domain(settings, count, groups)
+    if cell.scheme == "largest":
+        require_largest(settings, count, groups, validation_size)
+    if cell.scheme == "pachinko" and not coarse:
+        raise InputError("partition.scheme=pachinko: the data has no coarse labels; allowed: with data that has them")
 
 
 def _require_classes(count: int, each: int, labels: Indices) -> None:
@@ -164,7 +188,12 @@ def _require_target(count: int, settings: PartitionSettings, labels: Indices) ->
 
 
 def _scheme(
-    settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, groups: Indices | None
+    settings: PartitionSettings,
+    cell: Cell,
+    labels: Indices,
+    classes: int,
+    groups: Indices | None,
+    coarse: Sequence[int],
 ) -> Callable[[np.random.Generator], list[Indices]]:
     count = cell.clients
     if cell.scheme == "dirichlet_client":
@@ -179,10 +208,15 @@ def _scheme(
         return lambda rng: _quantity(rng, labels, classes, count, _alpha(cell))
     if cell.scheme == "target":
         return lambda rng: _target(rng, settings, cell, labels, classes)
+    if cell.scheme == "pachinko":
+        beta = settings.beta
+        assert beta is not None
+        return lambda rng: allocate(rng, labels, coarse, count, _alpha(cell), beta)
     assert groups is not None
     if cell.scheme == "largest":
-        return lambda _: _largest(groups, count)
-    return lambda rng: _column(rng, groups, count)
+        return lambda _: by_size(groups, count)
+    given = by_column if cell.scheme == "column" else by_domain
+    return lambda rng: given(rng, groups, count)
 
 
 def _alpha(cell: Cell) -> float:
@@ -281,18 +315,6 @@ def _target(
     extra, left = np.split(others, [settings.target_extra])
     shared = _dirichlet_client(rng, labels[left], classes, cell.clients - 1, _alpha(cell))
     return [np.concatenate([whole, extra]), *(left[part] for part in shared)]
-
-
-def _column(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:
-    """Give every client the examples of one or more makers, as many makers to each as possible."""
-    makers = np.array_split(rng.permutation(np.unique(groups)), count)
-    return [np.flatnonzero(np.isin(groups, mine)) for mine in makers]
-
-
-def _largest(groups: Indices, count: int) -> list[Indices]:
-    """Give every client the examples of one maker, to client 0 those of who made most; the rest is nobody's."""
-    makers, sizes = np.unique(groups, return_counts=True)
-    return [np.flatnonzero(groups == maker) for maker in makers[np.argsort(-sizes, kind="stable")[:count]]]
 
 
 def _paper(settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, validation_size: int) -> Partition:

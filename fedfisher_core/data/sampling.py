@@ -65,7 +65,7 @@ class Sample:
         if self == ALL:
             return dataset
         used, apart = self.draw(len(dataset.train))
-        test = replace(_part(dataset.train, apart), groups=None) if self.held_out else dataset.test
+        test = _part(dataset.train, apart) if self.held_out else dataset.test
         return replace(dataset, train=_part(dataset.train, used), test=test)
 
 

@@ -1,17 +1,18 @@
-"""Where a data set comes from: a folder of Parquet files, a text, the Hugging Face hub, or the embedded digits."""
+"""Where a data set comes from: a folder of files, the Hugging Face hub, the embedded digits, or other data sets."""
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
+from fedfisher_core.data.makers import Codes, makers_of_parts, read_makers
+from fedfisher_core.data.pachinko import coarse_of_labels
 from fedfisher_core.data.pictures import images
 from fedfisher_core.data.plays import CHARACTER_NAMES, read_plays
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
@@ -29,20 +30,24 @@ class Source:
 
     Args:
         spec: the data set.
-        folder: holds train.parquet and test.parquet, or the text; None for the hub.
+        folder: holds train.parquet and test.parquet, or the text; None for the hub, and for a data set that is made of
+            others.
         identity: changes whenever the content may have changed.
+        parts: where these others are read from.
     """
 
     spec: DatasetSpec
     folder: Path | None
     identity: str
+    parts: "tuple[Source, ...]" = ()
 
 
 def find_source(name: str) -> Source:
     """Decide where a data set is read from, without reading it.
 
     The folder named by FEDFISHER_DATA_DIR comes first, then the project's own `data` folder (which `dvc pull` and
-    `fedfisher data fetch` fill), then the hub. The embedded set is put into `data` where it is missing.
+    `fedfisher data fetch` fill), then the hub. The embedded set is put into `data` where it is missing. Of a data set
+    that is made of others, each is found in this way.
 
     Args:
         name: the data set's name.
@@ -52,9 +57,11 @@ def find_source(name: str) -> Source:
 
     Raises:
         InputError: the name is unknown, FEDFISHER_DATA_DIR is no folder, a file is missing in a folder, or a data set
-            that the hub does not have has none.
+            that the hub does not have has none; data sets that one is made of don't fit together.
     """
     spec = datasets.get(name)
+    if spec.parts:
+        return _joined_source(spec)
     roots = [PROJECT_DATA_DIR]
     if named := os.environ.get(DATA_DIR_VARIABLE):
         if not Path(named).is_dir():
@@ -72,6 +79,19 @@ def find_source(name: str) -> Source:
             f"{' and '.join(spec.files)}"
         )
     return Source(spec=spec, folder=None, identity=f"hub:{spec.hub}")
+
+
+def _joined_source(spec: DatasetSpec) -> Source:
+    parts = tuple(find_source(name) for name in spec.parts)
+    for part in parts:
+        kinds = part.spec.classes, type(part.spec.inputs)
+        if kinds != (spec.classes, Images) or part.parts:
+            raise InputError(
+                f"data set {spec.name!r}: its part {part.spec.name!r} has {part.spec.classes} classes, "
+                f"{part.spec.inputs}; allowed: images of {spec.classes} classes, from files of their own"
+            )
+    identity = ";".join(f"{part.spec.name}={part.identity}" for part in parts)
+    return Source(spec=spec, folder=None, identity=f"parts:{identity}", parts=parts)
 
 
 def _folder_source(spec: DatasetSpec, folder: Path) -> Source:
@@ -92,26 +112,63 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
 
     Args:
         source: where from.
-        group_column: a column that says who made each training example.
+        group_column: a column that says who made each example, which the test split may lack.
 
     Returns:
         The decoded examples, labels and groups.
 
     Raises:
-        InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read or
-            a label is out of range.
+        InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read, a
+            label is out of range, or the maker of a test example made no training example.
     """
+    if source.parts:
+        return _read_parts(source, group_column)
+    spec = source.spec
     with scratch() as cache:
         tables = _open(source, str(cache))
-        train, test = (
-            Table(tables[split], f"split {split!r} of data set {source.spec.name!r}") for split in ("train", "test")
-        )
+        train, test = (Table(tables[split], f"split {split!r} of data set {spec.name!r}") for split in SPLITS)
+        makers = None
+        if group_column is not None:
+            makers = read_makers(train, test, group_column, needs_test=spec.impute is not None)
         return Dataset(
-            spec=source.spec,
-            train=_decode(train, source.spec, group_column),
-            test=_decode(test, source.spec, None),
-            class_names=_class_names(train, source.spec),
+            spec=spec,
+            train=_decode(train, spec, None if makers is None else makers.train),
+            test=_decode(test, spec, None if makers is None else makers.test),
+            class_names=_class_names(train, spec),
+            group_names=() if makers is None else makers.names,
+            coarse=_coarse(train, spec),
         )
+
+
+def _read_parts(source: Source, group_column: str | None) -> Dataset:
+    """Read the data sets that one is made of, and put them one behind the other."""
+    spec = source.spec
+    read = [read_dataset(replace(part, spec=replace(part.spec, inputs=spec.inputs))) for part in source.parts]
+    for part in read:
+        if part.class_names != read[0].class_names:
+            raise InputError(
+                f"data set {spec.name!r}: its part {part.spec.name!r} names the classes {list(part.class_names)}, "
+                f"{read[0].spec.name!r} {list(read[0].class_names)}; allowed: the same names in the same order"
+            )
+    train, test = [part.train for part in read], [part.test for part in read]
+    makers = None
+    if group_column is not None:
+        makers = makers_of_parts(spec, group_column, list(map(len, train)), list(map(len, test)))
+    return Dataset(
+        spec=spec,
+        train=_behind_each_other(train, None if makers is None else makers.train),
+        test=_behind_each_other(test, None if makers is None else makers.test),
+        class_names=read[0].class_names,
+        group_names=() if makers is None else makers.names,
+    )
+
+
+def _behind_each_other(splits: list[Split], groups: Codes | None) -> Split:
+    return Split(
+        inputs=torch.cat([one.inputs for one in splits]),
+        labels=torch.cat([one.labels for one in splits]),
+        groups=None if groups is None else torch.from_numpy(groups),
+    )
 
 
 def windows_of(source: Source) -> dict[str, Any] | None:
@@ -144,7 +201,11 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
     if source.folder is not None:
         files = {split: str(source.folder / f"{split}.parquet") for split in SPLITS}
         try:
-            return dict(hub.load_dataset("parquet", data_files=files, cache_dir=cache))
+            # One by one: read together, a split is given every column that the other has, without content.
+            return {
+                split: hub.load_dataset("parquet", data_files={split: file}, split=split, cache_dir=cache)
+                for split, file in files.items()
+            }
         except (hub.exceptions.DatasetGenerationError, OSError, ValueError) as error:
             reason = error.__cause__ or error
             raise InputError(f"data set {spec.name!r} in {source.folder} can't be read: {reason}") from error
@@ -159,7 +220,7 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
         ) from error
 
 
-def _decode(table: Table, spec: DatasetSpec, group_column: str | None) -> Split:
+def _decode(table: Table, spec: DatasetSpec, groups: Codes | None) -> Split:
     label_column = table.column(spec.label_columns, "label")
     if len(table.rows) == 0:
         raise InputError(f"{table.where} is empty")
@@ -168,12 +229,19 @@ def _decode(table: Table, spec: DatasetSpec, group_column: str | None) -> Split:
     if len(wrong):
         row = int(wrong[0])
         raise table.refuse(row, f"label {int(labels[row])} is out of range; allowed: 0 to {spec.classes - 1}")
-    groups = None
-    if group_column is not None:
-        column = table.column((group_column,), "partition")
-        _, codes = np.unique(np.asarray(table.rows[column][:]), return_inverse=True)
-        groups = torch.from_numpy(codes.astype(np.int64))
-    return Split(inputs=_inputs(table, spec), labels=labels, groups=groups)
+    return Split(
+        inputs=_inputs(table, spec), labels=labels, groups=None if groups is None else torch.from_numpy(groups)
+    )
+
+
+def _coarse(table: Table, spec: DatasetSpec) -> tuple[int, ...]:
+    """Read which coarse label stands for each label, where the file says it."""
+    column = next((name for name in spec.coarse_columns if name in table.rows.column_names), None)
+    if column is None:
+        return ()
+    labels = whole_numbers(table, table.column(spec.label_columns, "label"))
+    coarse = whole_numbers(table, column)
+    return coarse_of_labels(labels.numpy(), coarse.numpy(), spec.classes, where=table.where)
 
 
 def _inputs(table: Table, spec: DatasetSpec) -> Tensor:
@@ -181,7 +249,7 @@ def _inputs(table: Table, spec: DatasetSpec) -> Tensor:
         case Images():
             return images(table, table.column(spec.image_columns, "image"), spec.inputs)
         case Vectors():
-            return vectors(table, spec.feature_columns, spec.inputs)
+            return vectors(table, spec.feature_columns, spec.inputs, may_miss=spec.impute is not None)
         case Tokens():
             return tokens(table, table.column(spec.token_columns, "token"), spec.inputs)
 

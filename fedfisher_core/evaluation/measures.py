@@ -18,8 +18,8 @@ class Measures:
         accuracy: fraction of images whose class is predicted.
         loss: mean of -log of the probability of the true class, in nats.
         worst_class_accuracy: smallest accuracy over the classes that have test images.
-        worst_client_accuracy: smallest accuracy over clients, each as if the test images had its distribution of true
-            labels, and looked as its own images do.
+        worst_client_accuracy: smallest accuracy over clients, each of its own test images, where it is known which
+            these are; else as if the test images had its distribution of true labels. Both as the client sees them.
         confusion: counts, shape (true class, predicted class).
     """
 
@@ -44,6 +44,7 @@ def measure_mean(
     *,
     weights: Tensor | None = None,
     seen: Seen | None = None,
+    own: Sequence[Tensor] | None = None,
 ) -> Measures:
     """Measure the prediction whose probabilities are the mean of several networks'.
 
@@ -54,11 +55,13 @@ def measure_mean(
         weights: of the networks class by class, shape (networks, classes), not negative; None for equal ones. The
             weighted probabilities of an image are divided by their sum.
         seen: the test images as clients see them; None where all see them as they are.
+        own: indices of each client's own test images, one tensor a client; None where they are nobody's. A client
+            that has none is left out of the worst client's accuracy.
 
     Returns:
         The measures.
     """
-    (measures,) = _measure([_mean_probability(networks, weights)], test, label_counts, seen)
+    (measures,) = _measure([_mean_probability(networks, weights)], test, label_counts, seen, own)
     return measures
 
 
@@ -69,6 +72,7 @@ def measure_mean_logit(
     *,
     weights: Tensor | None = None,
     seen: Seen | None = None,
+    own: Sequence[Tensor] | None = None,
 ) -> Measures:
     """Measure the prediction whose outputs before the softmax are the mean of several networks'.
 
@@ -79,6 +83,8 @@ def measure_mean_logit(
         weights: of the networks class by class, shape (networks, classes), for a sum of weighted outputs; None for
             the mean.
         seen: the test images as clients see them; None where all see them as they are.
+        own: indices of each client's own test images, one tensor a client; None where they are nobody's. A client
+            that has none is left out of the worst client's accuracy.
 
     Returns:
         The measures.
@@ -89,12 +95,17 @@ def measure_mean_logit(
         mean = each.mean(0) if weights is None else (weights.to(each)[:, None, :] * each).sum(0)
         return mean.log_softmax(1).cpu()
 
-    (measures,) = _measure([predict], test, label_counts, seen)
+    (measures,) = _measure([predict], test, label_counts, seen, own)
     return measures
 
 
 def measure_each(
-    networks: Sequence[nn.Module], test: Examples, label_counts: Tensor, *, seen: Seen | None = None
+    networks: Sequence[nn.Module],
+    test: Examples,
+    label_counts: Tensor,
+    *,
+    seen: Seen | None = None,
+    own: Sequence[Tensor] | None = None,
 ) -> Measures:
     """Measure several networks by themselves and average the measures.
 
@@ -103,11 +114,13 @@ def measure_each(
         test: the test images.
         label_counts: of the clients, shape (clients, classes).
         seen: the test images as clients see them; None where all see them as they are.
+        own: indices of each client's own test images, one tensor a client; None where they are nobody's. A client
+            that has none is left out of the worst client's accuracy.
 
     Returns:
         The mean of each measure.
     """
-    each = _measure([_mean_probability([network], None) for network in networks], test, label_counts, seen)
+    each = _measure([_mean_probability([network], None) for network in networks], test, label_counts, seen, own)
     return Measures(
         accuracy=_mean([one.accuracy for one in each]),
         loss=_mean([one.loss for one in each]),
@@ -127,7 +140,13 @@ def _mean_probability(networks: Sequence[nn.Module], weights: Tensor | None) -> 
     return predict
 
 
-def _measure(predictors: Sequence[_Predict], test: Examples, label_counts: Tensor, seen: Seen | None) -> list[Measures]:
+def _measure(
+    predictors: Sequence[_Predict],
+    test: Examples,
+    label_counts: Tensor,
+    seen: Seen | None,
+    own: Sequence[Tensor] | None,
+) -> list[Measures]:
     """Measure several predictions; what a client sees is made once for all of them."""
     labels = test.labels.cpu()
     found = [predict(test.inputs) for predict in predictors]
@@ -135,23 +154,43 @@ def _measure(predictors: Sequence[_Predict], test: Examples, label_counts: Tenso
     present = confusions[0].sum(1) > 0
     # Classes without test images can't be measured; a client's distribution is taken over the others.
     counts = label_counts.double() * present
-    correct = torch.stack([counts @ _by_class(one) for one in confusions])
-    if seen is not None:
-        for client, own in enumerate(counts):
-            inputs = seen(client)
-            for row, predict in enumerate(predictors):
-                correct[row, client] = own @ _by_class(_confusion(predict(inputs), labels))
-    by_client = correct / counts.sum(1).clamp(min=1)
+    if own is None:
+        correct = torch.stack([counts @ _by_class(one) for one in confusions])
+        if seen is not None:
+            for client, held in enumerate(counts):
+                inputs = seen(client)
+                for row, predict in enumerate(predictors):
+                    correct[row, client] = held @ _by_class(_confusion(predict(inputs), labels))
+        by_client = (correct / counts.sum(1).clamp(min=1))[:, counts.sum(1) > 0]
+    else:
+        by_client = _of_own(predictors, found, labels, seen, own)
     return [
         Measures(
             accuracy=float((one.argmax(1) == labels).double().mean()),
             loss=float(-one.gather(1, labels[:, None]).mean()),
             worst_class_accuracy=float(_by_class(confusion)[present].min()),
-            worst_client_accuracy=float(clients[counts.sum(1) > 0].min()),
+            worst_client_accuracy=float(clients.min()),
             confusion=_rows(confusion),
         )
         for one, confusion, clients in zip(found, confusions, by_client, strict=True)
     ]
+
+
+def _of_own(
+    predictors: Sequence[_Predict], found: Sequence[Tensor], labels: Tensor, seen: Seen | None, own: Sequence[Tensor]
+) -> Tensor:
+    """Accuracies on clients' own test images, shape (predictions, clients that have any)."""
+    columns = []
+    for client, rows in enumerate(own):
+        if len(rows) == 0:
+            continue
+        if seen is None:
+            each = [one[rows] for one in found]
+        else:
+            inputs = seen(client)
+            each = [predict(inputs[rows.to(inputs.device)]) for predict in predictors]
+        columns.append(torch.stack([(one.argmax(1) == labels[rows]).double().mean() for one in each]))
+    return torch.stack(columns, 1)
 
 
 def _confusion(log_probabilities: Tensor, labels: Tensor) -> Tensor:

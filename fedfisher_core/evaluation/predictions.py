@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedfisher_core.data.tensors import Examples
 
@@ -33,3 +34,16 @@ def accuracy(network: nn.Module, examples: Examples) -> float:
         A fraction.
     """
     return float((logits(network, examples.inputs).argmax(1) == examples.labels).double().mean())
+
+
+def mean_loss(network: nn.Module, examples: Examples) -> float:
+    """Measure the mean cross-entropy.
+
+    Args:
+        network: in evaluation mode.
+        examples: at least one.
+
+    Returns:
+        In nats.
+    """
+    return float(functional.cross_entropy(logits(network, examples.inputs), examples.labels))

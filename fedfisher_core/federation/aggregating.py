@@ -1,14 +1,15 @@
 """What all aggregations have in common, and what they leave in the store: a global model and its measures."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Any, Generic
 
 import torch
 from pydantic import TypeAdapter
 
+from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.data.tensors import select
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.evaluation.measures import Measures, Seen, measure_each, measure_mean, measure_mean_logit
@@ -16,16 +17,22 @@ from fedfisher_core.evaluation.memory import working_memory
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
 from fedfisher_core.federation.inputs import R, StartInputs
-from fedfisher_core.federation.partition import label_counts, shifts_of, validation_set
+from fedfisher_core.federation.memory import Files, Memory
+from fedfisher_core.federation.partition import held_by, label_counts, shifts_of, training_scale, validation_set
 from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.start import load_start
+from fedfisher_core.federation.start import NETWORK, load_start
+from fedfisher_core.federation.testing import own_tests, test_examples
 from fedfisher_core.jobs import Job, digests_of, names_in
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server
+from fedfisher_core.models.spec import Parameters
 from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.store import Artifact, Content, Step, read_document
+from fedfisher_core.server_optimisers.binding import BoundServerOptimiser, bind_server_optimiser
+from fedfisher_core.sources import source_digest
+from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 
 _RESULT = "result.json"
+_MOMENTS = "moments.safetensors"
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,14 @@ class Traffic:
         upload_bits_formula: the same as papers count it.
         download_bits: from the server.
         start_sent: what it sends before the training.
+        start_bits: what that is of the download.
     """
 
     upload_bits: int
     upload_bits_formula: int
     download_bits: int
     start_sent: str
+    start_bits: int
 
 
 @dataclass(frozen=True)
@@ -70,10 +79,12 @@ class Sent(Generic[R]):
 
     Args:
         uploads: what the method needs, by name.
+        trained: its training.
         beside: whatever else the client computes for methods of the same federation.
     """
 
     uploads: Mapping[str, R]
+    trained: R
     beside: tuple[R, ...]
 
 
@@ -95,10 +106,25 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
     Args:
         place: the federation.
         bound: the method and its settings.
+        turn: the round, from 1.
     """
 
     place: Place
     bound: BoundMethod
+    turn: int = field(default=1, kw_only=True)
+
+    @property
+    def optimiser(self) -> BoundServerOptimiser:
+        """How the server goes on from the aggregate."""
+        place = self.place
+        return bind_server_optimiser(place.cell.server_optimiser, place.settings.rounds.server_optimiser)
+
+    @property
+    def memory(self) -> Memory:
+        """What the clients' objective leaves from round to round."""
+        place = self.place
+        objective = bind_objective(place.cell.objective, place.settings.train.objective)
+        return Memory(objective, place.device, self.turn)
 
     def without(self, lost: Mapping[str, Exception]) -> None:
         """See `Job.without`: the settings say how many clients must be left.
@@ -107,15 +133,19 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             DivergedClientError: names the last client that was lost, and how many are left.
         """
         missing = sum(not lost.keys().isdisjoint(names_in(sent)) for sent in self.needs.clients.values())
-        allowed, left = self.place.settings.run.min_clients, self.place.cell.clients - missing
+        allowed, left = self.place.settings.run.min_clients, len(self.needs.clients) - missing
         if allowed is None or left < allowed:
             *_, error = lost.values()
             least = "all clients" if allowed is None else f"{allowed} clients"
             raise DivergedClientError(f"{error}; run.min_clients asks for {least}, {left} are left") from error
 
-    def _step(self, inputs: AggregationInputs[Artifact], code: str, **protocol: Any) -> Step:
+    def _step(self, inputs: AggregationInputs[Artifact], sources: Sequence[Any], **protocol: Any) -> Step:
         """Name the result by the code that makes it, and by how uploads reach the server."""
-        place = self.place
+        place, optimiser, exchange = self.place, self.optimiser, self.memory.objective.objective.exchange
+        reports = {} if exchange is None else {one: sent.trained.digest for one, sent in inputs.clients.items()}
+        beside: list[Any] = [] if exchange is None else [exchange.begin, exchange.update]
+        if not optimiser.is_average:
+            beside.append(optimiser.optimiser.function)
         uploads = {
             f"client_{client}.{name}": artifact.digest
             for client, sent in inputs.clients.items()
@@ -123,7 +153,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         }
         return Step(
             kind="aggregates",
-            code=code,
+            code=source_digest(type(self), *sources, *beside),
             settings={
                 "method": self.bound.method.name,
                 "method_settings": self.bound.dumped_settings(),
@@ -131,15 +161,25 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
                 "seed": place.cell.seed,
                 **protocol,
                 **({} if place.settings.may_validate else {"validation": "private"}),
+                **({} if self.turn == 1 else {"round": self.turn}),
+                **optimiser.described(),
+                **({} if exchange is None else self.memory.objective.described()),
                 **self.numerics.described(),
             },
-            inputs=digests_of(inputs) | uploads,
+            inputs=digests_of(inputs) | uploads | {f"client_{one}": digest for one, digest in reports.items()},
         )
 
     def compute(self, inputs: AggregationInputs[Artifact]) -> Content:
         """See `Job.compute`."""
-        server = server_of(self.place, inputs)
+        server = server_of(self.place, inputs, self.turn)
         made, traffic, timings = self.aggregate(server, inputs)
+        begun = perf_counter()
+        made, moments = self._advanced(server, made, inputs)
+        trained = [(len(held_by(inputs.partition, one)), sent.trained) for one, sent in inputs.clients.items()]
+        memory, report_bits = self.memory.after_round(inputs, trained, self.place.cell.clients)
+        timings["seconds"] += perf_counter() - begun
+        counted = traffic.upload_bits + report_bits, traffic.upload_bits_formula + report_bits
+        traffic = replace(traffic, upload_bits=counted[0], upload_bits_formula=counted[1])
         result = Result(
             measures=_measure(self.place, made, inputs),
             details=made.details,
@@ -148,10 +188,10 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             traffic=traffic,
         )
         networks = {
-            f"network_{i}.safetensors": {name: tensor.cpu().contiguous() for name, tensor in network.items()}
+            NETWORK.format(i): {name: tensor.cpu().contiguous() for name, tensor in network.items()}
             for i, network in enumerate(made.networks)
         }
-        return Content(tensors=networks, documents={_RESULT: asdict(result)}, timings=timings)
+        return Content(tensors=networks | memory | moments, documents={_RESULT: asdict(result)}, timings=timings)
 
     @abstractmethod
     def aggregate(
@@ -187,10 +227,44 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
                     raise ArithmeticError(f"method {name!r} returned a parameter {key!r} that is not finite")
         return made, {"seconds": seconds, "peak_memory_bytes": float(peak.bytes)}
 
-    def _traffic(self, made: Aggregate, upload_bits: int, upload_bits_formula: int, protocol_bits: int = 0) -> Traffic:
+    def _advanced(
+        self, server: Server, made: Aggregate, inputs: AggregationInputs[Artifact]
+    ) -> tuple[Aggregate, Files]:
+        """Let the server's optimiser go on from the aggregate, and make the file of its moments."""
+        optimiser = self.optimiser
+        if optimiser.is_average:
+            return made, {}
+        moments: dict[str, Parameters] = optimiser.begin(server.initial)
+        if self.turn > 1:
+            for key, tensor in read_tensors(inputs.start, _MOMENTS).items():
+                moment, _, name = key.partition("/")
+                moments[moment][name] = tensor.to(self.place.device)
+        (aggregate,) = made.networks
+        weights, moments = optimiser.advance(server.initial, aggregate, moments)
+        kept = {
+            f"{moment}/{name}": tensor.cpu().contiguous()
+            for moment, tensors in moments.items()
+            for name, tensor in tensors.items()
+        }
+        return replace(made, networks=(weights,)), {_MOMENTS: kept}
+
+    def _traffic(
+        self,
+        server: Server,
+        made: Aggregate,
+        inputs: AggregationInputs[Artifact],
+        upload_bits: int,
+        upload_bits_formula: int,
+        protocol_bits: int = 0,
+    ) -> Traffic:
         """Count what was sent; the server sends `protocol_bits` beside the start and the global model."""
-        model_bits, start = download(self.place, made, pooled=self.bound.method.pooled)
-        return Traffic(upload_bits, upload_bits_formula, download_bits=model_bits + protocol_bits, start_sent=start)
+        beside, pooled = self.memory.sent_bits(inputs), self.bound.method.pooled
+        down = download(self.place, made, server.initial, pooled=pooled, turn=self.turn, beside_bits=beside)
+        # Each round has a protocol of its own.
+        start_bits = down.start_bits + protocol_bits
+        return Traffic(
+            upload_bits, upload_bits_formula, start_bits + down.model_bits, down.start_sent, start_bits=start_bits
+        )
 
 
 def read_result(artifact: Artifact) -> Result:
@@ -205,12 +279,13 @@ def read_result(artifact: Artifact) -> Result:
     return TypeAdapter(Result).validate_python(read_document(artifact, _RESULT))
 
 
-def server_of(place: Place, inputs: StartInputs[Artifact]) -> Server:
+def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Server:
     """Give a server what it holds before the first upload; with privacy, no validation images that are not public.
 
     Args:
         place: the federation.
-        inputs: the data set, who holds what, and the initial weights of the server.
+        inputs: the data set, who holds what, and the weights that the round starts from.
+        turn: the round, from 1.
 
     Returns:
         The server.
@@ -222,25 +297,27 @@ def server_of(place: Place, inputs: StartInputs[Artifact]) -> Server:
         dataset=dataset.spec,
         fisher=place.settings.fisher,
         initial=load_start(inputs.start, place.device),
-        generator=torch_generator(place.cell.seed, Stream.SERVER),
+        generator=torch_generator(place.cell.seed, Stream.SERVER, turn=turn),
         device=place.device,
-        validation=select(dataset.train, dataset.spec, held).to(place.device),
+        # Each example as the client hands it out that holds it.
+        validation=select(dataset.train, dataset.spec, held, scale=training_scale(inputs.partition, held)).to(
+            place.device
+        ),
     )
 
 
 def _measure(place: Place, made: Aggregate, inputs: AggregationInputs[Artifact]) -> Measures:
-    dataset = load_data(inputs.data)
-    test = select(dataset.test, dataset.spec).to(place.device)
+    test = test_examples(place, inputs)
     spec = made.spec or place.spec
     networks = [spec.load(parameters).eval() for parameters in made.networks]
-    counts, seen = torch.tensor(label_counts(inputs.partition)), _seen(place, inputs)
+    counts, seen, own = torch.tensor(label_counts(inputs.partition)), _seen(place, inputs), own_tests(place, inputs)
     match made.combine:
         case Combine.MEAN_PROBABILITY:
-            return measure_mean(networks, test, counts, weights=made.weights, seen=seen)
+            return measure_mean(networks, test, counts, weights=made.weights, seen=seen, own=own)
         case Combine.MEAN_LOGIT:
-            return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen)
+            return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen, own=own)
         case Combine.MEAN_MEASURE:
-            return measure_each(networks, test, counts, seen=seen)
+            return measure_each(networks, test, counts, seen=seen, own=own)
 
 
 def _seen(place: Place, inputs: AggregationInputs[Artifact]) -> Seen | None:

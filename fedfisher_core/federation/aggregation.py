@@ -12,7 +12,6 @@ from fedfisher_core.federation.sending import codecs_of
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import models
-from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Step
 from fedfisher_core.wire.formula import formula_bits
 from fedfisher_core.wire.payload import Schema
@@ -31,8 +30,8 @@ class AggregateUploads(Aggregation):
     def step(self, inputs: AggregationInputs[Artifact]) -> Step:
         """See `Job.step`."""
         method, family = self.bound.method, models.get(self.place.cell.model)
-        code = source_digest(type(self), method.function, family, *method.uploads, *codecs_of(self.schema))
-        return self._step(inputs, code, wire=self.schema.digest().hex())
+        sources = (method.function, family, *method.uploads, *codecs_of(self.schema))
+        return self._step(inputs, sources, wire=self.schema.digest().hex())
 
     def aggregate(
         self, server: Server, inputs: AggregationInputs[Artifact]
@@ -54,6 +53,7 @@ class AggregateUploads(Aggregation):
             # To train on all data is to send all data: the examples and labels themselves.
             dataset = load_data(inputs.data)
             bits = len(dataset.train) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
-            return made, self._traffic(made, bits, bits), timings
+            return made, self._traffic(server, made, inputs, bits, bits), timings
         upload_bits = 8 * sum(path.stat().st_size for path in paths)
-        return made, self._traffic(made, upload_bits, len(paths) * formula_bits(self.schema)), timings
+        formula = len(paths) * formula_bits(self.schema)
+        return made, self._traffic(server, made, inputs, upload_bits, formula), timings

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfisher_core.client.past import NO_PAST
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.federation.inputs import StartInputs
+from fedfisher_core.federation.inputs import TrainingInputs
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.private_training import TrainPrivately
 from fedfisher_core.federation.start import load_start
@@ -55,14 +56,14 @@ class AuditClient(TrainPrivately):
 
     audit: AuditSettings
 
-    def step(self, inputs: StartInputs[Artifact]) -> Step:
+    def step(self, inputs: TrainingInputs[Artifact]) -> Step:
         """See `Job.step`."""
         trained = super().step(inputs)
         return replace(
             trained, kind="audits", settings={**trained.settings, "audit": self.audit.model_dump(mode="json")}
         )
 
-    def compute(self, inputs: StartInputs[Artifact]) -> Content:
+    def compute(self, inputs: TrainingInputs[Artifact]) -> Content:
         """See `Job.compute`.
 
         Raises:
@@ -90,7 +91,7 @@ class AuditClient(TrainPrivately):
             noise_multiplier=noise.training,
             gradient_clip=budget.privacy.gradient_clip,
             generator=self.chance(inputs),
-            losses=self.losses(network, present),
+            losses=self.losses(network, present, NO_PAST),
             num_examples=len(examples),
             augmented=place.dataset.augment,
         )

@@ -16,6 +16,7 @@ from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
+from fedfisher_core.federation.round_checks import require_features, require_rounds, require_server_optimisers
 from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.fisher.blocks import Approximation
@@ -47,6 +48,8 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     for dataset in settings.data.dataset:
         find_source(dataset)
         _require_label(settings, dataset)
+        _require_scaling(settings, dataset)
+        _require_coarse(settings, dataset)
     for model in settings.model.name:
         source_digest(models.get(model))
     _require_objectives(settings)
@@ -62,19 +65,23 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
             _require_validation(settings, label)
         if methods[label].method.shared_start:
             _require_shared_start(settings, label)
+        admitted = [place.cell for place in places if scopes[label].admits(place.cell)]
+        require_rounds(settings, label, methods[label], {cell.server_optimiser for cell in admitted})
         # A source that can't be read is refused before any work rests on it.
         source_digest(methods[label].method.function, *methods[label].method.uploads)
     _require_one_release(settings, methods)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
     _require_budgets(federations)
-    _require_splits(federations)
+    counted = _require_splits(federations)
+    require_server_optimisers(settings, counted)
     for place in used:
         for label, bound in federations.methods_of(place).items():
-            require_protocol(label, bound, place.cell.clients)
+            require_protocol(label, bound, settings.rounds.cohort or place.cell.clients)
             _require_method(label, bound, place)
     for spec in dict.fromkeys(place.spec for place in places):
         spec.initialise(torch.Generator())
+        require_features(settings, spec)
     _require_private_layers(federations)
     _require_fishers(federations)
     smallest = min(settings.partition.clients)
@@ -90,12 +97,41 @@ def _require_label(settings: FederationSettings, dataset: str) -> None:
         raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
 
 
+def _require_scaling(settings: FederationSettings, dataset: str) -> None:
+    """Check that clients that scale their own numbers can, and that nobody else has to."""
+    spec = datasets.get(dataset)
+    if spec.impute is None:
+        return
+    others = [scheme for scheme in settings.partition.scheme if scheme != "column"]
+    if others:
+        column = "" if spec.client_column is None else f" with partition.column={spec.client_column}"
+        raise InputError(
+            f"partition.scheme={others[0]}: each client fills and scales the numbers of {dataset} by its own "
+            f"statistics, so that each test example must be one client's; allowed: column{column}"
+        )
+    if settings.privacy is not None:
+        raise InputError(
+            f"data.dataset={dataset} with privacy: each client scales its numbers by statistics of its own examples, "
+            "so that one example changes what others look like, which no budget counts; allowed: without privacy, or "
+            "data that constants scale"
+        )
+
+
+def _require_coarse(settings: FederationSettings, dataset: str) -> None:
+    """Check that the data has the labels that pachinko allocation draws first."""
+    if "pachinko" in settings.partition.scheme and not datasets.get(dataset).coarse_columns:
+        known = [name for name in datasets if datasets.get(name).coarse_columns]
+        raise InputError(f"partition.scheme=pachinko: {dataset} has no coarse labels; allowed: {', '.join(known)}")
+
+
 def _require_objectives(settings: FederationSettings) -> None:
     """Check what clients minimise."""
     for label in settings.train.objective:
         bound = bind_objective(label, settings.train.objective)
         # A source that can't be read is refused before any work rests on it.
-        source_digest(bound.objective.function)
+        source_digest(*bound.sources)
+        if bound.objective.require is not None:
+            bound.objective.require(settings.train)
         if settings.privacy is not None:
             require_private_objective(label, bound)
 
@@ -152,12 +188,16 @@ def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
         raise InputError(f"method {label!r}: {error}") from error
 
 
-def _require_splits(federations: Federations) -> None:
-    """Check that the data can be split over the clients of each federation, and be seen by each as asked."""
+def _require_splits(federations: Federations) -> dict[str, int | None]:
+    """Check that the data can be split over the clients of each federation, and be seen by each as asked.
+
+    Returns:
+        Training examples by data set; None where they are not counted before the work.
+    """
     settings = federations.settings
-    column = settings.partition.column
+    column, coarse = settings.partition.column, "pachinko" in settings.partition.scheme
     counts = {
-        name: count_training(find_source(name), sample=federations.sample, group_column=column)
+        name: count_training(find_source(name), sample=federations.sample, group_column=column, coarse=coarse)
         for name in settings.data.dataset
     }
     for place in federations.places:
@@ -171,7 +211,9 @@ def _require_splits(federations: Federations) -> None:
                 counted.labels,
                 validation_size=settings.data.validation_size,
                 groups=counted.groups,
+                coarse=counted.coarse,
             )
+    return {name: None if counted is None else len(counted.labels) for name, counted in counts.items()}
 
 
 def _require_private_layers(federations: Federations) -> None:

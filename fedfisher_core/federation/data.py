@@ -31,4 +31,6 @@ def _load(artifact: Artifact) -> Dataset:
         train=Split(**read_tensors(artifact, "train.safetensors")),
         test=Split(**read_tensors(artifact, "test.safetensors")),
         class_names=tuple(info["class_names"]),
+        group_names=tuple(info.get("group_names", ())),
+        coarse=tuple(info.get("coarse", ())),
     )

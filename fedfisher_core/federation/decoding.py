@@ -1,6 +1,7 @@
 """Decoding a data set once."""
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.data.sources import find_source, read_dataset
@@ -15,7 +16,7 @@ class DecodeData(Job[NoInputs]):
 
     Args:
         dataset: its name.
-        column: names the client of a training example; None where the partition does not ask for it.
+        column: names the client of an example; None where the partition does not ask for it.
         sample: which examples are used.
     """
 
@@ -43,7 +44,15 @@ class DecodeData(Job[NoInputs]):
         source = find_source(self.dataset)
         dataset, spec = self.sample.of(read_dataset(source, group_column=self.column)), source.spec
         # With what normalises the examples, a change of it reaches every digest that rests on them.
-        info = {"name": spec.name, "class_names": dataset.class_names, "mean": spec.mean, "std": spec.std}
+        info: dict[str, Any] = {
+            "name": spec.name,
+            "class_names": dataset.class_names,
+            "mean": spec.mean,
+            "std": spec.std,
+            **({} if spec.impute is None else {"impute": spec.impute}),
+            **({"group_names": dataset.group_names} if dataset.group_names else {}),
+            **({"coarse": dataset.coarse} if dataset.coarse else {}),
+        }
         return Content(
             tensors={
                 f"{part}.safetensors": {name: tensor for name, tensor in vars(split).items() if tensor is not None}

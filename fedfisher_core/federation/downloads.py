@@ -1,47 +1,70 @@
 """What a server sends to its clients, counted as it is encoded."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from torch import Tensor
 
 from fedfisher_core.federation.place import Place
 from fedfisher_core.methods.server import Aggregate, Combine
-from fedfisher_core.wire.codec import TensorSpec
-from fedfisher_core.wire.elementwise import Float32
-from fedfisher_core.wire.payload import Schema, Section
+from fedfisher_core.wire.payload import Schema
+from fedfisher_core.wire.uncompressed import bits_of, uncompressed
 
 SEED_BITS = 64
 """Where all clients start from the same weights, the server sends the seed that they are drawn with."""
 
 SEED = "seed"
 NOTHING = "nothing"
+MODEL = "model"
 
 
-def download(place: Place, made: Aggregate, *, pooled: bool) -> tuple[int, str]:
-    """Count what a server sends to all clients: the start, and the global model, encoded as it is.
+@dataclass(frozen=True)
+class Download:
+    """What a server sends for one round, in bits, all clients together.
+
+    Args:
+        start_bits: what those that train start from.
+        model_bits: the global model, to all clients.
+        start_sent: what is sent before the training: SEED, MODEL after the first round, or NOTHING where every client
+            draws weights of its own or none trains.
+    """
+
+    start_bits: int
+    model_bits: int
+    start_sent: str
+
+
+def download(
+    place: Place, made: Aggregate, start: Mapping[str, Tensor], *, pooled: bool, turn: int, beside_bits: int
+) -> Download:
+    """Count what a server sends: the start to the clients of the round, and the global model, encoded as it is, to all.
 
     Args:
         place: the federation.
         made: what the method made of the uploads.
+        start: the weights that the round started from.
         pooled: whether the data of all clients lies where the server is.
+        turn: the round, from 1.
+        beside_bits: what each client of the round is sent beside its start.
 
     Returns:
-        Bits, and what of them is sent before the training: SEED, or NOTHING where every client draws weights of its own
-        or none trains.
+        The bits.
     """
-    start = NOTHING if pooled or place.settings.model.initialisation == "different" else SEED
-    return place.cell.clients * ((SEED_BITS if start == SEED else 0) + _model_bits(made)), start
+    takers, model_bits = len(place.cohort(turn)), place.cell.clients * _model_bits(made)
+    if pooled:
+        return Download(0, model_bits, NOTHING)
+    if turn > 1:
+        return Download(takers * (bits_of(start) + beside_bits), model_bits, MODEL)
+    if place.settings.model.initialisation == "different":
+        return Download(0, model_bits, NOTHING)
+    return Download(takers * SEED_BITS, model_bits, SEED)
 
 
 def _model_bits(made: Aggregate) -> int:
     if made.combine is Combine.MEAN_MEASURE:
         # Every client goes on with its own network.
         return 0
-    sections = [_section(f"network_{i}", network) for i, network in enumerate(made.networks)]
+    sections = [uncompressed(f"network_{i}", network) for i, network in enumerate(made.networks)]
     if made.weights is not None:
-        sections.append(_section("weights", {"weights": made.weights}))
+        sections.append(uncompressed("weights", {"weights": made.weights}))
     return Schema(tuple(sections)).bits
-
-
-def _section(name: str, tensors: Mapping[str, Tensor]) -> Section:
-    return Section(name, tuple(TensorSpec(key, tuple(one.shape)) for key, one in tensors.items()), Float32())

@@ -6,6 +6,8 @@ from functools import cache
 from typing import Any
 
 from fedfisher_core.client.bound import BoundStatistic
+from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.objectives.objective import Knowledge
 from fedfisher_core.client.schemas import upload_schema
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
@@ -14,8 +16,8 @@ from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs
 from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.auditing import AuditClient
 from fedfisher_core.federation.decoding import DecodeData
-from fedfisher_core.federation.inputs import DataInputs, StartInputs
-from fedfisher_core.federation.place import POOLED, Place, client_name
+from fedfisher_core.federation.inputs import DataInputs, StartInputs, TrainingInputs
+from fedfisher_core.federation.place import POOLED, Place
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.private_statistics import ReleaseStatistic
 from fedfisher_core.federation.private_training import TrainPrivately
@@ -25,6 +27,7 @@ from fedfisher_core.federation.splitting import SplitData
 from fedfisher_core.federation.start import DrawStart
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.methods.binding import BoundMethod
@@ -49,26 +52,41 @@ class Federations:
     methods: Mapping[str, BoundMethod]
     scopes: Mapping[str, Scope]
     # Jobs of the same client are asked for by every method.
-    _computed: dict[tuple[Cell, int], dict[type[Statistic], ComputeStatistic]] = field(
+    _computed: dict[tuple[Cell, int, Turn], dict[type[Statistic], ComputeStatistic]] = field(
         default_factory=dict, repr=False, compare=False
     )
+    _cohorts: dict[tuple[Cell, int], tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def methods_of(self, place: Place) -> dict[str, BoundMethod]:
         """List the methods that run in a federation."""
         return {label: bound for label, bound in self.methods.items() if self.scopes[label].admits(place.cell)}
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds every federation has."""
+        return self.settings.rounds.count
+
+    def turns(self, label: str) -> tuple[Turn, ...]:
+        """List the rounds of a method."""
+        return (FIRST, *(Turn(number, label) for number in range(2, self.rounds + 1)))
+
     def clients(self, place: Place) -> tuple[int, ...]:
-        """List the clients that must be trained, the pooled one included where a method wants it."""
+        """List the clients that are trained in the first round, the pooled one included where a method wants it."""
         groups = (self.members(place, bound) for bound in self.methods_of(place).values())
         return tuple(sorted({client for group in groups for client in group}))
 
-    def members(self, place: Place, bound: BoundMethod) -> tuple[int, ...]:
-        """List the clients whose uploads a method aggregates."""
-        return (POOLED,) if bound.method.pooled else tuple(range(place.cell.clients))
+    def members(self, place: Place, bound: BoundMethod, turn: Turn = FIRST) -> tuple[int, ...]:
+        """List the clients whose uploads a method aggregates in a round."""
+        return (POOLED,) if bound.method.pooled else self._cohort(place, turn.number)
 
-    def statistics(self, place: Place, client: int) -> tuple[BoundStatistic, ...]:
-        """List what a client must compute: the union of what its methods declare."""
-        chosen = self.methods_of(place).values()
+    def _cohort(self, place: Place, number: int) -> tuple[int, ...]:
+        if (place.cell, number) not in self._cohorts:
+            self._cohorts[place.cell, number] = place.cohort(number)
+        return self._cohorts[place.cell, number]
+
+    def statistics(self, place: Place, client: int, turn: Turn = FIRST) -> tuple[BoundStatistic, ...]:
+        """List what a client must compute: what a method declares; in the first round, the union over all methods."""
+        chosen = self.methods_of(place).values() if turn.method is None else [self.methods[turn.method]]
         wanted = [bound for bound in chosen if bound.method.pooled == (client == POOLED)]
         return tuple({one.statistic: one for bound in wanted for one in bound.uploads}.values())
 
@@ -82,12 +100,19 @@ class Federations:
                 yield audit
             for client in self.clients(place):
                 yield self.start(place, client)
-                yield self.training(place, client)
-                yield from self.statistics_jobs(place, client).values()
+                yield from self._client_jobs(place, client, FIRST)
             for label, bound in self.methods_of(place).items():
-                if bound.summation is None:
-                    yield from (self.sending(place, client, bound) for client in self.members(place, bound))
-                yield self.aggregation(place, label)
+                for turn in self.turns(label):
+                    for client in self.members(place, bound, turn):
+                        if turn.number > 1:
+                            yield from self._client_jobs(place, client, turn)
+                        if bound.summation is None:
+                            yield self.sending(place, client, bound, turn)
+                    yield self.aggregation(place, label, turn)
+
+    def _client_jobs(self, place: Place, client: int, turn: Turn) -> Iterator[Job[Any]]:
+        yield self.training(place, client, turn)
+        yield from self.statistics_jobs(place, client, turn).values()
 
     @property
     def sample(self) -> Sample:
@@ -107,92 +132,130 @@ class Federations:
         """The job that draws the weights that a client starts from: the server's, unless it has its own."""
         if client == POOLED or self.settings.model.initialisation != "different":
             return DrawStart(place, POOLED, name=f"initial weights: {place.label}")
-        return DrawStart(place, client, name=f"initial weights of {_title(place, client)}")
+        return DrawStart(place, client, name=f"initial weights of {client_title(place, client)}")
 
-    def training(self, place: Place, client: int) -> TrainClient:
+    def training(self, place: Place, client: int, turn: Turn = FIRST) -> TrainClient:
         """The job that trains a client."""
-        name, needs = f"train {_title(place, client)}", self._started(place, client)
+        started = self._started(place, client, turn)
+        needs = TrainingInputs(**vars(started), before=self._before(place, client, turn))
         # The pooled client has no others to go on with.
         losable = client != POOLED
-        job = TrainClient(place, client, name=name, needs=needs, numerics=place.numerics, may_be_lost=losable)
+        job = TrainClient(
+            place,
+            client,
+            turn=turn.number,
+            name=f"train {client_title(place, client, turn)}",
+            needs=needs,
+            numerics=place.numerics,
+            may_be_lost=losable,
+        )
         return job if self.settings.privacy is None else TrainPrivately(**vars(job), budget=self.budget(place, client))
+
+    def _before(self, place: Place, client: int, turn: Turn) -> dict[str, str]:
+        """Name the client's training when it last took part, where its objective looks at it."""
+        objective = bind_objective(place.cell.objective, self.settings.train.objective).objective
+        if turn.method is None or Knowledge.PAST not in objective.reads:
+            return {}
+        bound, turns = self.methods[turn.method], self.turns(turn.method)[: turn.number - 1]
+        earlier = [one for one in turns if client in self.members(place, bound, one)]
+        return {str(one.number): self.training(place, client, one).name for one in earlier[-1:]}
 
     def audit(self, place: Place) -> AuditClient | None:
         """The job that audits the privacy of the first client; None where none is asked for."""
         if self.settings.audit is None:
             return None
         client = self.clients(place)[0]
-        training, name = self.training(place, client), f"audit {_title(place, client)}"
+        training, name = self.training(place, client), f"audit {client_title(place, client)}"
         shared = {**vars(training), "name": name, "may_be_lost": False}
         return AuditClient(**shared, audit=self.settings.audit)
 
-    def statistics_jobs(self, place: Place, client: int) -> dict[type[Statistic], ComputeStatistic]:
+    def statistics_jobs(self, place: Place, client: int, turn: Turn = FIRST) -> dict[type[Statistic], ComputeStatistic]:
         """The jobs that compute what a client uploads beside its weights."""
-        if (place.cell, client) not in self._computed:
-            wanted = [one for one in self.statistics(place, client) if one.statistic is not Weights]
-            self._computed[place.cell, client] = {one.statistic: self._computing(place, client, one) for one in wanted}
-        return self._computed[place.cell, client]
+        key = (place.cell, client, turn)
+        if key not in self._computed:
+            wanted = [one for one in self.statistics(place, client, turn) if one.statistic is not Weights]
+            self._computed[key] = {one.statistic: self._computing(place, client, turn, one) for one in wanted}
+        return self._computed[key]
 
-    def _computing(self, place: Place, client: int, bound: BoundStatistic) -> ComputeStatistic:
-        title, losable = _title(place, client), client != POOLED
-        needs = StatisticInputs(**vars(self._started(place, client)), trained=self.training(place, client).name)
-        # A client's statistics share passes over its data.
-        name, task = f"{bound.statistic.name} of {title}", f"statistics of {title}"
+    def _computing(self, place: Place, client: int, turn: Turn, bound: BoundStatistic) -> ComputeStatistic:
+        title, losable = client_title(place, client, turn), client != POOLED
+        trained = self.training(place, client, turn).name
+        needs = StatisticInputs(**vars(self._started(place, client, turn)), trained=trained)
         job = ComputeStatistic(
-            place, client, bound, name=name, needs=needs, task=task, numerics=place.numerics, may_be_lost=losable
+            place,
+            client,
+            bound,
+            turn=turn.number,
+            name=f"{bound.statistic.name} of {title}",
+            needs=needs,
+            # A client's statistics share passes over its data.
+            task=f"statistics of {title}",
+            numerics=place.numerics,
+            may_be_lost=losable,
         )
         if self.settings.privacy is None:
             return job
         return ReleaseStatistic(**vars(job), budget=self.budget(place, client))
 
-    def _started(self, place: Place, client: int) -> StartInputs[str]:
-        return StartInputs(self.data(place).name, self.partition(place).name, self.start(place, client).name)
+    def _started(self, place: Place, client: int, turn: Turn = FIRST) -> StartInputs[str]:
+        """Name what a client has before it trains: from round 2 on, the global network of its method."""
+        drawn = self.start(place, client).name
+        start = drawn if turn.method is None else aggregation_name(place, turn.method, turn.number - 1)
+        return StartInputs(self.data(place).name, self.partition(place).name, start)
 
     def budget(self, place: Place, client: int) -> Budget:
         """What a client may spend on all that its methods have it release; only with differential privacy."""
         assert self.settings.privacy is not None
         return Budget(self.settings.privacy, self.settings.train, self.statistics(place, client))
 
-    def names_of_statistics(self, place: Place, client: int, bound: BoundMethod) -> dict[str, str]:
+    def names_of_statistics(self, place: Place, client: int, bound: BoundMethod, turn: Turn = FIRST) -> dict[str, str]:
         """Names of the jobs that make what a client uploads to a method, by the statistic's name."""
-        jobs = self.statistics_jobs(place, client)
-        trained = self.training(place, client).name
+        jobs = self.statistics_jobs(place, client, turn)
+        trained = self.training(place, client, turn).name
         return {one.name: trained if one is Weights else jobs[one].name for one in bound.method.uploads}
 
-    def sending(self, place: Place, client: int, bound: BoundMethod) -> SendUpload:
+    def sending(self, place: Place, client: int, bound: BoundMethod, turn: Turn = FIRST) -> SendUpload:
         """The job that encodes what a client uploads to a method."""
-        title, uploads, schema = _title(place, client), bound.uploads, schema_of(bound, place)
+        title, uploads, schema = client_title(place, client, turn), bound.uploads, schema_of(bound, place)
         names, form = " and ".join(one.statistic.name for one in uploads), schema.digest().hex()[:6]
         name, task = f"send {names} as {form}, {title}", f"send uploads of {title}"
-        needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound))
+        needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound, turn))
         # Clients encode on the processor.
         cpu, losable = Numerics(threads=place.numerics.threads), client != POOLED
         return SendUpload(
             place, client, uploads, schema, name=name, needs=needs, task=task, numerics=cpu, may_be_lost=losable
         )
 
-    def aggregation(self, place: Place, label: str) -> Aggregation:
-        """The job that aggregates by a method."""
-        bound = self.methods[label]
-        uploads = {
-            client: (
-                {PAYLOAD: self.sending(place, client, bound).name}
-                if bound.summation is None
-                else self.names_of_statistics(place, client, bound)
-            )
-            for client in self.members(place, bound)
+    def aggregation(self, place: Place, label: str, turn: Turn | None = None) -> Aggregation:
+        """The job that aggregates by a method in a round; without one, in the last."""
+        turn = self.turns(label)[-1] if turn is None else turn
+        bound, numerics = self.methods[label], place.numerics
+        sent = {client: self._sent(place, client, bound, turn) for client in self.members(place, bound, turn)}
+        needs = AggregationInputs(**vars(self._started(place, POOLED, turn)), clients=sent)
+        shared: dict[str, Any] = {
+            "turn": turn.number,
+            "name": aggregation_name(place, label, turn.number),
+            "needs": needs,
+            "numerics": numerics,
         }
-        sent = {one: Sent(names, self.names_of_client(place, one)) for one, names in uploads.items()}
-        needs = AggregationInputs(**vars(self._started(place, POOLED)), clients=sent)
-        name, numerics = f"{label}: {place.label}", place.numerics
         if bound.summation is not None:
-            return AggregateSecurely(place, bound, name=name, needs=needs, numerics=numerics)
-        return AggregateUploads(place, bound, schema_of(bound, place), name=name, needs=needs, numerics=numerics)
+            return AggregateSecurely(place, bound, **shared)
+        return AggregateUploads(place, bound, schema_of(bound, place), **shared)
 
-    def names_of_client(self, place: Place, client: int) -> tuple[str, ...]:
+    def _sent(self, place: Place, client: int, bound: BoundMethod, turn: Turn) -> Sent[str]:
+        """Name what a server has of a client in a round."""
+        uploads = (
+            {PAYLOAD: self.sending(place, client, bound, turn).name}
+            if bound.summation is None
+            else self.names_of_statistics(place, client, bound, turn)
+        )
+        computed = tuple(job.name for job in self.statistics_jobs(place, client, turn).values())
+        return Sent(uploads, self.training(place, client, turn).name, computed)
+
+    def names_of_client(self, place: Place, client: int, turn: Turn = FIRST) -> tuple[str, ...]:
         """Names of the jobs that train a client and compute all of its statistics."""
-        computed = (job.name for job in self.statistics_jobs(place, client).values())
-        return (self.training(place, client).name, *computed)
+        computed = (job.name for job in self.statistics_jobs(place, client, turn).values())
+        return (self.training(place, client, turn).name, *computed)
 
     def stages(self) -> dict[str, list[str]]:
         """Name the jobs of the clients' side, and those of the servers'."""
@@ -200,11 +263,6 @@ class Federations:
         for job in self.jobs():
             names["aggregates" if isinstance(job, Aggregation) else "clients"].append(job.name)
         return names
-
-
-def _title(place: Place, client: int) -> str:
-    """What people read in the names of a client's jobs."""
-    return f"{client_name(client)}: {place.label}"
 
 
 def schema_of(bound: BoundMethod, place: Place) -> Schema:

@@ -1,6 +1,7 @@
 """What jobs of a federation need in common: artifacts, or the names of the jobs that make them."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 R = TypeVar("R")
@@ -33,7 +34,18 @@ class StartInputs(PartitionInputs[R]):
     """What a client has before its training, and the server before the first upload.
 
     Args:
-        start: the initial weights.
+        start: the initial weights, or what the server made in the round before.
     """
 
     start: R
+
+
+@dataclass(frozen=True)
+class TrainingInputs(StartInputs[R]):
+    """What a client trains from.
+
+    Args:
+        before: its training when it last took part, by the round, where its objective looks at it; empty otherwise.
+    """
+
+    before: Mapping[str, R] = field(default_factory=dict)

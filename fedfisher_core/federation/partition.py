@@ -1,7 +1,8 @@
 """Who holds what, as jobs read it."""
 
+from collections.abc import Callable
 from dataclasses import asdict
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from torch import Tensor
 
+from fedfisher_core.data.scaling import Scaling
 from fedfisher_core.data.shifts import Shifts
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.federation.data import load_data
@@ -18,6 +20,7 @@ from fedfisher_core.federation.place import POOLED, Place
 from fedfisher_core.store import Artifact, read_document, read_tensors
 
 INDICES = "indices.safetensors"
+SCALING = "scaling.safetensors"
 SUMMARY = "partition.json"
 
 
@@ -50,10 +53,16 @@ def examples_of(place: Place, inputs: PartitionInputs[Artifact], client: int) ->
     """
     dataset, shifts = load_data(inputs.data), shifts_of(inputs.partition)
     if shifts is None:
-        return select(dataset.train, dataset.spec, _held(inputs.partition, client)).to(place.device)
+        held = _held(inputs.partition, client)
+        scale = training_scale(inputs.partition, held)
+        return select(dataset.train, dataset.spec, held, scale=scale).to(place.device)
     # The pooled client has the examples as their owners see them.
     owners = range(len(shifts.levels)) if client == POOLED else (client,)
-    each = [select(dataset.train, dataset.spec, _held(inputs.partition, one), view=shifts.of(one)) for one in owners]
+    each = []
+    for one in owners:
+        held = _held(inputs.partition, one)
+        scale = training_scale(inputs.partition, held)
+        each.append(select(dataset.train, dataset.spec, held, view=shifts.of(one), scale=scale))
     together = Examples(torch.cat([one.inputs for one in each]), torch.cat([one.labels for one in each]))
     return together.to(place.device)
 
@@ -76,6 +85,91 @@ def shifts_of(partition: Artifact) -> Shifts | None:
     return None if stored is None else TypeAdapter(Shifts).validate_python(stored)
 
 
+@lru_cache(maxsize=8)
+def scaling_of(partition: Artifact) -> Scaling | None:
+    """Read how clients fill and scale numbers.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        What each knows of its own; None where the constants of the data set scale all.
+    """
+    return None if unscaled_features(partition) is None else Scaling(**read_tensors(partition, SCALING))
+
+
+def unscaled_features(partition: Artifact) -> list[list[str]] | None:
+    """Read of which features a client's training examples give no scale, so that they are 0 for it.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        Names, a list a client; None where the constants of the data set scale all.
+    """
+    return read_document(partition, SUMMARY).get("unscaled")
+
+
+def maker_names(partition: Artifact) -> list[list[str]] | None:
+    """Read whose examples each client holds.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        Names, a list a client; None where no column decides the split.
+    """
+    return read_document(partition, SUMMARY).get("makers")
+
+
+def own_test_sizes(partition: Artifact) -> list[int] | None:
+    """Read how many test examples are each client's own.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        Numbers, one a client; None where test examples are nobody's.
+    """
+    return read_document(partition, SUMMARY).get("own_tests")
+
+
+def nobodys_test_size(partition: Artifact) -> int:
+    """Read how many test examples are of makers whose training examples no client holds.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        Their number; 0 as well where test examples are nobody's at all.
+    """
+    return read_document(partition, SUMMARY).get("nobodys_tests", 0)
+
+
+def training_scale(partition: Artifact, examples: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """Say how training examples are scaled, each by the client that holds it.
+
+    Args:
+        partition: made by `SplitData`.
+        examples: their indices, int64.
+
+    Returns:
+        A function of their numbers; None where the constants of the data set scale all.
+    """
+    scaling = scaling_of(partition)
+    return None if scaling is None else partial(scaling.apply, clients=_holders(partition)[examples])
+
+
+@lru_cache(maxsize=8)
+def _holders(partition: Artifact) -> Tensor:
+    """Number of the client that holds each training example."""
+    held = [held_by(partition, client) for client in range(len(_indices(partition)) - 1)]
+    holders = torch.empty(sum(map(len, held)), dtype=torch.int64)
+    for client, indices in enumerate(held):
+        holders[torch.from_numpy(indices)] = client
+    return holders
+
+
 def describe_view(partition: Artifact, client: int) -> dict[str, Any]:
     """Say what belongs to the key of a client's examples beside their indices, the seed and the client.
 
@@ -87,12 +181,12 @@ def describe_view(partition: Artifact, client: int) -> dict[str, Any]:
         JSON; nothing for a client that sees its examples as they are.
     """
     shifts = shifts_of(partition)
-    if shifts is None:
-        return {}
     if client != POOLED:
-        return shifts.of(client).described()
-    sizes = [len(held_by(partition, one)) for one in range(len(shifts.levels))]
-    return {"views": asdict(shifts), "sizes": sizes}
+        return {} if shifts is None else shifts.of(client).described()
+    if shifts is None and scaling_of(partition) is None:
+        return {}
+    sizes = [len(held_by(partition, one)) for one in range(len(_indices(partition)) - 1)]
+    return {**({} if shifts is None else {"views": asdict(shifts)}), "sizes": sizes}
 
 
 def validation_set(partition: Artifact) -> Tensor:

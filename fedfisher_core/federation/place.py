@@ -1,6 +1,6 @@
 """Where in an experiment the jobs of one federation are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import torch
@@ -9,7 +9,7 @@ from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.seeds import Stream, numpy_generator, torch_generator
 from fedfisher_core.settings import Cell, FederationSettings
 
 I = TypeVar("I")  # noqa: E741
@@ -55,6 +55,21 @@ class Place:
         data, bias = self.dataset, self.settings.model.bias
         return ModelSpec(name=self.cell.model, inputs=data.inputs, classes=data.classes, bias=bias)
 
+    def cohort(self, turn: int) -> tuple[int, ...]:
+        """List the clients that take part in a round, the same whatever aggregates them.
+
+        Args:
+            turn: the round, from 1.
+
+        Returns:
+            Their numbers, ascending.
+        """
+        clients, size = self.cell.clients, self.settings.rounds.cohort
+        if size is None or size == clients:
+            return tuple(range(clients))
+        drawn = numpy_generator(self.cell.seed, Stream.COHORT, turn).choice(clients, size, replace=False)
+        return tuple(sorted(drawn.tolist()))
+
 
 @dataclass(frozen=True)
 class ClientJob(Job[I]):
@@ -63,15 +78,18 @@ class ClientJob(Job[I]):
     Args:
         place: the federation.
         client: its number, or POOLED.
+        turn: the round, from 1.
     """
 
     place: Place
     client: int
+    turn: int = field(default=1, kw_only=True)
 
     @property
     def whose(self) -> str:
         """What messages call the client."""
-        return f"{client_name(self.client)} of {self.place.label}"
+        later = "" if self.turn == 1 else f" in round {self.turn}"
+        return f"{client_name(self.client)}{later} of {self.place.label}"
 
     @property
     def branch(self) -> int:
@@ -79,8 +97,13 @@ class ClientJob(Job[I]):
         return self.client + 1
 
     def generator(self, stream: Stream) -> torch.Generator:
-        """Build the client's own generator of a stream."""
-        return torch_generator(self.place.cell.seed, stream, self.branch)
+        """Build the client's own generator of a stream, in this round."""
+        return torch_generator(self.place.cell.seed, stream, self.branch, turn=self.turn)
+
+    @property
+    def later(self) -> dict[str, int]:
+        """What belongs to the key of a round after the first."""
+        return {} if self.turn == 1 else {"round": self.turn}
 
 
 def client_name(client: int) -> str:

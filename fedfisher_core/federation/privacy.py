@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.client.objectives.binding import BoundObjective
 from fedfisher_core.client.objectives.objective import Knowledge, objectives
+from fedfisher_core.client.training import count_steps
 from fedfisher_core.errors import InputError
 from fedfisher_core.privacy.accountant import Noise, calibrate
 from fedfisher_core.privacy.fishers import require_private, require_private_fisher
-from fedfisher_core.privacy.training import steps_of
 from fedfisher_core.settings import FederationSettings, PrivacySettings, TrainSettings
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Budget:
             InputError: there is none.
         """
         mechanisms = sum(one.statistic.mechanisms or 0 for one in self.statistics)
-        steps = steps_of(self.train, num_examples)
+        steps = count_steps(self.train, num_examples)
         return _calibrate(self.privacy, num_examples, self.train.batch_size, steps, mechanisms)
 
     def require_possible(self) -> None:

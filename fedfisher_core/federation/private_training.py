@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from fedfisher_core.client.past import Past
 from fedfisher_core.client.training import Trained
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.federation.inputs import StartInputs
+from fedfisher_core.federation.inputs import TrainingInputs
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.privacy.training import train_privately
@@ -30,7 +31,7 @@ class TrainPrivately(TrainClient):
         """See `TrainClient.private`."""
         return self.budget.described()
 
-    def chance(self, inputs: StartInputs[Artifact]) -> torch.Generator:
+    def chance(self, inputs: TrainingInputs[Artifact]) -> torch.Generator:
         """See `TrainClient.chance`; no two trainings draw the same noise, which their difference would cancel."""
         step, where = self.step(inputs), self.numerics.described()
         settings = {name: value for name, value in step.settings.items() if name not in where}
@@ -38,7 +39,7 @@ class TrainPrivately(TrainClient):
         return torch_generator_for(use, self.place.cell.seed, Stream.CLIENT, self.branch)
 
     def train(
-        self, network: nn.Module, examples: Examples, generator: torch.Generator
+        self, network: nn.Module, examples: Examples, generator: torch.Generator, past: Past
     ) -> tuple[Trained, dict[str, Any]]:
         """See `TrainClient.train`; the noise is noted."""
         noise = self.budget.noise(len(examples))
@@ -49,7 +50,7 @@ class TrainPrivately(TrainClient):
             noise_multiplier=noise.training,
             gradient_clip=self.budget.privacy.gradient_clip,
             generator=generator,
-            losses=self.losses(network, examples),
+            losses=self.losses(network, examples, past),
             augmented=self.place.dataset.augment,
         )
         return trained, {"noise": asdict(noise)}

@@ -27,7 +27,6 @@ from fedfisher_core.secure.signatures import verification_key
 from fedfisher_core.secure.terms import Terms, default_threshold
 from fedfisher_core.seeds import Stream, numpy_generator
 from fedfisher_core.settings import Cell, SecureSettings
-from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Step
 
 Read = Callable[[], Mapping[type[Statistic], Statistic]]
@@ -43,8 +42,8 @@ class AggregateSecurely(Aggregation):
         """See `Job.step`."""
         method, summation, family = self.bound.method, self.bound.summation, models.get(self.place.cell.model)
         assert summation is not None
-        code = source_digest(type(self), summation.aggregate, summation.terms, family, *method.uploads)
-        return self._step(inputs, code, secure_sum=self.bound.wire.secure.model_dump(mode="json"))
+        sources = (summation.aggregate, summation.terms, family, *method.uploads)
+        return self._step(inputs, sources, secure_sum=self.bound.wire.secure.model_dump(mode="json"))
 
     def aggregate(
         self, server: Server, inputs: AggregationInputs[Artifact]
@@ -74,7 +73,9 @@ class AggregateSecurely(Aggregation):
         timings["client_seconds"] = collected.client_seconds
         messages = collected.messages
         traffic = self._traffic(
+            server,
             made,
+            inputs,
             8 * messages.bytes_sent(),
             messages.formula_bits(collected.terms),
             8 * messages.bytes_received(len(readers)),

@@ -5,20 +5,27 @@ from typing import Any
 
 import torch
 
+from fedfisher_core.data.makers import count_makers
+from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.partitions import split
+from fedfisher_core.data.scaling import observe
 from fedfisher_core.data.shifts import draw_shifts
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.inputs import DataInputs
-from fedfisher_core.federation.partition import INDICES, SUMMARY
+from fedfisher_core.federation.partition import INDICES, SCALING, SUMMARY
 from fedfisher_core.federation.place import Place
 from fedfisher_core.jobs import Job, digests_of
+from fedfisher_core.settings import NATURAL_SCHEMES
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
+
+# Coordinates of a federation that its split does not depend on.
+_NO_MATTER = {"model", "objective", "server_optimiser"}
 
 
 @dataclass(frozen=True)
 class SplitData(Job[DataInputs[Artifact]]):
-    """Split the training examples over clients and server, and decide how each client sees its own.
+    """Split the training examples over clients and server, and decide how each client sees or scales its own.
 
     Args:
         place: the federation.
@@ -31,7 +38,7 @@ class SplitData(Job[DataInputs[Artifact]]):
         cell = self.place.cell
         settings = {
             "partition": self.place.settings.partition.described(),
-            "cell": cell.model_dump(mode="json", exclude={"model", "objective"} | (set() if cell.shift else {"shift"})),
+            "cell": cell.model_dump(mode="json", exclude=_NO_MATTER | (set() if cell.shift else {"shift"})),
             "validation_size": self.place.settings.data.validation_size,
         }
         return Step(kind="partitions", code=source_digest(type(self)), settings=settings, inputs=digests_of(inputs))
@@ -43,7 +50,10 @@ class SplitData(Job[DataInputs[Artifact]]):
             InputError: the data can't be split as the settings ask.
         """
         settings, dataset = self.place.settings, load_data(inputs.data)
-        labels, groups = dataset.train.labels.numpy(), dataset.train.groups
+        labels, groups, tests = dataset.train.labels.numpy(), dataset.train.groups, dataset.test.groups
+        sizes = None
+        if groups is not None:
+            sizes = count_makers(dataset.group_names, groups.numpy(), None if tests is None else tests.numpy())
         partition = split(
             settings.partition,
             self.place.cell,
@@ -51,6 +61,8 @@ class SplitData(Job[DataInputs[Artifact]]):
             classes=dataset.spec.classes,
             validation_size=settings.data.validation_size,
             groups=None if groups is None else groups.numpy(),
+            group_sizes=sizes,
+            coarse=dataset.coarse,
         )
         indices = {f"client_{i}": torch.from_numpy(held) for i, held in enumerate(partition.clients)}
         counts = partition.label_counts(labels, dataset.spec.classes)
@@ -61,7 +73,18 @@ class SplitData(Job[DataInputs[Artifact]]):
         }
         if (shifts := draw_shifts(self.place.cell, dataset.spec.classes)) is not None:
             summary["shifts"] = asdict(shifts)
-        return Content(
-            tensors={INDICES: indices | {"validation": torch.from_numpy(partition.validation)}},
-            documents={SUMMARY: summary},
-        )
+        if self.place.cell.scheme in NATURAL_SCHEMES and groups is not None:
+            makers = makers_of(partition.clients, groups.numpy())
+            summary["makers"] = [[dataset.group_names[one] for one in own] for own in makers]
+            if tests is not None:
+                summary["own_tests"] = [int(torch.isin(tests, torch.tensor(own)).sum()) for own in makers]
+                everyone = torch.tensor([one for own in makers for one in own])
+                summary["nobodys_tests"] = int(torch.isin(tests, everyone, invert=True).sum())
+        tensors = {INDICES: indices | {"validation": torch.from_numpy(partition.validation)}}
+        if dataset.spec.impute is not None:
+            numbers = dataset.train.inputs
+            scaling = observe([numbers[torch.from_numpy(held)] for held in partition.clients], dataset.spec.impute)
+            tensors[SCALING] = vars(scaling)
+            names = dataset.spec.feature_names
+            summary["unscaled"] = [[names[i] for i in (std == 0).nonzero().flatten()] for std in scaling.std]
+        return Content(tensors=tensors, documents={SUMMARY: summary})

@@ -12,6 +12,10 @@ from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_tensors
 
 _WEIGHTS = "weights.safetensors"
+_KIND = "starts"
+
+NETWORK = "network_{}.safetensors"
+"""Where an aggregation keeps each of its networks; the first is what a further round starts from."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class DrawStart(ClientJob[NoInputs]):
         """See `Job.step`; all federations of one network and seed share it."""
         spec = self.place.spec
         return Step(
-            kind="starts",
+            kind=_KIND,
             code=source_digest(type(self), models.get(self.place.cell.model)),
             settings={
                 "model": {"name": spec.name, "inputs": str(spec.inputs), "classes": spec.classes, "bias": spec.bias},
@@ -37,13 +41,14 @@ class DrawStart(ClientJob[NoInputs]):
 
 
 def load_start(artifact: Artifact, device: torch.device) -> Parameters:
-    """Read initial weights.
+    """Read the weights that a round starts from.
 
     Args:
-        artifact: made by `DrawStart`.
+        artifact: made by `DrawStart`, or by the aggregation of the round before.
         device: where they go.
 
     Returns:
         Named parameters.
     """
-    return {name: tensor.to(device) for name, tensor in read_tensors(artifact, _WEIGHTS).items()}
+    name = _WEIGHTS if artifact.kind == _KIND else NETWORK.format(0)
+    return {name: tensor.to(device) for name, tensor in read_tensors(artifact, name).items()}

@@ -62,6 +62,7 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
                 **({"settings": chosen} if (chosen := self.bound.described()) else {}),
                 **({} if self.statistic.approximation is None else {"fisher": fisher}),
                 **self.private(),
+                **self.later,
                 **self.numerics.described(),
             },
             inputs=digests_of(inputs),

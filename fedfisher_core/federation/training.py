@@ -10,22 +10,25 @@ from torch import nn
 
 from fedfisher_core.client.objectives.binding import BoundObjective, bind_objective
 from fedfisher_core.client.objectives.objective import Losses
-from fedfisher_core.client.training import Trained, train
+from fedfisher_core.client.past import LocalTraining, Past
+from fedfisher_core.client.training import Trained, count_steps, train
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.federation.inputs import StartInputs
+from fedfisher_core.evaluation.predictions import mean_loss
+from fedfisher_core.federation.inputs import TrainingInputs
+from fedfisher_core.federation.memory import Files, Memory
 from fedfisher_core.federation.partition import describe_view, examples_of, held_by
 from fedfisher_core.federation.place import ClientJob
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
-from fedfisher_core.models.spec import models
+from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.seeds import Stream
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step
 
 
 @dataclass(frozen=True)
-class TrainClient(ClientJob[StartInputs[Artifact]]):
+class TrainClient(ClientJob[TrainingInputs[Artifact]]):
     """Train one client."""
 
     @property
@@ -33,17 +36,22 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
         """What the client minimises."""
         return bind_objective(self.place.cell.objective, self.place.settings.train.objective)
 
-    def size(self, inputs: StartInputs[Artifact]) -> float:
+    @property
+    def memory(self) -> Memory:
+        """What the objective leaves from round to round."""
+        return Memory(self.objective, self.place.device, self.turn)
+
+    def size(self, inputs: TrainingInputs[Artifact]) -> float:
         """See `Job.size`."""
         train, examples = self.place.settings.train, len(held_by(inputs.partition, self.client))
         return float(train.steps * train.batch_size if train.steps else (train.epochs or 1) * examples)
 
-    def step(self, inputs: StartInputs[Artifact]) -> Step:
+    def step(self, inputs: TrainingInputs[Artifact]) -> Step:
         """See `Job.step`; a client that holds the same examples in another split is the same."""
         place, settings, objective = self.place, self.place.settings, self.objective
         return Step(
             kind="clients",
-            code=source_digest(type(self), models.get(place.cell.model), objective.objective.function),
+            code=source_digest(type(self), models.get(place.cell.model), *objective.sources),
             settings={
                 "model": {"name": place.cell.model, "bias": settings.model.bias},
                 "train": {
@@ -55,37 +63,42 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
                 "client": self.client,
                 **describe_view(inputs.partition, self.client),
                 **self.private(),
+                **self.later,
                 **self.numerics.described(),
             },
             inputs={
                 "data": inputs.data.digest,
                 "indices": hashlib.sha256(held_by(inputs.partition, self.client).tobytes()).hexdigest(),
                 "start": inputs.start.digest,
+                **{f"round {turn}": before.digest for turn, before in inputs.before.items()},
             },
         )
 
-    def compute(self, inputs: StartInputs[Artifact]) -> Content:
+    def compute(self, inputs: TrainingInputs[Artifact]) -> Content:
         """See `Job.compute`.
 
         Raises:
             DivergedClientError: names the client whose training is not finite.
         """
         examples = examples_of(self.place, inputs, self.client)
+        start = load_start(inputs.start, self.place.device)
+        past = self.memory.of_client(inputs)
         begun = time.perf_counter()
         try:
-            network = self.place.spec.load(load_start(inputs.start, self.place.device))
-            trained, beside = self.train(network, examples, self.chance(inputs))
+            trained, beside = self.train(self.place.spec.load(start), examples, self.chance(inputs), past)
+            kept = self._kept(examples, start, trained, past)
         except DivergedClientError as error:
             raise DivergedClientError(f"{self.whose}: {error}") from error
         timings = {"seconds": time.perf_counter() - begun}
         training = {"num_examples": len(examples), "epoch_losses": trained.epoch_losses, **beside}
-        return Content(tensors={TENSORS: trained.parameters}, documents={"training.json": training}, timings=timings)
+        tensors = {TENSORS: trained.parameters, **kept}
+        return Content(tensors=tensors, documents={"training.json": training}, timings=timings)
 
     def private(self) -> dict[str, Any]:
         """Say what belongs to the key beside: nothing without differential privacy."""
         return {}
 
-    def chance(self, inputs: StartInputs[Artifact]) -> torch.Generator:
+    def chance(self, inputs: TrainingInputs[Artifact]) -> torch.Generator:
         """Build the generator of the training.
 
         Args:
@@ -97,7 +110,7 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
         return self.generator(Stream.CLIENT)
 
     def train(
-        self, network: nn.Module, examples: Examples, generator: torch.Generator
+        self, network: nn.Module, examples: Examples, generator: torch.Generator, past: Past
     ) -> tuple[Trained, dict[str, Any]]:
         """Train a network.
 
@@ -105,22 +118,36 @@ class TrainClient(ClientJob[StartInputs[Artifact]]):
             network: holds the weights that the client starts from; trained in place.
             examples: the client's.
             generator: draws the order of the examples, and whatever else the training leaves to chance.
+            past: what earlier rounds left.
 
         Returns:
             The trained weights, and what is worth knowing of the training beside.
         """
         settings, augmented = self.place.settings.train, self.place.dataset.augment
-        losses = self.losses(network, examples)
+        losses = self.losses(network, examples, past)
         return train(network, examples, settings, generator=generator, losses=losses, augmented=augmented), {}
 
-    def losses(self, network: nn.Module, examples: Examples) -> Losses:
+    def losses(self, network: nn.Module, examples: Examples, past: Past) -> Losses:
         """Make the loss that the client minimises.
 
         Args:
             network: holds the weights that the client starts from.
             examples: the client's.
+            past: what earlier rounds left.
 
         Returns:
             The loss of each example of a batch.
         """
-        return self.objective.losses(network, examples.labels, self.place.dataset.classes)
+        return self.objective.losses(network, examples.labels, self.place.dataset.classes, past)
+
+    def _kept(self, examples: Examples, start: Parameters, trained: Trained, past: Past) -> Files:
+        """Make what the objective leaves to the next round."""
+        settings, place = self.place.settings.train, self.place
+        training = LocalTraining(
+            start=start,
+            trained={name: tensor.to(place.device) for name, tensor in trained.parameters.items()},
+            steps=count_steps(settings, len(examples)),
+            learning_rate=settings.learning_rate,
+            loss_of=lambda weights: mean_loss(place.spec.load(weights).eval(), examples),
+        )
+        return self.memory.after_training(training, past)

@@ -20,7 +20,9 @@ SETTING = (
     "shift",
     "num_clients",
     "num_rounds",
+    "cohort",
     "objective",
+    "server_optimiser",
     "training",
     "track",
     "wire_budget",
@@ -57,7 +59,9 @@ class Entry:
         shift: how clients see their examples, such as "rotation 45"; None for as they are.
         num_clients: number of clients.
         num_rounds: number of communication rounds.
+        cohort: clients that take part in a round; None for all.
         objective: label of what the clients minimise.
+        server_optimiser: label of what the server makes of an aggregate.
         training: settings of the clients' training; None where the report does not keep them.
         wire_budget: bits of one client's upload, "fedavg" or "none"; None where the report does not keep it.
         method: its label.
@@ -87,7 +91,9 @@ class Entry:
     shift: str | None
     num_clients: int
     num_rounds: int
+    cohort: int | None
     objective: str
+    server_optimiser: str
     training: str | None
     wire_budget: str | None
     method: str
@@ -179,7 +185,9 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         shift=row.shift_name,
         num_clients=row.num_clients,
         num_rounds=row.num_rounds,
+        cohort=row.cohort,
         objective=row.objective,
+        server_optimiser=row.server_optimiser,
         training=_training(row),
         wire_budget=_wire_budget(row),
         method=row.method,

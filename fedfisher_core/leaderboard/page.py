@@ -11,7 +11,7 @@ from fedfisher_core.leaderboard.entries import SETTING, Entry, Kind
 from fedfisher_core.leaderboard.ranking import MeanRanks
 from fedfisher_core.leaderboard.reading import Reports
 from fedfisher_core.reporting.page import PageData, render, script_data, template_text
-from fedfisher_core.settings import PLAIN
+from fedfisher_core.settings import AVERAGE, PLAIN
 
 # Fewer than this would make ties of accuracies that differ.
 _DIGITS = 9
@@ -40,10 +40,13 @@ _COLUMNS = (
     Column("dataset", "Data set", words=True),
     Column("model", "Model", words=True),
     Column("objective", "Objective", words=True),
+    Column("server_optimiser", "Server optimiser", words=True),
     Column("partition", "Partition", words=True),
     Column("alpha", "α"),
     Column("shift", "Shift", words=True),
     Column("num_clients", "Clients"),
+    Column("num_rounds", "Rounds"),
+    Column("cohort", "Cohort"),
     Column("wire_budget", "Budget", words=True),
     Column("upload", "Upload, Mbit"),
     Column("download", "Download, Mbit"),
@@ -74,7 +77,15 @@ def render_leaderboard(
         The page; it makes no request.
     """
     # What no entry has, or all have alike, would be a column that says nothing.
-    usual = {"epsilon": None, "shift": None, "training": None, "objective": PLAIN}
+    usual = {
+        "epsilon": None,
+        "shift": None,
+        "training": None,
+        "num_rounds": 1,
+        "cohort": None,
+        "objective": PLAIN,
+        "server_optimiser": AVERAGE,
+    }
     absent = {name for name, value in usual.items() if all(getattr(one, name) == value for one in entries)}
     return render(
         "leaderboard.html.j2",

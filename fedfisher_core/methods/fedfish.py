@@ -18,14 +18,14 @@ from fedfisher_core.models.spec import Parameters
 
 def _step(
     initial: Parameters, changes: Parameters, totals: Parameters, means: Parameters, global_step: float
-) -> Aggregate:
+) -> Parameters:
     """Step by the weighted mean of the changes, and by their plain mean where no client gives a weight."""
     informed = {name: total > 0 for name, total in totals.items()}
     steps = {
         name: torch.where(informed[name], changes[name] / torch.where(informed[name], total, 1), means[name])
         for name, total in totals.items()
     }
-    return Aggregate.of({name: (initial[name] - global_step * step).float() for name, step in steps.items()})
+    return {name: (initial[name] - global_step * step).float() for name, step in steps.items()}
 
 
 def _of_sums(server: Server, sums: Sums, *, global_step: float) -> Aggregate:
@@ -33,6 +33,27 @@ def _of_sums(server: Server, sums: Sums, *, global_step: float) -> Aggregate:
     totals, products, weights = sums.mean_weight("fisher"), sums.mean("product"), sums.mean("weights")
     changes = {name: total * initial[name] - products[name] for name, total in totals.items()}
     means = {name: initial[name] - mean for name, mean in weights.items()}
+    return Aggregate.of(_step(initial, changes, totals, means, global_step))
+
+
+def step_from(initial: Parameters, uploads: Sequence[Upload], *, global_step: float) -> Parameters:
+    """Step from the initial weights by the weighted mean of the clients' changes; see `fedfish`.
+
+    Args:
+        initial: the weights w that all clients started from.
+        uploads: the weights w_i and the summed squared gradients F_i.
+        global_step: eta.
+
+    Returns:
+        w - eta sum_i n_i F_i (w - w_i) / sum_i n_i F_i, coordinate by coordinate.
+    """
+    changes, totals, means = (_zeros(initial) for _ in range(3))
+    for share, upload in zip(proportions(uploads), uploads, strict=True):
+        for name, trained in upload[Weights].tensors.items():
+            squares = share * upload[SquaredGradients].tensors[name].double()
+            changes[name] += squares * (initial[name] - trained)
+            means[name] += share * (initial[name] - trained)
+            totals[name] += squares
     return _step(initial, changes, totals, means, global_step)
 
 
@@ -55,15 +76,7 @@ def fedfish(server: Server, uploads: Sequence[Upload], *, global_step: PositiveF
     Returns:
         w - eta sum_i n_i F_i (w - w_i) / sum_i n_i F_i, coordinate by coordinate.
     """
-    initial = server.initial
-    changes, totals, means = (_zeros(initial) for _ in range(3))
-    for share, upload in zip(proportions(uploads), uploads, strict=True):
-        for name, trained in upload[Weights].tensors.items():
-            squares = share * upload[SquaredGradients].tensors[name].double()
-            changes[name] += squares * (initial[name] - trained)
-            means[name] += share * (initial[name] - trained)
-            totals[name] += squares
-    return _step(initial, changes, totals, means, global_step)
+    return Aggregate.of(step_from(server.initial, uploads, global_step=global_step))
 
 
 def _zeros(like: dict[str, Tensor]) -> dict[str, Tensor]:

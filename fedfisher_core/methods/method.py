@@ -41,6 +41,7 @@ class Method:
         sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
         require: refuses settings that can't work with so many clients, by an InputError; None where all can.
+        continues: whether it returns one network of the clients' own shape, which a further round can start from.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Method:
     sums: Summation | None = None
     validates: Callable[[Any], bool] | None = None
     require: Requirement | None = None
+    continues: bool = True
 
     @property
     def summary(self) -> str:
@@ -81,6 +83,7 @@ def method(
     sums: Summation | None = None,
     validates: Callable[[Any], bool] | None = None,
     require: Requirement | None = None,
+    continues: bool = True,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
 
@@ -96,6 +99,7 @@ def method(
         sums: the method written in sums over clients, where that is possible.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
         require: refuses settings that can't work with so many clients, by an InputError; None where all can.
+        continues: False where it returns several networks, or one of another shape than the clients'.
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
@@ -120,6 +124,7 @@ def method(
                 sums=sums,
                 validates=validates,
                 require=require,
+                continues=continues,
             ),
         )
         return function

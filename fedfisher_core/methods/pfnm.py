@@ -64,6 +64,7 @@ def visits(clients: int, sweeps: int, generator: torch.Generator) -> list[int]:
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/1905.12022",
     supports=require_wider,
+    continues=False,
 )
 def pfnm(
     server: Server,

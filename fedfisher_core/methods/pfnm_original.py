@@ -44,6 +44,7 @@ def _validates(settings: Any) -> bool:
     reference="https://github.com/IBM/probabilistic-federated-neural-matching",
     supports=_supports,
     validates=_validates,
+    continues=False,
 )
 def pfnm_original(
     server: Server,

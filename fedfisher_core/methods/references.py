@@ -14,7 +14,7 @@ from fedfisher_core.models.spec import Parameters
 _ENSEMBLE = "https://arxiv.org/abs/1902.11175"
 
 
-@method("ensemble", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False)
+@method("ensemble", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False, continues=False)
 def ensemble(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and predict the mean of their probabilities (Guha et al. 2019).
 
@@ -28,7 +28,9 @@ def ensemble(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     return Aggregate(networks=_networks(uploads))
 
 
-@method("ensemble_logits", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False)
+@method(
+    "ensemble_logits", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False, continues=False
+)
 def ensemble_logits(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and predict by the mean of their outputs before the softmax (Lin et al. 2020, as teacher).
 
@@ -48,6 +50,7 @@ def ensemble_logits(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/2002.06440",
     one_shot=False,
+    continues=False,
 )
 def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and weight their probabilities of a class by how many of its examples they saw.
@@ -71,6 +74,7 @@ def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     sees_each=(Weights,),
     reference="https://github.com/FudanVI/MAEcho",
     one_shot=False,
+    continues=False,
 )
 def ensemble_by_holders(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and predict a class by the mean output of those that hold it (MA-Echo's code).
@@ -89,7 +93,7 @@ def ensemble_by_holders(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     return Aggregate(networks=_networks(uploads), combine=Combine.MEAN_LOGIT, weights=weights)
 
 
-@method("local_mean", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False)
+@method("local_mean", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False, continues=False)
 def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Measure every local model by itself and average the measures: what a client has without the others.
 

@@ -16,19 +16,6 @@ from fedfisher_core.privacy.accountant import sampling_rate
 from fedfisher_core.settings import TrainSettings
 
 
-def steps_of(settings: TrainSettings, num_examples: int) -> int:
-    """Number of steps of a client's training.
-
-    Args:
-        settings: steps, or epochs of ceil(num_examples / batch_size) steps.
-        num_examples: of the client.
-
-    Returns:
-        The number that the accountant counts.
-    """
-    return sum(_epochs(settings, num_examples))
-
-
 def train_privately(
     network: nn.Module,
     examples: Examples,

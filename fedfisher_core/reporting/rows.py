@@ -144,7 +144,7 @@ def _csv_field(value: Any) -> str:
         # The csv module leaves carriage returns bare, which readers take for the end of a row.
         text = value.replace("\r", " ")
         return f"'{text}" if value.startswith(_FORMULA) else text
-    return json.dumps(value, allow_nan=False)
+    return json.dumps(value, allow_nan=False, default=asdict)
 
 
 def write_file(path: Path, data: bytes) -> Path:

@@ -15,8 +15,9 @@ from fedfisher_core.settings.base import (
     as_tuple,
 )
 from fedfisher_core.settings.cells import Cell, Scope
+from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice
 from fedfisher_core.settings.clients import (
-    COLUMN_SCHEMES,
+    NATURAL_SCHEMES,
     AuditSettings,
     DataSettings,
     FisherSettings,
@@ -30,18 +31,20 @@ from fedfisher_core.settings.clients import (
 from fedfisher_core.settings.experiment import ExperimentSettings
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
 from fedfisher_core.settings.methods import MethodEntry
-from fedfisher_core.settings.objectives import PLAIN, ObjectiveEntry
+from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
 from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
 
 __all__ = [
-    "COLUMN_SCHEMES",
+    "AVERAGE",
     "MAX_UPLOADS",
+    "NATURAL_SCHEMES",
     "NO_SHIFT",
     "PLAIN",
     "AuditSettings",
     "Cell",
+    "Choice",
     "Count",
     "DataSettings",
     "Examples",
@@ -53,7 +56,6 @@ __all__ = [
     "ModelSettings",
     "Name",
     "Nonnegative",
-    "ObjectiveEntry",
     "PageSettings",
     "PartitionScheme",
     "PartitionSettings",
@@ -63,6 +65,7 @@ __all__ = [
     "RecipeSettings",
     "ReportSettings",
     "Round",
+    "RoundSettings",
     "RunSettings",
     "Scope",
     "SecureSettings",

@@ -5,8 +5,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
 
 from fedfisher_core.settings.base import Strict, as_tuple
+from fedfisher_core.settings.choices import AVERAGE, PLAIN
 from fedfisher_core.settings.clients import PartitionScheme
-from fedfisher_core.settings.objectives import PLAIN
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
@@ -21,6 +21,7 @@ class Cell(Strict):
     shift: Shift = NO_SHIFT
     seed: NonNegativeInt
     objective: str = PLAIN
+    server_optimiser: str = AVERAGE
 
     @property
     def setting(self) -> str:
@@ -28,7 +29,8 @@ class Cell(Strict):
         skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
         shift = f"{self.shift.kind}={self.shift.strength:g} " if self.shift else ""
         goal = "" if self.objective == PLAIN else f" objective={self.objective}"
-        return f"{self.dataset} {self.model} {self.scheme} {skew}{shift}clients={self.clients}{goal}"
+        server = "" if self.server_optimiser == AVERAGE else f" server_optimiser={self.server_optimiser}"
+        return f"{self.dataset} {self.model} {self.scheme} {skew}{shift}clients={self.clients}{goal}{server}"
 
     @property
     def label(self) -> str:
@@ -47,6 +49,7 @@ class Scope(Strict):
     shift: Annotated[tuple[Shift, ...] | None, BeforeValidator(as_tuple)] = None
     seed: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
     objective: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
+    server_optimiser: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
 
     def admits(self, cell: Cell) -> bool:
         """Say whether a point of the benchmark is within."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
@@ -12,8 +11,8 @@ from pydantic import (
     model_validator,
 )
 
-from fedfisher_core.settings.base import Count, Examples, Label, Line, Nonnegative, Positive, Steps, Strict, as_tuple
-from fedfisher_core.settings.objectives import PLAIN, ObjectiveEntry, objectives_by_label, require_plain_by_name
+from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
+from fedfisher_core.settings.choices import PLAIN, Choice, Objectives
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
@@ -42,12 +41,30 @@ class DataSettings(Strict):
 
 
 PartitionScheme = Literal[
-    "dirichlet_client", "dirichlet_class", "paper", "classes", "iid", "quantity", "column", "largest", "target"
+    "dirichlet_client",
+    "dirichlet_class",
+    "paper",
+    "classes",
+    "iid",
+    "quantity",
+    "column",
+    "domain",
+    "largest",
+    "pachinko",
+    "target",
 ]
-DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = ("dirichlet_client", "dirichlet_class", "paper", "quantity", "target")
+DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = (
+    "dirichlet_client",
+    "dirichlet_class",
+    "paper",
+    "quantity",
+    "pachinko",
+    "target",
+)
 """The schemes that `alpha` matters to."""
-COLUMN_SCHEMES: tuple[PartitionScheme, ...] = ("column", "largest")
-"""The schemes that split by `column`."""
+
+NATURAL_SCHEMES: tuple[PartitionScheme, ...] = ("column", "domain", "largest")
+"""The schemes that split by a column of the data, so that test images can have clients of their own."""
 
 Concentration = Annotated[float, Field(ge=1e-3, le=1e6)]
 """Of a Dirichlet distribution; below these bounds most shares are 0 in floating point, and some draws not numbers."""
@@ -64,9 +81,12 @@ class PartitionSettings(Strict):
         description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
         "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
         "a client; iid; quantity: sizes drawn, class proportions alike (Li et al. 2022); column: by a column of the "
-        "data; largest: by a column as well, one of its values a client, those of most images, and what has another "
-        "value is left out; target: all images of one label to client 0, the others by dirichlet_client (FedFisher's "
-        "privacy attack)",
+        "data, whole makers to each client, who are the clients where there are as many; domain: by a column as well, "
+        "each of whose values has as many clients, which share its images at random; largest: by a column as well, one "
+        "of its values a client, those of most training images, and nobody trains on those of other values; pachinko: "
+        "coarse labels drawn for each client by alpha, and the labels below each of them by beta (Li and McCallum "
+        "2006; Reddi et al. 2021: alpha 0.1, beta 10); target: all images of one label to client 0, the others by "
+        "dirichlet_client (FedFisher's privacy attack)",
     )
     alpha: Annotated[tuple[Concentration, ...], BeforeValidator(as_tuple)] = Field(
         (0.1, 0.5),
@@ -88,7 +108,12 @@ class PartitionSettings(Strict):
     min_size: int = Field(10, ge=1, le=10**9, description="images that every client must hold at least")
     max_retries: int = Field(100, ge=1, le=10_000, description="draws before a split with `min_size` is given up")
     classes_per_client: Count = Field(2, description="classes that a client holds (scheme: classes)")
-    column: Line | None = Field(None, description="column that names the client of an image (schemes: column, largest)")
+    column: Line | None = Field(
+        None, description="column that names the client or the domain of an image (schemes: column, domain, largest)"
+    )
+    beta: Concentration | None = Field(
+        None, description="Dirichlet concentration of the labels below one coarse label (scheme: pachinko)"
+    )
     target_label: Examples | None = Field(
         None, description="label whose images client 0 holds, all of them (scheme: target)"
     )
@@ -99,7 +124,8 @@ class PartitionSettings(Strict):
     @model_validator(mode="after")
     def _schemes_have_what_they_need(self) -> "PartitionSettings":
         for schemes, key, value in (
-            (COLUMN_SCHEMES, "column", self.column),
+            (NATURAL_SCHEMES, "column", self.column),
+            (("pachinko",), "beta", self.beta),
             (("target",), "target_label", self.target_label),
         ):
             if any(scheme in self.scheme for scheme in schemes) != (value is not None):
@@ -111,6 +137,7 @@ class PartitionSettings(Strict):
     def described(self) -> dict[str, Any]:
         """What decides a split beside the point of the benchmark, as JSON has it."""
         unused = set() if "target" in self.scheme else {"target_label", "target_extra"}
+        unused |= set() if "pachinko" in self.scheme else {"beta"}
         return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients", "shift"} | unused)
 
 
@@ -126,11 +153,6 @@ class ModelSettings(Strict):
     )
 
 
-Objectives = Annotated[
-    dict[Label, ObjectiveEntry], BeforeValidator(objectives_by_label), AfterValidator(require_plain_by_name)
-]
-
-
 class TrainSettings(Strict):
     """Local training: SGD with momentum."""
 
@@ -141,7 +163,7 @@ class TrainSettings(Strict):
     weight_decay: Nonnegative = 0.0
     batch_size: Count = 64
     objective: Objectives = Field(
-        {PLAIN: ObjectiveEntry()},
+        {PLAIN: Choice()},
         min_length=1,
         description="what clients minimise, one setting each: names that `fedfisher objectives` lists, or mappings "
         "such as {name: fedprox, mu: 0.1}; or a mapping of labels to these, as methods have. Whatever is minimised, a "
@@ -159,7 +181,7 @@ class TrainSettings(Strict):
     @property
     def is_plain(self) -> bool:
         """Whether clients minimise the cross-entropy alone."""
-        return self.objective == {PLAIN: ObjectiveEntry()}
+        return self.objective == {PLAIN: Choice()}
 
     @model_validator(mode="before")
     @classmethod

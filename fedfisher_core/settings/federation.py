@@ -18,6 +18,7 @@ from fedfisher_core.settings.clients import (
     TrainSettings,
 )
 from fedfisher_core.settings.methods import MethodEntry
+from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.wire import WireSettings
 from fedfisher_core.settings.work import RunSettings
 
@@ -30,6 +31,7 @@ _POINTS = {
     "clients": "partition.clients",
     "shift": "partition.shift",
     "objective": "train.objective",
+    "server_optimiser": "rounds.server_optimiser",
 }
 
 
@@ -58,6 +60,7 @@ class FederationSettings(RecipeSettings):
 
     data: DataSettings = DataSettings()
     partition: PartitionSettings = PartitionSettings()
+    rounds: RoundSettings = RoundSettings()
     skip: tuple[Scope, ...] = Field(
         (),
         max_length=100,
@@ -92,11 +95,29 @@ class FederationSettings(RecipeSettings):
         cells = self.cells()
         if not cells:
             raise ValueError(f"skip={[one.model_dump(exclude_none=True) for one in self.skip]} leaves no point")
-        uploads = len(self.methods) * sum(cell.clients for cell in cells)
+        rounds = self.rounds.count
+        uploads = len(self.methods) * rounds * sum(self.rounds.cohort or cell.clients for cell in cells)
         if uploads > MAX_UPLOADS:
+            over = "" if rounds == 1 else f" over {rounds:,} rounds"
             raise ValueError(
-                f"{len(self.methods)} methods with all clients at {len(cells):,} points are {uploads:,} uploads; "
+                f"{len(self.methods)} methods with all clients at {len(cells):,} points{over} are {uploads:,} uploads; "
                 f"allowed: up to {MAX_UPLOADS:,}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _cohorts_are_of_clients(self) -> "FederationSettings":
+        cohort, fewest = self.rounds.cohort, min(self.partition.clients)
+        if cohort is not None and cohort > fewest:
+            raise ValueError(f"rounds.cohort={cohort} exceeds partition.clients={fewest}; allowed: 1 to {fewest}")
+        return self
+
+    @model_validator(mode="after")
+    def _privacy_is_of_one_round(self) -> "FederationSettings":
+        if self.privacy is not None and self.rounds.count > 1:
+            raise ValueError(
+                f"rounds.count={self.rounds.count} with privacy: no budget counts what clients release in later "
+                "rounds; allowed: 1"
             )
         return self
 
@@ -116,10 +137,11 @@ class FederationSettings(RecipeSettings):
             "clients": self.partition.clients,
             "shift": self.partition.shift,
             "objective": tuple(self.train.objective),
+            "server_optimiser": tuple(self.rounds.server_optimiser),
         }
 
     def cells(self) -> "tuple[Cell, ...]":
-        """List the points: by data set, model, objective, scheme, alpha, clients, shift and seed, in that order."""
+        """List the points: by data set, model, objective, server optimiser, scheme, alpha, clients, shift and seed."""
         every = (
             Cell(
                 dataset=dataset,
@@ -130,10 +152,12 @@ class FederationSettings(RecipeSettings):
                 shift=shift,
                 seed=seed,
                 objective=objective,
+                server_optimiser=optimiser,
             )
             for dataset in self.data.dataset
             for model in self.model.name
             for objective in self.train.objective
+            for optimiser in self.rounds.server_optimiser
             for scheme in self.partition.scheme
             for alpha in (self.partition.alpha if scheme in DIRICHLET_SCHEMES else (None,))
             for clients in self.partition.clients

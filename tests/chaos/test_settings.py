@@ -32,6 +32,7 @@ BASE = {
         "threat": {"extra_images": "5", "target_labels": "[0]"},
         "methods": {"fedavg": "{}", "fedfisher_diag": "{}"},
     },
+    "fedfish_toy": {"name": "chaos"},
     "two_layer": {"name": "chaos"},
 }
 _EXAMPLES_A_ROUND = 10

@@ -71,4 +71,4 @@ def test_its_settings_are_refused_by_name(place: Workplace, override: str, words
 def test_without_the_package_the_experiment_is_unknown(place: Workplace, workplace: Workplace) -> None:
     err = workplace.run("fedfisher", "run", "coins.yaml", code=2).stderr
     assert "unknown experiment 'coin'" in err
-    assert "allowed: benchmark, privacy_attack, two_layer" in err
+    assert "allowed: benchmark, fedfish_toy, privacy_attack, two_layer" in err

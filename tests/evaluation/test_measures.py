@@ -77,6 +77,36 @@ def test_the_worst_client_is_found_among_images_as_each_sees_them() -> None:
     assert alone.worst_client_accuracy == pytest.approx(worst(outputs[:1]))
 
 
+def test_the_worst_client_is_found_among_clients_own_images() -> None:
+    rng = np.random.default_rng(6)
+    labels = rng.integers(0, 3, 60)
+    # The first 60 outputs are of the images as they are, the next of what clients 0 to 3 see.
+    outputs = [rng.normal(size=(5 * 60, 3)) + 1.5 * np.eye(3)[np.tile(labels, 5)] for _ in range(2)]
+    tables, test = [Table(torch.tensor(one)) for one in outputs], numbered(labels.tolist())
+    # Two clients share images, and the third has none.
+    rows = [[0, 1, 5, 40], [*range(10, 40)], [], [*range(30, 60)]]
+    own, counts = [torch.tensor(one, dtype=torch.int64) for one in rows], torch.ones(4, 3)
+
+    def worst(logits: list[np.ndarray], *, seen: bool) -> float:
+        right = np.mean([np.exp(one) / np.exp(one).sum(1, keepdims=True) for one in logits], 0).argmax(1)
+        right = right == np.tile(labels, 5)
+        views = [right[60 * (1 + client) if seen else 0 :][:60] for client in range(4)]
+        return min(float(views[client][mine].mean()) for client, mine in enumerate(rows) if mine)
+
+    def shown(client: int) -> Tensor:
+        return test.inputs + 60 * (1 + client)
+
+    plain = measure_mean(tables, test, counts)
+    for seen, views in ((False, None), (True, shown)):
+        together = measure_mean(tables, test, counts, seen=views, own=own)
+        assert together.worst_client_accuracy == pytest.approx(worst(outputs, seen=seen))
+        assert dataclasses.replace(together, worst_client_accuracy=plain.worst_client_accuracy) == plain
+        each = measure_each(tables, test, counts, seen=views, own=own)
+        assert each.worst_client_accuracy == pytest.approx(np.mean([worst([one], seen=seen) for one in outputs]))
+        alone = measure_mean_logit(tables[:1], test, counts, seen=views, own=own)
+        assert alone.worst_client_accuracy == pytest.approx(worst(outputs[:1], seen=seen))
+
+
 def test_weights_favour_networks_class_by_class() -> None:
     rng = np.random.default_rng(1)
     labels = [0, 1, 2, 1, 0]

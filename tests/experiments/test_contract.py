@@ -69,6 +69,6 @@ def test_a_late_function_that_is_not_there_is_refused_by_name(name: str) -> None
         late(name)()
 
 
-@pytest.mark.parametrize("name", ["benchmark", "privacy_attack", "two_layer"])
+@pytest.mark.parametrize("name", ["benchmark", "fedfish_toy", "privacy_attack", "two_layer"])
 def test_the_settings_of_an_experiment_name_it(name: str) -> None:
     assert experiments.get(name).settings.model_fields["experiment"].default == name

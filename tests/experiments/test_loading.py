@@ -12,6 +12,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.contract import experiment_of, experiments
+from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
 from fedfisher_core.experiments.loading import is_default, load, name_apart, own_name
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.settings import ExperimentSettings, MethodEntry
@@ -50,7 +51,12 @@ def test_a_file_describes_a_benchmark_unless_it_says_otherwise(tmp_path: Path, l
 
 @pytest.mark.parametrize(
     ("experiment", "kind"),
-    [("benchmark", BenchmarkSettings), ("privacy_attack", AttackSettings), ("two_layer", TwoLayerSettings)],
+    [
+        ("benchmark", BenchmarkSettings),
+        ("fedfish_toy", FedFishToySettings),
+        ("privacy_attack", AttackSettings),
+        ("two_layer", TwoLayerSettings),
+    ],
 )
 def test_a_file_is_of_the_experiment_that_it_names(
     tmp_path: Path, experiment: str, kind: type[ExperimentSettings]
@@ -67,7 +73,9 @@ def test_a_file_is_of_the_experiment_that_it_names(
 def test_an_unknown_experiment_is_refused_with_those_that_exist(tmp_path: Path, value: str) -> None:
     path = tmp_path / "odd.yaml"
     path.write_text(f"experiment: {value}\n")
-    with pytest.raises(InputError, match=r"unknown experiment .*allowed: benchmark, privacy_attack, two_layer"):
+    with pytest.raises(
+        InputError, match=r"unknown experiment .*allowed: benchmark, fedfish_toy, privacy_attack, two_layer"
+    ):
         load(path)
 
 

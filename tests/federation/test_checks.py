@@ -151,6 +151,13 @@ SECURE = {"budget": "none", "server_view": "secure_sum"}
         ({"partition": {"scheme": "column", "column": "marker"}}, "no partition column 'marker'; it has"),
         ({"partition": {"scheme": "column", "column": "maker", "clients": [8]}}, "exceeds the 7 values"),
         ({"partition": {"scheme": "largest", "column": "maker", "clients": [8]}}, "exceeds the 7 values"),
+        (
+            {
+                "partition": {"scheme": "largest", "column": "maker", "clients": [2]},
+                "data": {"dataset": "tiny", "validation_size": 36},
+            },
+            r"data\.validation_size=36 exceeds the 35 training examples that clients hold, with the 2 largest values",
+        ),
         ({"wire": {**SECURE, "secure": {"threshold": 4}}}, r"wire\.secure\.threshold=4 with 3 clients"),
         ({"wire": {**SECURE, "secure": {"dropouts": {3: "keys"}}}}, r"dropouts names clients \[3\]; allowed: 0 to 2"),
         (

@@ -19,6 +19,7 @@ from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.jobs import inputs_of
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.store import Artifact, read_tensors
 from tests import tiny
@@ -119,7 +120,7 @@ def test_plain_clients_have_the_names_and_settings_that_they_had_without_objecti
     job = federations.training(place, 0)
     assert job.name == "train client 0: tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0"
     assert other.label == "tiny tiny dirichlet_client alpha=0.5 clients=3 objective=strong seed=0"
-    inputs = type(job.needs)(*(artifact(done, name) for name in vars(job.needs).values()))
+    inputs = inputs_of(job.needs, done.outcome.artifacts)
     assert "objective" not in job.step(inputs).settings["train"]
     chosen = federations.training(other, 0).step(inputs).settings["train"]
     assert chosen["objective"] == {"name": "fedprox", "mu": 3.0}

@@ -102,7 +102,8 @@ def test_what_is_sent_lies_between_what_is_computed_and_what_is_aggregated(workp
             computed = set(federations.names_of_statistics(place, client, bound).values())
             assert computed < set(names_in(job.needs))
             # What else a client computes is waited for, and is no part of what names the result.
-            assert computed <= set(aggregation.needs.clients[client].beside)
+            sent_by = aggregation.needs.clients[client]
+            assert computed <= {sent_by.trained, *sent_by.beside}
         step = aggregation.step(inputs_of(aggregation.needs, done.outcome.artifacts))
         payloads = {done.outcome.artifacts[job.name].digest for job in jobs.values()}
         assert {value for key, value in step.inputs.items() if key.startswith("client_")} == payloads

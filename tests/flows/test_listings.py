@@ -41,9 +41,14 @@ def test_data_sets_are_listed_with_their_size_and_place() -> None:
         "summary": "10 classes, 1 x 28 x 28",
         "hub": "embedded",
         "augmentation": "none",
+        "clients": "of any split",
     }
     assert entries["cifar100"]["summary"] == "100 classes, 3 x 32 x 32"
     assert entries["cifar100"]["augmentation"] == "crop and flip"
+    assert entries["cifar100"]["coarse labels"] == "column 'coarse_label'"
+    assert entries["digits"]["hub"] == "made of mnist and usps"
+    assert entries["digits"]["clients"] == "named by column 'domain'"
+    assert entries["heart_disease"]["missing numbers"] == "filled with each client's own mean"
     assert entries["tiny"]["hub"] == tiny.TINY_DATA.hub
     assert (entries["table"]["summary"], entries["table"]["hub"]) == ("3 classes, 6 numbers", "none")
     assert entries[arranged.TEXTS.name]["summary"] == "3 classes, 5 tokens of 12"

@@ -30,6 +30,37 @@ with capture_sigterm():
 {source}
     {sleep}
 """
+# pydantic catches whatever is raised while it writes a model down, and raises an error of its own.
+WRAPPED = """
+import time
+from pydantic import BaseModel, model_serializer
+class Model(BaseModel):
+    @model_serializer
+    def written(self):
+        return {sleep}
+def command(options):
+    Model().model_dump()
+"""
+WRAPPED_IN_A_FLOW = """
+from prefect.utilities.engine import capture_sigterm
+{source}
+dump = command
+def command(options):
+    with capture_sigterm():
+        dump(options)
+"""
+MAIN = """
+import argparse
+from flows import cli
+from flows.stopping import stop_on_sigterm
+{source}
+class Parser:
+    def parse_args(self, arguments):
+        return argparse.Namespace(command=command)
+cli._parser = Parser
+stop_on_sigterm()
+cli.main()
+"""
 CHILD = """
 from flows.stopping import leave, stop_on_sigterm
 stop_on_sigterm()
@@ -44,7 +75,11 @@ SLEEP = "(print('there', flush=True), time.sleep(60))"
 
 def stopped_by(sent: signal.Signals, source: str) -> tuple[int, str, float]:
     """Run a command that says when it can be stopped; returns its exit code, what it said and the seconds it took."""
-    child = CHILD.format(source=source.replace("\n", "\n    "), sleep=SLEEP)
+    return started(sent, CHILD.format(source=source.replace("\n", "\n    "), sleep=SLEEP))
+
+
+def started(sent: signal.Signals, child: str) -> tuple[int, str, float]:
+    """Run a program as `stopped_by` does."""
     with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
@@ -77,6 +112,27 @@ def test_a_stop_that_is_caught_is_carried_out_later() -> None:
     assert stopped == 143
     assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
     assert 4 < seconds < 30
+
+
+@pytest.mark.parametrize("while_a_flow_runs", [False, True])
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_stop_that_becomes_another_error_is_a_stop(sent: signal.Signals, code: int, while_a_flow_runs: bool) -> None:
+    source = WRAPPED.format(sleep=SLEEP)
+    if while_a_flow_runs:
+        source = WRAPPED_IN_A_FLOW.format(source=source)
+    stopped, err, _ = started(sent, MAIN.format(source=source))
+    assert stopped == code
+    assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
+
+
+def test_an_error_without_a_stop_is_told_with_its_traceback() -> None:
+    source = WRAPPED.format(sleep="1 / 0")
+    ended = subprocess.run(
+        [sys.executable, "-c", MAIN.format(source=source)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert "Traceback" in ended.stderr
+    assert "ZeroDivisionError" in ended.stderr
 
 
 def test_other_exceptions_that_python_drops_are_still_printed() -> None:

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.client.training import Trained
+from fedfisher_core.client.training import Trained, count_steps
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
 from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.privacy.training import steps_of, train_privately
+from fedfisher_core.privacy.training import train_privately
 from fedfisher_core.settings import TrainSettings
 from tests import tiny
 from tests.privacy.networks import NETWORKS, generator, make
@@ -190,9 +190,9 @@ def test_empty_batches_are_steps_of_noise() -> None:
 
 
 def test_steps_are_as_many_as_without_privacy() -> None:
-    assert steps_of(TrainSettings(epochs=3, batch_size=16), 50) == 12
-    assert steps_of(TrainSettings(steps=5, batch_size=16), 50) == 5
-    assert steps_of(TrainSettings(epochs=3, batch_size=1000), 50) == 3
+    assert count_steps(TrainSettings(epochs=3, batch_size=16), 50) == 12
+    assert count_steps(TrainSettings(steps=5, batch_size=16), 50) == 5
+    assert count_steps(TrainSettings(epochs=3, batch_size=1000), 50) == 3
     data = tiny.examples(50)
     network = tiny.TINY.load(tiny.initial())
     for settings, epochs in (({"epochs": 3}, 3), ({"steps": 5}, 2), ({"steps": 4}, 1)):

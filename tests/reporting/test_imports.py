@@ -6,9 +6,10 @@ def test_reports_are_read_and_printed_without_torch() -> None:
     code = """
 import importlib, pkgutil, sys
 import fedfisher_core.reporting
-from fedfisher_core.experiments import attack, benchmark, two_layer
+from fedfisher_core.experiments import attack, benchmark, fedfish_toy, two_layer
 from fedfisher_core.experiments.attack import summary
 from fedfisher_core.experiments.benchmark import costs, figures, grids, published, summary
+from fedfisher_core.experiments.fedfish_toy import findings, summary
 from fedfisher_core.experiments.two_layer import findings
 
 for one in pkgutil.iter_modules(fedfisher_core.reporting.__path__, "fedfisher_core.reporting."):

@@ -1,6 +1,6 @@
 """Local objectives with their settings chosen."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -9,8 +9,9 @@ from pydantic import BaseModel
 from torch import Tensor, nn
 
 from fedfisher_core.client.objectives.objective import RESERVED, Losses, Objective, objectives
+from fedfisher_core.client.past import NO_PAST, Past
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import PLAIN, ObjectiveEntry
+from fedfisher_core.settings import PLAIN, Choice
 from fedfisher_core.signatures import choose
 
 
@@ -26,18 +27,26 @@ class BoundObjective:
     objective: Objective
     settings: BaseModel
 
-    def losses(self, network: nn.Module, labels: Tensor, classes: int) -> Losses:
+    @property
+    def sources(self) -> tuple[Callable[..., Any], ...]:
+        """The functions whose code decides what a client becomes."""
+        exchange = self.objective.exchange
+        spoken = () if exchange is None else (exchange.begin, exchange.close, exchange.update)
+        return (self.objective.function, *spoken)
+
+    def losses(self, network: nn.Module, labels: Tensor, classes: int, past: Past = NO_PAST) -> Losses:
         """Make the loss of one client.
 
         Args:
             network: before training.
             labels: of all of the client's examples.
             classes: number of labels.
+            past: what earlier rounds left.
 
         Returns:
             The loss of each example, by outputs and labels of a batch.
         """
-        known = self.objective.known(network, labels, classes)
+        known = self.objective.known(network, labels, classes, past)
         chosen = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
         return partial(_losses, self.objective, known, chosen)
 
@@ -48,7 +57,7 @@ class BoundObjective:
         return {"objective": {"name": self.objective.name, **self.settings.model_dump(mode="json")}}
 
 
-def bind_objective(label: str, entries: Mapping[str, ObjectiveEntry]) -> BoundObjective:
+def bind_objective(label: str, entries: Mapping[str, Choice]) -> BoundObjective:
     """Choose a local objective's settings.
 
     Args:

@@ -96,10 +96,10 @@ def partition_grid(
         label_counts: number of examples, shape (clients, classes).
         class_names: names of the classes.
         title: the picture's title.
-        levels: of a shift, one a client; nothing where clients see their images as they are.
+        levels: what is said of each client, such as the level of its shift; nothing where there is nothing to say.
 
     Returns:
-        The picture, with each client's total at the right, and its level beside its number.
+        The picture, with each client's total at the right, and what is said of it beside its number.
 
     Raises:
         InputError: shapes that don't fit, or negative counts.

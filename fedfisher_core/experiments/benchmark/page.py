@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.agreement import MARGIN, Verdict, compare, not_run
+from fedfisher_core.experiments.benchmark.algorithms import by_algorithm
 from fedfisher_core.experiments.benchmark.answer import answer, setting_names
 from fedfisher_core.experiments.benchmark.costs import client_costs
+from fedfisher_core.experiments.benchmark.curves import curves_figure
 from fedfisher_core.experiments.benchmark.figures import (
     accuracy_by_alpha_figure,
     accuracy_by_bits_figure,
@@ -27,15 +29,24 @@ from fedfisher_core.experiments.benchmark.ranking import rank_methods
 from fedfisher_core.experiments.benchmark.remarks import remarks
 from fedfisher_core.experiments.benchmark.results import failed_cells
 from fedfisher_core.experiments.benchmark.roles import Role
-from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
+from fedfisher_core.experiments.benchmark.rows import Row, round_rows, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
 from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, families, overview
-from fedfisher_core.experiments.benchmark.views import exchanged_names, level_names
-from fedfisher_core.federation.partition import class_names, label_counts, shifts_of
+from fedfisher_core.experiments.benchmark.views import client_names, exchanged_names, natural_notes
+from fedfisher_core.federation.partition import (
+    class_names,
+    label_counts,
+    maker_names,
+    nobodys_test_size,
+    own_test_sizes,
+    shifts_of,
+    unscaled_features,
+)
 from fedfisher_core.reporting.drawing import to_png, to_svg
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.notes import notes_html
 from fedfisher_core.reporting.page import PageData, render
+from fedfisher_core.reporting.rows import as_csv
 from fedfisher_core.settings import Cell
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
@@ -50,15 +61,15 @@ class PartitionView:
         seed: the seed.
         label_counts: examples by client and class, shape (clients, classes).
         class_names: names of the classes.
-        levels: of a shift, one a client; nothing without one.
-        note: what else is to be known of the shift.
+        clients: whose examples each holds, and how it sees them; nothing where there is nothing to say.
+        note: what else is to be known of them.
     """
 
     setting: str
     seed: int
     label_counts: NDArray[np.integer]
     class_names: list[str]
-    levels: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
     note: str = ""
 
 
@@ -73,27 +84,33 @@ class FailedClients:
 
 
 def report_files(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row], page: PageData) -> dict[str, bytes]:
-    """Make the page, and the chart of accuracies as accuracy.png; see `Experiment.files`."""
+    """Make the page, the chart of accuracies as accuracy.png, and all rounds as rounds.csv; see `Experiment.files`."""
     first = plan.settings.seeds[0]
     shown = {place.cell.setting: place for place in plan.federations.places if place.cell.seed == first}
     splits = [(place.cell, plan.federations.partition(place).name) for place in shown.values()]
     views = [_view(cell, outcome.artifacts[name]) for cell, name in splits if name in outcome.artifacts]
     failed = failed_cells(plan, outcome)
+    by_round = round_rows(rows)
     return {
         "index.html": render_page(page, rows, views, _published(plan.settings), failed).encode(),
         "accuracy.png": to_png(accuracy_by_alpha_figure(rows)),
+        **({"rounds.csv": as_csv(by_round)} if by_round else {}),
     }
 
 
 def _view(cell: Cell, partition: Artifact) -> PartitionView:
-    shifts, names = shifts_of(partition), list(class_names(partition))
+    shifts, names, makers = shifts_of(partition), list(class_names(partition)), maker_names(partition)
+    notes = (
+        exchanged_names(shifts, names),
+        natural_notes(makers, own_test_sizes(partition), nobodys_test_size(partition), unscaled_features(partition)),
+    )
     return PartitionView(
         cell.setting,
         cell.seed,
         np.array(label_counts(partition)),
         names,
-        level_names(shifts),
-        exchanged_names(shifts, names),
+        client_names(makers, shifts),
+        " ".join(note for note in notes if note),
     )
 
 
@@ -132,7 +149,7 @@ def render_page(
     groups = families(rows)
     summaries = [summary for group in groups.values() for summary in group]
     grids = [
-        partition_grid(view.label_counts, view.class_names, view.setting, levels=view.levels).svg()
+        partition_grid(view.label_counts, view.class_names, view.setting, levels=view.clients).svg()
         for view in partitions
     ]
     return render(
@@ -149,6 +166,7 @@ def render_page(
         methods=sorted({row.method for row in rows}),
         seeds=sorted({row.seed for row in rows}),
         objectives=by_objective(summaries),
+        **_by_round(summaries),
         method_settings=_method_settings(rows),
         accuracy_by_alpha=to_svg(accuracy_by_alpha_figure(rows)),
         accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)),
@@ -159,6 +177,12 @@ def render_page(
         **_compared(summaries),
         **_beside_published(rows, published),
     )
+
+
+def _by_round(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
+    """Show algorithms round by round, where there are several."""
+    tables = by_algorithm(summaries)
+    return {"algorithms": tables, "curves": to_svg(curves_figure(tables)) if tables else ""}
 
 
 def _compared(summaries: Sequence[SettingSummary]) -> dict[str, Any]:

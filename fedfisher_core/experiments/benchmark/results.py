@@ -1,16 +1,21 @@
 """What a benchmark measured, as rows."""
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
-from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
-from fedfisher_core.experiments.benchmark.summary import ROUNDS, Setting
-from fedfisher_core.federation.aggregating import read_result
+from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row, sorted_rows
+from fedfisher_core.experiments.benchmark.summary import Setting
+from fedfisher_core.federation.aggregating import Result, read_result
 from fedfisher_core.federation.auditing import read_audit
+from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
-from fedfisher_core.store import read_timings
+from fedfisher_core.federation.start import NETWORK
+from fedfisher_core.federation.turns import Turn
+from fedfisher_core.store import Artifact, read_timings
 from fedfisher_core.walk import Outcome
 
 
@@ -43,12 +48,12 @@ def failed_cells(plan: BenchmarkPlan, outcome: Outcome) -> dict[tuple[Setting, s
     Returns:
         Why, in one line, by setting and label of the method.
     """
-    federations = plan.federations
+    federations, rounds = plan.federations, plan.settings.rounds
     cells: dict[tuple[Setting, str], str] = {}
     made: set[tuple[Setting, str]] = set()
     for place in federations.places:
         for label in federations.methods_of(place):
-            cell, name = (Setting.of_cell(place.cell), label), federations.aggregation(place, label).name
+            cell, name = (Setting.of_cell(place.cell, rounds), label), federations.aggregation(place, label).name
             if name in outcome.failed:
                 cells.setdefault(cell, outcome.failed[name].reason)
             else:
@@ -58,22 +63,12 @@ def failed_cells(plan: BenchmarkPlan, outcome: Outcome) -> dict[tuple[Setting, s
 
 def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row:
     federations = plan.federations
-    bound, cell = federations.methods[label], place.cell
-    members = federations.members(place, bound)
-    uploads = {client: federations.names_of_statistics(place, client, bound) for client in members}
-    failed = [one for one in members if any(name in outcome.lost for name in federations.names_of_client(place, one))]
-    left = [client for client in members if client not in failed]
-
-    trained = [federations.training(place, client).name for client in left]
+    bound, cell, turns = federations.methods[label], place.cell, federations.turns(label)
+    rounds = [_round(federations, place, label, turn, outcome) for turn in turns]
+    last, curve = rounds[-1], _curve(rounds)
     privacy, audit = federations.settings.privacy, federations.audit(place)
     # The rows are there even where the audit failed.
     audited = None if audit is None else outcome.artifacts.get(audit.name)
-
-    def seconds(names: list[str]) -> float:
-        return sum(read_timings(outcome.artifacts[name])["seconds"] for name in names)
-
-    artifact = outcome.artifacts[federations.aggregation(place, label).name]
-    result, timings = read_result(artifact), read_timings(artifact)
     return Row(
         benchmark=plan.settings.name,
         dataset=cell.dataset,
@@ -81,33 +76,27 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         partition=cell.scheme,
         alpha=cell.alpha,
         num_clients=cell.clients,
-        num_rounds=ROUNDS,
+        num_rounds=federations.rounds,
         seed=cell.seed,
         method=label,
         method_settings=bound.described(),
         uploads={name: view.value for name, view in bound.method.views.items()},
-        accuracy=result.measures.accuracy,
-        loss=result.measures.loss,
-        worst_client_accuracy=result.measures.worst_client_accuracy,
-        worst_class_accuracy=result.measures.worst_class_accuracy,
-        client_train_seconds=seconds(trained),
+        accuracy=curve[-1].accuracy,
+        loss=curve[-1].loss,
+        worst_client_accuracy=curve[-1].worst_client_accuracy,
+        worst_class_accuracy=curve[-1].worst_class_accuracy,
+        client_train_seconds=sum(one.train_seconds for one in rounds),
         client_statistics_seconds={
-            one.name: seconds([uploads[client][one.name] for client in left])
-            for one in bound.method.uploads
-            if one.name != "weights"
+            name: sum(one.statistics_seconds[name] for one in rounds) for name in last.statistics_seconds
         },
-        client_encode_seconds=(
-            seconds([federations.sending(place, client, bound).name for client in left])
-            if bound.summation is None
-            else timings["client_seconds"]
-        ),
-        server_seconds=timings["seconds"],
-        peak_memory_bytes=int(timings["peak_memory_bytes"]),
-        uses_validation=result.uses_validation,
+        client_encode_seconds=sum(one.encode_seconds for one in rounds),
+        server_seconds=sum(one.timings["seconds"] for one in rounds),
+        peak_memory_bytes=int(max(one.timings["peak_memory_bytes"] for one in rounds)),
+        uses_validation=any(one.result.uses_validation for one in rounds),
         reference=not bound.method.one_shot,
-        failed_clients=failed,
-        artifact=artifact.key,
-        epsilon=None if privacy is None else max(spent_by(outcome.artifacts[name]) for name in trained),
+        failed_clients=sorted({client for one in rounds for client in one.failed}),
+        artifact=last.artifact.key,
+        epsilon=None if privacy is None else max(spent_by(outcome.artifacts[name]) for name in last.trained),
         audited_epsilon=None if audited is None else read_audit(audited).lower,
         track=plan.settings.track,
         training=_training(plan, cell.objective),
@@ -116,10 +105,97 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         shift=cell.shift.kind if cell.shift else None,
         shift_strength=cell.shift.strength if cell.shift else None,
         objective=cell.objective,
+        server_optimiser=cell.server_optimiser,
+        cohort=plan.settings.rounds.cohort,
+        curve=curve if len(curve) > 1 else [],
         # An aggregation keeps each of its networks in a file.
-        num_networks=len(list(artifact.path.glob("network_*.safetensors"))),
-        **vars(result.traffic),
+        num_networks=len(list(last.artifact.path.glob(NETWORK.format("*")))),
+        upload_bits=curve[-1].upload_bits,
+        upload_bits_formula=sum(one.result.traffic.upload_bits_formula for one in rounds),
+        download_bits=curve[-1].download_bits,
+        start_sent=rounds[0].result.traffic.start_sent,
     )
+
+
+@dataclass(frozen=True)
+class _Round:
+    """What one round of a method left.
+
+    Args:
+        artifact: its aggregate.
+        result: what is known of it.
+        timings: of the aggregation.
+        trained: names of the trainings that it rests on.
+        failed: clients that are missing.
+        train_seconds: of all clients.
+        statistics_seconds: of all clients, by statistic.
+        encode_seconds: of all clients.
+    """
+
+    artifact: Artifact
+    result: Result
+    timings: Mapping[str, float]
+    trained: list[str]
+    failed: list[int]
+    train_seconds: float
+    statistics_seconds: dict[str, float]
+    encode_seconds: float
+
+
+def _round(federations: Federations, place: Place, label: str, turn: Turn, outcome: Outcome) -> _Round:
+    bound = federations.methods[label]
+    members = federations.members(place, bound, turn)
+    failed = [
+        one for one in members if any(name in outcome.lost for name in federations.names_of_client(place, one, turn))
+    ]
+    left = [client for client in members if client not in failed]
+    uploads = [federations.names_of_statistics(place, client, bound, turn) for client in left]
+    trained = [federations.training(place, client, turn).name for client in left]
+
+    def seconds(names: Iterable[str]) -> float:
+        return sum(read_timings(outcome.artifacts[name])["seconds"] for name in names)
+
+    artifact = outcome.artifacts[federations.aggregation(place, label, turn).name]
+    timings = read_timings(artifact)
+    return _Round(
+        artifact=artifact,
+        result=read_result(artifact),
+        timings=timings,
+        trained=trained,
+        failed=failed,
+        train_seconds=seconds(trained),
+        statistics_seconds={
+            one.name: seconds(names[one.name] for names in uploads)
+            for one in bound.method.uploads
+            if one.name != "weights"
+        },
+        encode_seconds=(
+            seconds(federations.sending(place, client, bound, turn).name for client in left)
+            if bound.summation is None
+            else timings["client_seconds"]
+        ),
+    )
+
+
+def _curve(rounds: Sequence[_Round]) -> list[RoundPoint]:
+    """Follow a method from round to round; bits add up, and every client gets the last global model once."""
+    points, upload_bits, start_bits = [], 0, 0
+    for number, one in enumerate(rounds, start=1):
+        measures, traffic = one.result.measures, one.result.traffic
+        upload_bits += traffic.upload_bits
+        start_bits += traffic.start_bits
+        points.append(
+            RoundPoint(
+                round=number,
+                accuracy=measures.accuracy,
+                loss=measures.loss,
+                worst_client_accuracy=measures.worst_client_accuracy,
+                worst_class_accuracy=measures.worst_class_accuracy,
+                upload_bits=upload_bits,
+                download_bits=start_bits + traffic.download_bits - traffic.start_bits,
+            )
+        )
+    return points
 
 
 def _training(plan: BenchmarkPlan, objective: str) -> dict[str, Any]:

@@ -2,13 +2,39 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.settings import PLAIN, shift_name
+from fedfisher_core.settings import AVERAGE, PLAIN, shift_name
+
+
+@dataclass(frozen=True)
+class RoundPoint:
+    """What one method had reached after one of several rounds.
+
+    Args:
+        round: its number, from 1.
+        accuracy: test accuracy, a fraction.
+        loss: mean cross-entropy on the test set, in nats.
+        worst_client_accuracy: lowest accuracy over the clients, a fraction.
+        worst_class_accuracy: lowest accuracy over the classes, a fraction.
+        upload_bits: bits on the wire, all clients, in this round and those before.
+        download_bits: bits from the server, all clients: the starts of this round and those before, and this round's
+            global model.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
+
+    round: int
+    accuracy: float
+    loss: float
+    worst_client_accuracy: float
+    worst_class_accuracy: float
+    upload_bits: int
+    download_bits: int
 
 
 @dataclass(frozen=True)
@@ -22,15 +48,16 @@ class Row:
         partition: name of the scheme that splits the data over the clients.
         alpha: Dirichlet concentration; None where the partition has none.
         num_clients: number of clients.
-        num_rounds: number of communication rounds.
+        num_rounds: number of communication rounds; seconds and bits are of all of them, measures are after the last.
         seed: seed of the row.
         method: label of the method.
         method_settings: the method's settings.
         uploads: what the server must see of each upload, by its name: "sum" or "each".
         accuracy: test accuracy, a fraction.
         loss: mean cross-entropy on the test set, in nats.
-        worst_client_accuracy: lowest accuracy over the clients, a fraction; each client's is on test images in its
-            proportions of true labels, as it sees its own images.
+        worst_client_accuracy: lowest accuracy over the clients, a fraction; each client's is on its own test images
+            where a column says whose these are, else on test images in its proportions of true labels; both as it
+            sees its own images.
         worst_class_accuracy: lowest accuracy over the classes, a fraction.
         client_train_seconds: local training, summed over the clients.
         client_statistics_seconds: seconds by statistic, summed over the clients.
@@ -59,6 +86,9 @@ class Row:
         shift: how clients see their examples, such as "rotation"; None for as they are.
         shift_strength: of the shift, in its own unit; None without one.
         objective: label of what the clients minimise.
+        server_optimiser: label of what the server makes of an aggregate.
+        cohort: clients that take part in a round; None for all.
+        curve: what was reached after each round; empty where there is one.
 
     Raises:
         InputError: a measure is not finite.
@@ -104,13 +134,16 @@ class Row:
     shift: str | None = None
     shift_strength: float | None = None
     objective: str = PLAIN
+    server_optimiser: str = AVERAGE
+    cohort: int | None = None
+    curve: list[RoundPoint] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for one in fields(self):
+            value = getattr(self, one.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise InputError(
-                    f"{field.name} of method {self.method!r}, seed {self.seed} is {value}; it must be finite"
+                    f"{one.name} of method {self.method!r}, seed {self.seed} is {value}; it must be finite"
                 )
 
     @property
@@ -125,13 +158,59 @@ class Row:
         return self.client_train_seconds + statistics + (self.client_encode_seconds or 0.0)
 
 
+@dataclass(frozen=True)
+class RoundRow(RoundPoint):
+    """One round of one row, as a table of all rounds has it; see `Row` for its fields."""
+
+    dataset: str
+    model: str
+    partition: str
+    alpha: float | None
+    shift: str | None
+    num_clients: int
+    cohort: int | None
+    objective: str
+    server_optimiser: str
+    method: str
+    seed: int
+
+
+def round_rows(rows: Iterable[Row]) -> list[RoundRow]:
+    """List every round of every row.
+
+    Args:
+        rows: in any order.
+
+    Returns:
+        One a round, in the order of the rows; none for a row of one round.
+    """
+    return [
+        RoundRow(
+            **vars(point),
+            dataset=row.dataset,
+            model=row.model,
+            partition=row.partition,
+            alpha=row.alpha,
+            shift=row.shift_name,
+            num_clients=row.num_clients,
+            cohort=row.cohort,
+            objective=row.objective,
+            server_optimiser=row.server_optimiser,
+            method=row.method,
+            seed=row.seed,
+        )
+        for row in rows
+        for point in row.curve
+    ]
+
+
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     """Sort rows by setting, method and seed; plain training and no shift come first, partitions without alpha last."""
     return sorted(rows, key=_rank)
 
 
 def _rank(row: Row) -> tuple[Any, ...]:
-    objective = (row.objective != PLAIN, row.objective)
+    objective = (row.objective != PLAIN, row.objective, row.server_optimiser != AVERAGE, row.server_optimiser)
     federation = (row.benchmark, row.dataset, row.model, *objective, row.num_clients, row.num_rounds)
     shift = (row.shift or "", row.shift_strength or 0.0)
     split = (row.alpha is None, row.partition, row.alpha or 0.0)

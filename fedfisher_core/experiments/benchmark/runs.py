@@ -10,19 +10,20 @@ import numpy as np
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, summarise
-from fedfisher_core.experiments.benchmark.views import level_names
+from fedfisher_core.experiments.benchmark.views import client_names
 from fedfisher_core.federation.aggregating import read_result
-from fedfisher_core.federation.partition import class_names, label_counts, shifts_of
+from fedfisher_core.federation.partition import class_names, label_counts, maker_names, shifts_of
 from fedfisher_core.reporting.measure import Repeated
 from fedfisher_core.reporting.runs import Record, Runs, digest
-from fedfisher_core.settings import NO_SHIFT, PLAIN, Cell, Shift
+from fedfisher_core.settings import AVERAGE, NO_SHIFT, PLAIN, Cell, Shift
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 
 _MEASURES = ("accuracy", "loss", "worst_client_accuracy", "worst_class_accuracy")
 _SUMMARISED = (*_MEASURES, "server_seconds", "upload_bits", "download_bits")
 _ONLY_SINGLE = ("client_train_seconds", "client_encode_seconds", "upload_bits_formula", "peak_memory_bytes")
-_SETTING_FIELDS = ("dataset", "model", "objective", "partition", "num_clients")
+_SETTING_FIELDS = ("dataset", "model", "objective", "server_optimiser", "partition", "num_clients")
+_CURVES = (*_MEASURES, "upload_bits", "download_bits")
 _DPI = 80
 
 
@@ -64,6 +65,12 @@ def _record(
         },
         drawn_from=drawn_from,
         draw=draw,
+        # MLflow's steps are rounds.
+        series={
+            f"{name}_by_round": {point.round: float(getattr(point, name)) for point in row.curve} for name in _CURVES
+        }
+        if row.curve
+        else {},
     )
 
 
@@ -82,6 +89,7 @@ def _cell(row: Row) -> Cell:
         shift=NO_SHIFT if row.shift is None else Shift(kind=row.shift, strength=row.shift_strength),
         seed=row.seed,
         objective=row.objective,
+        server_optimiser=row.server_optimiser,
     )
 
 
@@ -99,9 +107,10 @@ def _row_figures(
 def _partition_picture(cell: Cell, partition: Artifact) -> bytes:
     from fedfisher_core.experiments.benchmark.grids import partition_grid
 
-    counts, levels = np.array(label_counts(partition)), level_names(shifts_of(partition))
+    counts = np.array(label_counts(partition))
+    clients = client_names(maker_names(partition), shifts_of(partition))
     title = f"Images by client and class, {cell.label}"
-    return partition_grid(counts, class_names(partition), title, levels=levels).file()
+    return partition_grid(counts, class_names(partition), title, levels=clients).file()
 
 
 def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
@@ -141,10 +150,12 @@ def _params(row: Row) -> dict[str, str]:
         "model": row.model,
         # Parameters identify a run: those of plain training stay the runs that they were.
         **({} if row.objective == PLAIN else {"objective": row.objective}),
+        **({} if row.server_optimiser == AVERAGE else {"server_optimiser": row.server_optimiser}),
         "partition": row.partition,
         "alpha": "none" if row.alpha is None else f"{row.alpha:g}",
         "clients": str(row.num_clients),
         "rounds": str(row.num_rounds),
+        **({} if row.cohort is None else {"cohort": str(row.cohort)}),
         "method": row.method,
         **({} if row.shift_name is None else {"shift": row.shift_name}),
     }

@@ -12,10 +12,7 @@ from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, Repeated, gather, paired_difference
 from fedfisher_core.reporting.tables import Table
-from fedfisher_core.settings import PLAIN, Cell
-
-ROUNDS = 1
-"""How many rounds a benchmark has."""
+from fedfisher_core.settings import AVERAGE, PLAIN, Cell, RoundSettings
 
 _ORDER = tuple(Role)
 
@@ -32,18 +29,30 @@ class Setting:
     num_rounds: int
     shift: str | None = None
     objective: str = PLAIN
+    server_optimiser: str = AVERAGE
+    cohort: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Setting":
         """The setting of a row."""
         federation = (row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds)
-        return cls(*federation, row.shift_name, row.objective)
+        return cls(*federation, row.shift_name, row.objective, row.server_optimiser, row.cohort)
 
     @classmethod
-    def of_cell(cls, cell: Cell) -> "Setting":
+    def of_cell(cls, cell: Cell, rounds: RoundSettings) -> "Setting":
         """The setting of a federation."""
-        shift = str(cell.shift) if cell.shift else None
-        return cls(cell.dataset, cell.model, cell.scheme, cell.alpha, cell.clients, ROUNDS, shift, cell.objective)
+        return cls(
+            dataset=cell.dataset,
+            model=cell.model,
+            partition=cell.scheme,
+            alpha=cell.alpha,
+            num_clients=cell.clients,
+            num_rounds=rounds.count,
+            shift=str(cell.shift) if cell.shift else None,
+            objective=cell.objective,
+            server_optimiser=cell.server_optimiser,
+            cohort=rounds.cohort,
+        )
 
     @property
     def split(self) -> str:
@@ -55,7 +64,9 @@ class Setting:
     def family(self) -> str:
         """All but how the data is split, in words; plain training goes without saying."""
         network = self.model if self.objective == PLAIN else f"{self.model}, objective {self.objective}"
-        return f"{self.dataset}, {network}, {plural(self.num_clients, 'client')}, {plural(self.num_rounds, 'round')}"
+        server = "" if self.server_optimiser == AVERAGE else f", server optimiser {self.server_optimiser}"
+        clients = plural(self.num_clients, "client") + ("" if self.cohort is None else f", {self.cohort} a round")
+        return f"{self.dataset}, {network}{server}, {clients}, {plural(self.num_rounds, 'round')}"
 
     @property
     def label(self) -> str:

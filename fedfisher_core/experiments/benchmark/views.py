@@ -1,4 +1,4 @@
-"""Words for how clients see their examples: the level of each, and what a page says of them all."""
+"""Words for who clients are and how they see their examples: of each, and what a page says of them all."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,6 +11,10 @@ _LEVELS = {
     "contrast": "−{:.3g} %",
     "noise": "σ = {:.3g}",
 }
+_LONGEST = 20
+"""Characters of a maker's name beside a client's number."""
+_MOST_LISTED = 20
+"""Clients whose numbers stand in a sentence."""
 _SAID = {
     "rotation": "turned counter-clockwise by an angle of its own: the angles spread evenly from minus to plus that "
     "many degrees",
@@ -38,6 +42,70 @@ def level_names(shifts: Shifts | None) -> tuple[str, ...]:
         _LEVELS[shifts.kind].format(scale * level).replace("-", "−") if level else "as they are"
         for level in shifts.levels
     )
+
+
+def client_names(makers: Sequence[Sequence[str]] | None, shifts: Shifts | None) -> tuple[str, ...]:
+    """Say of each client in a few characters whose examples it holds, and how it sees them.
+
+    Args:
+        makers: whose examples each client holds; None where no column decides the split.
+        shifts: how clients see their examples; None for as they are.
+
+    Returns:
+        One name a client; nothing where there is nothing to say.
+    """
+    levels = level_names(shifts)
+    owners = [_owner(own) for own in makers or ()]
+    if not levels or not owners:
+        return levels or tuple(owners)
+    return tuple(", ".join(both) for both in zip(owners, levels, strict=True))
+
+
+def _owner(makers: Sequence[str]) -> str:
+    if len(makers) > 1:
+        return f"{len(makers)} makers"
+    (maker,) = makers
+    return maker if len(maker) <= _LONGEST else f"{maker[: _LONGEST - 1]}…"
+
+
+def natural_notes(
+    makers: Sequence[Sequence[str]] | None,
+    own_tests: Sequence[int] | None,
+    nobodys_tests: int,
+    unscaled: Sequence[Sequence[str]] | None,
+) -> str:
+    """Say what the worst client is measured on, and what clients make of numbers, where these are their own.
+
+    Args:
+        makers: whose examples each client holds; None where no column decides the split.
+        own_tests: how many test examples are each client's own; None where they are nobody's.
+        nobodys_tests: how many are of makers that are no clients.
+        unscaled: features that a client's training examples give no scale; None where constants scale all.
+
+    Returns:
+        Sentences; nothing where there is nothing to say.
+    """
+    said = []
+    if own_tests is not None:
+        sizes = f": {', '.join(map(str, own_tests))}" if len(own_tests) <= _MOST_LISTED else ""
+        said.append(f"The worst client’s accuracy is of each client’s own test examples{sizes}.")
+    if nobodys_tests:
+        said.append(
+            f"All other measures are of all test examples, {nobodys_tests} of makers that are no clients included."
+        )
+    if unscaled is not None:
+        said.append(
+            "Each client fills missing numbers and scales all by statistics of its own training examples, which stay "
+            "with it; test and validation examples are scaled by the client whose they are."
+        )
+        names = client_names(makers, None) or [str(client) for client in range(len(unscaled))]
+        zeros = [f"{name}: {', '.join(own)}" for name, own in zip(names, unscaled, strict=True) if own]
+        if zeros:
+            said.append(
+                "A feature that a client never observed, or observed to be one and the same number, is 0 for it "
+                f"({'; '.join(zeros)})."
+            )
+    return " ".join(said)
 
 
 def exchanged_names(shifts: Shifts | None, class_names: Sequence[str]) -> str:

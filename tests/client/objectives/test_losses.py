@@ -13,7 +13,7 @@ from fedfisher_core.client.objectives.objective import Losses
 from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.privacy.training import train_privately
-from fedfisher_core.settings import ObjectiveEntry, TrainSettings
+from fedfisher_core.settings import Choice, TrainSettings
 from tests import tiny
 
 COUNTS = (4, 0, 1, 9)
@@ -26,7 +26,7 @@ EXAMPLES = tiny.examples(50)
 
 
 def bound(name: str, **settings: Any) -> BoundObjective:
-    return bind_objective(name, {name: ObjectiveEntry(**settings)})
+    return bind_objective(name, {name: Choice(**settings)})
 
 
 def losses_of(name: str, **settings: Any) -> Losses:

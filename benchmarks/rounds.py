@@ -1,0 +1,145 @@
+"""What a further round of FedAvg takes by the command, against the same trainings, averages and tests as plain calls.
+
+    python -m benchmarks.rounds [--epochs 10]
+
+20 clients of 100 digits each train in every round; two threads train, with one torch thread each, on both sides. The
+command is run with a few rounds and with many, and the difference of the clock is divided by that of the rounds, so
+that its start, its page and its records do not count.
+"""
+
+import argparse
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from benchmarks.trees import HERE, Tree
+from fedfisher_core.client.training import train
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.configuration import validate
+from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.jobs import graph_of, needed_for
+from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.models.spec import Parameters
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.store import open_store
+from fedfisher_core.walk import walk_here
+
+CLIENTS, IMAGES, WORKERS = 20, 100, 2
+FEW, MANY = 2, 12
+LIMIT = 1.1
+
+
+def settings_of(model: str, epochs: int, rounds: int) -> dict[str, Any]:
+    """Write the settings of one federation.
+
+    Args:
+        model: the network's family.
+        epochs: of a client, in each round.
+        rounds: how many.
+
+    Returns:
+        The settings of a benchmark.
+    """
+    return {
+        "name": "rounds",
+        "seeds": 0,
+        "data": {"train_size": CLIENTS * IMAGES},
+        "partition": {"scheme": "iid", "clients": CLIENTS},
+        "model": {"name": model},
+        "train": {"epochs": epochs, "batch_size": 16},
+        "rounds": {"count": rounds},
+        "methods": {"fedavg": {}},
+        "run": {"device": "cpu", "runner": "threads", "workers": WORKERS},
+    }
+
+
+def command_seconds(tree: Tree, folder: Path, model: str, epochs: int) -> float:
+    """Time one further round of the command.
+
+    Args:
+        tree: runs it.
+        folder: where its runs go.
+        model: the network's family.
+        epochs: of a client, in each round.
+
+    Returns:
+        Seconds of the clock.
+    """
+    seconds = {}
+    for rounds in (FEW, MANY):
+        place = folder / f"{model}-{rounds}"
+        place.mkdir()
+        (place / "params.yaml").write_text(yaml.safe_dump(settings_of(model, epochs, rounds)))
+        seconds[rounds] = tree.fedfisher(place, "run").wall
+    return (seconds[MANY] - seconds[FEW]) / (MANY - FEW)
+
+
+def plain_seconds(folder: Path, model: str, epochs: int) -> float:
+    """Time one round as plain calls.
+
+    Args:
+        folder: where the split of the data goes.
+        model: the network's family.
+        epochs: of a client, in each round.
+
+    Returns:
+        Seconds of the clock.
+    """
+    content = settings_of(model, epochs, 1)
+    content["run"]["store"] = str(folder)
+    federations = check_federations(validate(BenchmarkSettings, content))
+    (place,) = federations.places
+    names = [federations.data(place).name, federations.partition(place).name]
+    graph = {job.name: job for job in needed_for(graph_of(federations.jobs()), names)}
+    found = walk_here(graph, open_store(folder)).artifacts
+    inputs = PartitionInputs(*(found[name] for name in names))
+    held = [examples_of(place, inputs, client) for client in range(CLIENTS)]
+    dataset = load_data(inputs.data)
+    tests = select(dataset.test, dataset.spec)
+    weights = place.spec.initialise(torch_generator(0, Stream.INITIALISATION))
+
+    def trained(client: int, examples: Examples, start: Parameters, number: int) -> Parameters:
+        source = torch_generator(0, Stream.CLIENT, client + 1, turn=number)
+        return train(place.spec.load(start), examples, place.settings.train, generator=source).parameters
+
+    torch.set_num_threads(1)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        begun = time.perf_counter()
+        for number in range(1, MANY + 1):
+            jobs = [pool.submit(trained, client, own, weights, number) for client, own in enumerate(held)]
+            uploads = [Upload(len(own), {Weights: Weights(job.result())}) for job, own in zip(jobs, held, strict=True)]
+            weights = mean_parameters(uploads)
+            accuracy(place.spec.load(weights).eval(), tests)
+        return (time.perf_counter() - begun) / MANY
+
+
+def main() -> None:
+    """Print the ratio for each small network."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=10, help="of a client, in each round (10)")
+    epochs = parser.parse_args().epochs
+    print(f"{CLIENTS} clients of {IMAGES} digits, {epochs} epochs of batches of 16, seconds of one round")
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Tree(root=HERE, home=Path(folder) / "prefect", data=Path(folder) / "data")
+        for model in ("mlp", "lenet"):
+            ours = command_seconds(tree, Path(folder), model, epochs)
+            plain = plain_seconds(Path(folder) / f"store-{model}", model, epochs)
+            ratio = ours / plain
+            verdict = "met   " if ratio <= LIMIT else "MISSED"
+            print(f"{verdict}  {model:6} command {ours:.2f}, plain calls {plain:.2f}, ratio {ratio:.2f} (<= {LIMIT})")
+
+
+if __name__ == "__main__":
+    main()

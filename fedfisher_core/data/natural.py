@@ -1,0 +1,172 @@
+"""Splits by who made the examples: whole makers to each client, the largest alone, or each domain to its clients."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.settings import PartitionSettings
+
+Indices = NDArray[np.int64]
+
+
+def by_column(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:
+    """Give every client the examples of one or more makers, as many makers to each as possible.
+
+    Args:
+        rng: draws whose examples go together, where there are fewer clients than makers. Else client i is the i-th
+            maker, whatever is drawn.
+        groups: maker of each example, shape (examples,).
+        count: number of clients.
+
+    Returns:
+        The examples of each client.
+    """
+    known = np.unique(groups)
+    makers = np.array_split(known if len(known) == count else rng.permutation(known), count)
+    return [np.flatnonzero(np.isin(groups, mine)) for mine in makers]
+
+
+def by_domain(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:
+    """Share each domain's examples at random among as many clients as any other's, those of the first domain first.
+
+    Args:
+        rng: draws who gets which.
+        groups: domain of each example, shape (examples,).
+        count: number of clients, a multiple of that of domains.
+
+    Returns:
+        The examples of each client.
+    """
+    domains = np.unique(groups)
+    shared = [np.array_split(rng.permutation(np.flatnonzero(groups == one)), count // len(domains)) for one in domains]
+    return [part for parts in shared for part in parts]
+
+
+def by_size(groups: Indices, count: int) -> list[Indices]:
+    """Give every client the examples of one maker, to client 0 those of who made most; the rest is nobody's.
+
+    Args:
+        groups: maker of each example, shape (examples,). Of two that made equally many, the first comes first.
+        count: number of clients.
+
+    Returns:
+        The examples of each client.
+    """
+    makers, sizes = np.unique(groups, return_counts=True)
+    return [np.flatnonzero(groups == maker) for maker in makers[np.argsort(-sizes, kind="stable")[:count]]]
+
+
+def require_column(settings: PartitionSettings, count: int, groups: Mapping[str, int] | None) -> None:
+    """Refuse makers of test examples alone, more clients than makers, and a maker too small for a client of its own.
+
+    Args:
+        settings: name the column, and what is demanded of each client.
+        count: number of clients.
+        groups: training examples by the maker's name, 0 for one of test examples alone; None where the data does not
+            say.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    groups = _trained(settings, _known(settings, groups))
+    _require_enough(settings, count, groups)
+    if len(groups) == count:
+        _require_sizes(settings, groups, settings.min_size, "")
+
+
+def require_largest(
+    settings: PartitionSettings, count: int, groups: Mapping[str, int] | None, validation_size: int
+) -> None:
+    """Refuse more clients than makers, a client with too few examples, and more validation examples than clients hold.
+
+    Args:
+        settings: name the column, and what is demanded of each client.
+        count: number of clients.
+        groups: training examples by the maker's name, 0 for one of test examples alone, who is left out as others
+            are; None where the data does not say.
+        validation_size: examples that the server holds, which are clients' as well.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    known = {name: size for name, size in _known(settings, groups).items() if size}
+    _require_enough(settings, count, known)
+    chosen = dict(sorted(known.items(), key=lambda one: -one[1])[:count])
+    _require_sizes(settings, chosen, settings.min_size, "")
+    held = sum(chosen.values())
+    if validation_size > held:
+        raise InputError(
+            f"data.validation_size={validation_size} exceeds the {held} training examples that clients hold, with the "
+            f"{count} largest values of partition.column={settings.column!r}; allowed: up to {held}"
+        )
+
+
+def require_domain(settings: PartitionSettings, count: int, groups: Mapping[str, int] | None) -> None:
+    """Refuse numbers of clients that domains can't share equally, and a domain with too few examples for its clients.
+
+    Args:
+        settings: name the column, and what is demanded of each client.
+        count: number of clients.
+        groups: training examples by the domain's name, 0 for one of test examples alone; None where the data does not
+            say.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    groups = _trained(settings, _known(settings, groups))
+    if count % len(groups):
+        raise InputError(
+            f"partition.clients={count} with partition.scheme=domain: partition.column={settings.column!r} has "
+            f"{len(groups)} values, each for as many clients; allowed: multiples of {len(groups)}"
+        )
+    each = count // len(groups)
+    _require_sizes(settings, groups, each * settings.min_size, f" for {each} clients")
+
+
+def _known(settings: PartitionSettings, groups: Mapping[str, int] | None) -> Mapping[str, int]:
+    if groups is None:
+        raise InputError(f"partition.column={settings.column!r}: the data has no such column")
+    return groups
+
+
+def _trained(settings: PartitionSettings, groups: Mapping[str, int]) -> Mapping[str, int]:
+    """Refuse a maker of test examples alone, which would be no client's."""
+    for name, size in groups.items():
+        if size == 0:
+            raise InputError(
+                f"partition.column={settings.column!r}: {name!r} has test examples, but none of the training examples "
+                f"that are used; allowed: makers with training examples, or partition.scheme=largest"
+            )
+    return groups
+
+
+def _require_enough(settings: PartitionSettings, count: int, groups: Mapping[str, int]) -> None:
+    if len(groups) < count:
+        raise InputError(
+            f"partition.clients={count} exceeds the {len(groups)} values of partition.column={settings.column!r}"
+        )
+
+
+def _require_sizes(settings: PartitionSettings, groups: Mapping[str, int], least: int, whom: str) -> None:
+    small = {name: size for name, size in groups.items() if size < least}
+    if small:
+        name = min(small, key=lambda one: small[one])
+        raise InputError(
+            f"partition.min_size={settings.min_size} asks for {least} training examples{whom}, but {name!r} of "
+            f"partition.column={settings.column!r} has {small[name]}; allowed: a smaller min_size, or data without it"
+        )
+
+
+def makers_of(clients: Sequence[Indices], groups: Indices) -> list[list[int]]:
+    """List whose examples each client holds.
+
+    Args:
+        clients: the examples of each client.
+        groups: maker of each training example, shape (examples,).
+
+    Returns:
+        Numbers of makers, a list a client.
+    """
+    return [np.unique(groups[held]).tolist() for held in clients]

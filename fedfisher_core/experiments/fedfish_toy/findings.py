@@ -1,0 +1,178 @@
+"""What the FedFish paper says of its Figure 2, whether it is measured here, and the errors as a table."""
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fedfisher_core.experiments.fedfish_toy.rows import METHODS, FedFishToyRow
+from fedfisher_core.experiments.fedfish_toy.summary import Setting, settings_of
+from fedfisher_core.reporting.formats import MINUS, plural, significant
+from fedfisher_core.reporting.measure import gather
+from fedfisher_core.reporting.tables import Table
+
+Agreement = Literal["yes", "in part", "no", "not told", "a single seed"]
+
+_SAID = {-1: "lower than FedAvg’s", 1: "higher than FedAvg’s", 0: "not told apart from FedAvg’s"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the paper says and what was measured.
+
+    Args:
+        where: the overlap.
+        predicted: what the paper says.
+        measured: what the means over seeds and their intervals show.
+        agrees: whether they agree at every number of local epochs.
+    """
+
+    where: str
+    predicted: str
+    measured: str
+    agrees: Agreement
+
+
+def overlap_name(overlap: float) -> str:
+    """Name an overlap as the paper does, with its number where there are several of the name."""
+    return {0.0: "no overlap", 1.0: "full overlap"}.get(overlap, f"partial overlap, {overlap:g}")
+
+
+def findings_of(settings: Sequence[Setting]) -> list[Finding]:
+    """Compare each overlap, and all of them, with what the paper says.
+
+    Args:
+        settings: all of a benchmark.
+
+    Returns:
+        A finding for every overlap, and one for all where there are several.
+    """
+    by_overlap = gather(settings, lambda one: one.overlap)
+    found = [barrier_finding(own) for own in by_overlap.values()]
+    return [*found, growth_finding(settings)] if len(by_overlap) > 1 else found
+
+
+def barrier_finding(settings: Sequence[Setting]) -> Finding:
+    """Compare one overlap with what the paper says: FedFish's client-server barrier is lower than FedAvg's.
+
+    Args:
+        settings: of one overlap.
+
+    Returns:
+        "yes" if the interval of the difference is below 0 at every number of epochs, "in part" if it is at some,
+        "no" if it is at none and above 0 at some, and "not told" if all of them hold 0.
+    """
+    signs = [one.barrier.sign for one in settings]
+    parts = []
+    for sign, said in _SAID.items():
+        epochs = [str(one.local_epochs) for one in settings if one.barrier.sign == sign]
+        if epochs:
+            parts.append(f"{said} after {_listed(epochs)} local epochs")
+    last = settings[-1]
+    barriers = {method: last.methods[method].measure("barrier").mean for method in METHODS}
+    means = (
+        f"After {last.local_epochs} the mean barrier is {number(barriers['fedfish'])} with FedFish and "
+        f"{number(barriers['fedavg'])} with FedAvg."
+    )
+    agrees: Agreement
+    if None in signs:
+        agrees = "a single seed"
+    elif all(sign == -1 for sign in signs):
+        agrees = "yes"
+    elif -1 in signs:
+        agrees = "in part"
+    else:
+        agrees = "no" if 1 in signs else "not told"
+    return Finding(
+        where=overlap_name(last.overlap),
+        predicted=_prediction(last.overlap),
+        measured=f"FedFish’s barrier is {', '.join(parts)}. {means}" if parts else means,
+        agrees=agrees,
+    )
+
+
+def growth_finding(settings: Sequence[Setting]) -> Finding:
+    """Compare the overlaps with what the paper says: FedFish's lead in the barrier grows as they shrink.
+
+    Args:
+        settings: of several overlaps.
+
+    Returns:
+        "yes" if the lead, the mean over epochs and seeds, is larger at each overlap than at the one above it, "in
+        part" if it is larger at the smallest than at the largest, and "no" otherwise.
+    """
+    leads = {
+        overlap: -statistics.fmean(one.barrier.paired.mean for one in own)
+        for overlap, own in gather(settings, lambda one: one.overlap).items()
+    }
+    values = list(leads.values())
+    rising = all(after > before for before, after in itertools.pairwise(values))
+    listed = ", ".join(f"{number(lead)} at {overlap_name(overlap)}" for overlap, lead in leads.items())
+    return Finding(
+        where="all overlaps",
+        predicted="FedFish’s lead over FedAvg in the barrier grows as the overlap shrinks.",
+        measured=f"FedAvg’s barrier less FedFish’s, the mean over epochs and seeds: {listed}.",
+        agrees="yes" if rising else "in part" if values[-1] > values[0] else "no",
+    )
+
+
+def _prediction(overlap: float) -> str:
+    if overlap == 1:
+        return "FedAvg and FedFish fit similar functions; FedFish’s barrier is lower, but not by much."
+    if overlap == 0:
+        return "FedAvg fits neither client’s data, FedFish matches both clients’ functions: its barrier is lower."
+    return "FedAvg fits one client’s data and the other’s poorly, FedFish fits both: its barrier is lower."
+
+
+def _listed(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def number(value: float) -> str:
+    """Write a number that may be negative to three significant digits."""
+    return significant(value).replace("-", MINUS)
+
+
+def interval_text(interval: tuple[float, float] | None) -> str:
+    """Write an interval; a dash where there is none."""
+    return "–" if interval is None else f"{number(interval[0])} to {number(interval[1])}"
+
+
+def error_tables(rows: Sequence[FedFishToyRow]) -> list[Table]:
+    """Write the mean errors as tables.
+
+    Args:
+        rows: the results.
+
+    Returns:
+        A table for each overlap: a line for each number of local epochs, and whether it is as the paper says.
+    """
+    tables = []
+    for overlap, own in gather(settings_of(rows), lambda one: one.overlap).items():
+        lines = [
+            [
+                str(one.local_epochs),
+                *(
+                    number(one.methods[method].measure(field).mean)
+                    for field in ("global_error", "barrier")
+                    for method in METHODS
+                ),
+                interval_text(one.barrier.interval),
+            ]
+            for one in own
+        ]
+        seeds = plural(len(own[0].seeds), "seed")
+        tables.append(
+            Table(
+                title=f"{overlap_name(overlap)} ({seeds}); as the paper says: {barrier_finding(own).agrees}",
+                header=[
+                    "epochs",
+                    *(f"{field} {method}" for field in ("error", "barrier") for method in METHODS),
+                    "barrier difference",
+                ],
+                lines=lines,
+                words=0,
+            )
+        )
+    return tables

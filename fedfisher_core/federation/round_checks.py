@@ -1,0 +1,81 @@
+"""What several rounds, server optimisers and objectives with a memory ask of a federation, before any client trains."""
+
+from collections.abc import Iterable, Mapping
+
+from fedfisher_core.client.features import last_layer
+from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.objectives.objective import Knowledge
+from fedfisher_core.errors import InputError, UnsupportedLayerError
+from fedfisher_core.methods.binding import BoundMethod
+from fedfisher_core.methods.method import methods
+from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.server_optimisers.binding import bind_server_optimiser
+from fedfisher_core.settings import FederationSettings
+from fedfisher_core.sources import source_digest
+
+
+def require_rounds(settings: FederationSettings, label: str, bound: BoundMethod, optimisers: Iterable[str]) -> None:
+    """Check that clients and server can go on from what a method returns.
+
+    Args:
+        settings: of the federation.
+        label: the method's.
+        bound: the method.
+        optimisers: labels of the server optimisers that it runs with.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    rounds = settings.rounds
+    if rounds.cohort is not None and bound.summation is not None and bound.wire.secure.dropouts:
+        raise InputError(
+            f"rounds.cohort={rounds.cohort}, but wire.secure.dropouts of method {label!r} names clients that are not "
+            "in every round; allowed: one of them"
+        )
+    if bound.method.continues:
+        return
+    able = ", ".join(sorted(name for name in methods if methods.get(name).continues))
+    reason = f"method {label!r} returns no single network of the clients' shape; allowed: {able}"
+    if rounds.count > 1:
+        raise InputError(f"rounds.count={rounds.count}, but {reason}; or rounds.count=1")
+    for optimiser in optimisers:
+        if not bind_server_optimiser(optimiser, rounds.server_optimiser).is_average:
+            raise InputError(f"rounds.server_optimiser={optimiser!r}, but {reason}")
+
+
+def require_server_optimisers(settings: FederationSettings, examples: Mapping[str, int | None]) -> None:
+    """Check that server optimisers can go with the clients' training.
+
+    Args:
+        settings: of the federation.
+        examples: of all clients together, by data set; None where they are not counted before the work.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    rounds = settings.rounds
+    for label in rounds.server_optimiser:
+        bound = bind_server_optimiser(label, rounds.server_optimiser)
+        # A source that can't be read is refused before any work rests on it.
+        source_digest(bound.optimiser.function)
+        for count in examples.values():
+            bound.require(settings.train, count)
+
+
+def require_features(settings: FederationSettings, spec: ModelSpec) -> None:
+    """Check that a network has the features that an objective reads.
+
+    Args:
+        settings: of the federation.
+        spec: the network.
+
+    Raises:
+        InputError: names the objective and the network.
+    """
+    for label in settings.train.objective:
+        objective = bind_objective(label, settings.train.objective).objective
+        if Knowledge.FEATURES in objective.reads:
+            try:
+                last_layer(spec.skeleton())
+            except UnsupportedLayerError as error:
+                raise InputError(f"train.objective={label!r} with model {spec.name!r}: {error}") from error

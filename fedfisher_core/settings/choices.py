@@ -1,0 +1,105 @@
+"""One of several registered things under a label, with settings of its own, as a configuration file chooses it."""
+
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+
+from fedfisher_core.settings.base import Label, Line
+
+PLAIN = "plain"
+"""The local objective of clients that are told no other."""
+
+AVERAGE = "average"
+"""The server optimiser of servers that are told no other: the aggregate is the next start."""
+
+
+class Choice(BaseModel):
+    """One thing under its label: its name, and beside it the settings of its own.
+
+    Attributes:
+        name: the thing's; None where the label is the name.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, ser_json_inf_nan="constants")
+
+    name: Line | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Those of the thing's own settings that differ from its defaults."""
+        return dict(self.model_extra or {})
+
+    @model_serializer(mode="wrap")
+    def _what_was_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write what a file would hold."""
+        written = handler(self)
+        if self.name is None:
+            del written["name"]
+        return written
+
+
+def choices_by_label(example: str) -> Callable[[Any], Any]:
+    """Let things be given without labels: as a name, a mapping with a name, or a list of these.
+
+    Args:
+        example: of such a mapping, for messages.
+
+    Returns:
+        A function from any of them to the things by label, which is the name where there was none; things by label stay
+        as they are. It raises ValueError where the value has another form, or a thing of a list has no name or that of
+        another.
+    """
+
+    def by_label(value: Any) -> Any:
+        if isinstance(value, Mapping) and not isinstance(value.get("name"), str):
+            return value
+        given = value if isinstance(value, list | tuple) else (value,)
+        entries = [{"name": one} if isinstance(one, str) else one for one in given]
+        names = [one.get("name") if isinstance(one, Mapping) else None for one in entries]
+        if not names or not all(isinstance(name, str) for name in names) or len(set(names)) < len(names):
+            raise ValueError(
+                f"allowed: names that differ, each alone or in a mapping such as {example}; "
+                "or a mapping of labels to settings"
+            )
+        return {one["name"]: {key: chosen for key, chosen in one.items() if key != "name"} for one in entries}
+
+    return by_label
+
+
+def default_by_name(default: str) -> Callable[[dict[str, Choice]], dict[str, Choice]]:
+    """Refuse another thing under the label of the default, which names of settings leave out.
+
+    Args:
+        default: its label.
+
+    Returns:
+        A function that leaves choices as they are. It raises ValueError where the label stands for something else.
+    """
+
+    def require(choices: dict[str, Choice]) -> dict[str, Choice]:
+        chosen = choices.get(default, Choice()).name
+        if chosen not in (None, default):
+            raise ValueError(f"label {default!r} stands for {chosen!r}; allowed: {default!r} alone, or another label")
+        return choices
+
+    return require
+
+
+Objectives = Annotated[
+    dict[Label, Choice],
+    BeforeValidator(choices_by_label("{name: fedprox, mu: 0.1}")),
+    AfterValidator(default_by_name(PLAIN)),
+]
+ServerOptimisers = Annotated[
+    dict[Label, Choice],
+    BeforeValidator(choices_by_label("{name: fedadam, learning_rate: 0.01}")),
+    AfterValidator(default_by_name(AVERAGE)),
+]

@@ -1,0 +1,308 @@
+"""Federations over several rounds: shared beginnings, cohorts, bits, resumption, and algorithms against references."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedfisher_core.client.training import train
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.turns import Turn
+from fedfisher_core.models.spec import Parameters
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.settings import TrainSettings
+from fedfisher_core.store import read_tensors
+from tests import tiny
+from tests.walked import Walked, walk_tiny
+
+FEDAVG: dict[str, Any] = {"fedavg": {}}
+SGD = {"epochs": 2, "learning_rate": 0.05, "momentum": 0.0, "batch_size": 16}
+
+
+def walked(folder: Path, rounds: Any, methods: dict[str, Any] = FEDAVG, **changes: Any) -> Walked:
+    return walk_tiny(folder, methods, rounds=rounds, **changes)
+
+
+def row_of(done: Walked, method: str = "fedavg", **wanted: Any) -> Row:
+    rows = make_rows(done.plan, done.outcome)
+    (row,) = (
+        row for row in rows if row.method == method and all(getattr(row, key) == one for key, one in wanted.items())
+    )
+    return row
+
+
+def network(done: Walked, method: str = "fedavg", number: int | None = None) -> Parameters:
+    federations = done.plan.federations
+    turn = None if number is None else federations.turns(method)[number - 1]
+    job = federations.aggregation(done.place, method, turn)
+    return read_tensors(done.outcome.artifacts[job.name], "network_0.safetensors")
+
+
+def start(done: Walked) -> Parameters:
+    artifact = done.outcome.artifacts[done.plan.federations.start(done.place).name]
+    return read_tensors(artifact, "weights.safetensors")
+
+
+def examples(done: Walked, client: int) -> Examples:
+    return examples_of(done.place, PartitionInputs(done.data, done.partition), client)
+
+
+def written(folder: Path) -> Counter[str]:
+    return Counter(path.parent.parent.name for path in folder.glob("artifacts/*/*/manifest.json"))
+
+
+def close(one: Parameters, other: Parameters, **tolerance: float) -> None:
+    assert one.keys() == other.keys()
+    for name, weight in one.items():
+        torch.testing.assert_close(weight, other[name], **(tolerance or {"rtol": 1e-5, "atol": 1e-6}))
+
+
+def equal(one: Parameters, other: Parameters) -> bool:
+    return all(torch.equal(weight, other[name]) for name, weight in one.items())
+
+
+def local(done: Walked, client: int, number: int, weights: Parameters, **changes: Any) -> Parameters:
+    """Train a client of one round by hand, plainly unless a loss is given."""
+    source = torch_generator(done.place.cell.seed, Stream.CLIENT, client + 1, turn=number)
+    spec, settings = done.place.spec, done.place.settings.train
+    return train(spec.load(weights), examples(done, client), settings, generator=source, **changes).parameters
+
+
+def test_round_after_round_clients_train_from_the_aggregate(workplace: Path) -> None:
+    done = walked(workplace, {"count": 3})
+    weights = start(done)
+    for number in (1, 2, 3):
+        held = [len(examples(done, client)) for client in range(3)]
+        trained = [local(done, client, number, weights) for client in range(3)]
+        weights = {
+            name: sum(count * one[name].double() for count, one in zip(held, trained, strict=True))
+            .div(sum(held))
+            .float()
+            for name in weights
+        }
+        close(network(done, number=number), weights)
+
+
+def test_all_methods_share_the_first_round_and_one_round_is_its_beginning(workplace: Path) -> None:
+    methods = {"fedavg": {}, "fedfisher_diag": {}, "regmean": {}}
+    done = walked(workplace, {"count": 3}, methods)
+    assert written(workplace)["clients"] == 3 + 2 * 3 * len(methods)
+    assert written(workplace)["aggregates"] == 3 * len(methods)
+    before = sum(written(workplace).values())
+    once = walked(workplace, {"count": 1}, methods)
+    assert sum(written(workplace).values()) == before
+    for method in methods:
+        row = row_of(done, method)
+        assert (row.num_rounds, [point.round for point in row.curve]) == (3, [1, 2, 3])
+        first = row_of(once, method)
+        assert (first.accuracy, first.loss, first.curve) == (row.curve[0].accuracy, row.curve[0].loss, [])
+        assert (first.upload_bits, first.download_bits) == (row.curve[0].upload_bits, row.curve[0].download_bits)
+        assert row.curve[-1].accuracy == row.accuracy
+
+
+def test_bits_add_up_over_rounds(workplace: Path) -> None:
+    done = walked(workplace, {"count": 3, "cohort": 2}, partition={"clients": 3})
+    row, (first, second, third) = row_of(done), row_of(done).curve
+    assert row.cohort == 2
+    assert [point.upload_bits for point in row.curve] == [first.upload_bits * one for one in (1, 2, 3)]
+    # In round 1 two clients get a seed, later two get the model; in the end all three get it.
+    model = (first.download_bits - 2 * 64) // 3
+    assert first.download_bits == 2 * 64 + 3 * model
+    assert second.download_bits == 2 * 64 + 2 * model + 3 * model
+    assert third.download_bits == 2 * 64 + 4 * model + 3 * model
+    assert row.client_train_seconds > 0
+
+
+def test_cohorts_are_drawn_anew_for_each_round_and_alike_for_all(workplace: Path) -> None:
+    done = walked(workplace, {"count": 12, "cohort": 2}, {"fedavg": {}, "fedprox_like": {"method": "fedavg"}})
+    place, federations = done.place, done.plan.federations
+    cohorts = [place.cohort(number) for number in range(1, 13)]
+    assert all(len(set(one)) == 2 and set(one) <= {0, 1, 2} for one in cohorts)
+    assert len(set(cohorts)) == 3
+    assert cohorts == [place.cohort(number) for number in range(1, 13)]
+    for label in federations.methods:
+        bound = federations.methods[label]
+        assert [federations.members(place, bound, turn) for turn in federations.turns(label)] == cohorts
+
+
+def test_a_run_that_is_killed_in_round_3_ends_as_an_undisturbed_one(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"count": 4, "server_optimiser": "fedadam"}
+    scaffold = {**SGD, "objective": "scaffold"}
+    whole = walked(workplace / "whole", settings, train=scaffold)
+    computed, of_client = [], TrainClient.train
+
+    def killed(self: TrainClient, *given: Any) -> Any:
+        if (self.turn, self.client) == (3, 1):
+            raise KeyboardInterrupt
+        computed.append((self.turn, self.client))
+        return of_client(self, *given)
+
+    monkeypatch.setattr(TrainClient, "train", killed)
+    with pytest.raises(KeyboardInterrupt):
+        walked(workplace / "killed", settings, train=scaffold)
+    assert (3, 0) in computed
+    assert (3, 1) not in computed
+    again: list[tuple[int, int]] = []
+
+    def counting(self: TrainClient, *given: Any) -> Any:
+        again.append((self.turn, self.client))
+        return of_client(self, *given)
+
+    monkeypatch.setattr(TrainClient, "train", counting)
+    done = walked(workplace / "killed", settings, train=scaffold)
+    assert not set(again) & set(computed)
+    assert row_of(done).curve == row_of(whole).curve
+    assert equal(network(done), network(whole))
+
+
+def test_fedsgd_is_gradient_descent_on_all_data(workplace: Path) -> None:
+    rate = 0.2
+    recipe = {"epochs": None, "steps": 1, "batch_size": 120, "momentum": 0.0, "learning_rate": rate}
+    done = walked(workplace, {"count": 4, "server_optimiser": {"name": "fedsgd", "learning_rate": 0.5}}, train=recipe)
+    parts = [examples(done, client) for client in range(3)]
+    together = Examples(torch.cat([one.inputs for one in parts]), torch.cat([one.labels for one in parts]))
+    settings = TrainSettings(steps=4, learning_rate=0.5 * rate, momentum=0.0, batch_size=120)
+    source = torch.Generator().manual_seed(0)
+    expected = train(done.place.spec.load(start(done)), together, settings, generator=source).parameters
+    close(network(done), expected)
+
+
+def test_fedprox_without_a_pull_is_fedavg(workplace: Path) -> None:
+    objectives = {"plain": {}, "none": {"name": "fedprox", "mu": 0.0}, "some": {"name": "fedprox", "mu": 1.0}}
+    done = walked(workplace, {"count": 2}, train={"objective": objectives})
+    plain, none, some = (row_of(done, objective=label) for label in objectives)
+    assert (none.accuracy, none.loss) == (plain.accuracy, plain.loss)
+    assert some.loss != plain.loss
+
+
+def test_scaffold_with_one_client_is_sgd(workplace: Path) -> None:
+    changes: dict[str, Any] = {"partition": {"clients": 1, "scheme": "iid"}}
+    rounds = {"count": 3}
+    plain = walked(workplace, rounds, train=SGD, **changes)
+    scaffold = walked(workplace, rounds, train={**SGD, "objective": "scaffold"}, **changes)
+    close(network(scaffold), network(plain))
+
+
+def test_scaffold_follows_the_papers_algorithm(workplace: Path) -> None:
+    """With option II, two of three clients a round, weighted alike as clients hold as much."""
+    done = walked(
+        workplace,
+        {"count": 3, "cohort": 2},
+        train={**SGD, "objective": "scaffold"},
+        partition={"clients": 3, "scheme": "iid"},
+    )
+    place, settings = done.place, done.place.settings.train
+    weights = start(done)
+    server = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    own = {client: dict(server) for client in range(3)}
+    for number in (1, 2, 3):
+        cohort = place.cohort(number)
+        held = {client: len(examples(done, client)) for client in cohort}
+        ended, steps = {}, {}
+        for client in cohort:
+            source = torch_generator(place.cell.seed, Stream.CLIENT, client + 1, turn=number)
+            data = examples(done, client)
+            model = place.spec.load(weights)
+            steps[client] = 0
+            for _ in range(settings.epochs or 0):
+                for batch in torch.randperm(len(data), generator=source).split(settings.batch_size):
+                    loss = torch.nn.functional.cross_entropy(model(data.inputs[batch]), data.labels[batch])
+                    gradients = torch.autograd.grad(loss, list(model.parameters()))
+                    with torch.no_grad():
+                        for (name, weight), gradient in zip(model.named_parameters(), gradients, strict=True):
+                            weight -= settings.learning_rate * (gradient - own[client][name] + server[name])
+                    steps[client] += 1
+            ended[client] = {name: weight.detach() for name, weight in model.named_parameters()}
+        for name in weights:
+            changes = []
+            for client in cohort:
+                scale = 1 / (steps[client] * settings.learning_rate)
+                after = own[client][name] - server[name] + scale * (weights[name] - ended[client][name])
+                changes.append(after - own[client][name])
+                own[client][name] = after
+            server[name] = server[name] + sum(changes) / 3
+        total = sum(held.values())
+        weights = {name: sum(held[one] / total * ended[one][name] for one in cohort) for name in weights}
+        close(network(done, number=number), weights, rtol=1e-4, atol=1e-5)
+    # A control variate is as large as the network, which each of two clients sends and, after round 1, gets.
+    plain = walked(workplace, {"count": 3, "cohort": 2}, train=SGD, partition={"clients": 3, "scheme": "iid"})
+    size = row_of(plain).upload_bits / 6
+    assert row_of(done).upload_bits == pytest.approx(2 * 6 * size, rel=0.02)
+    assert row_of(done).download_bits - row_of(plain).download_bits == pytest.approx(4 * size, rel=0.02)
+
+
+def test_moon_is_plain_in_the_first_round_and_not_after(workplace: Path) -> None:
+    objectives = {"plain": {}, "moon": {"mu": 5.0}}
+    done = walked(workplace, {"count": 2}, train={"objective": objectives, "epochs": 2})
+    plain, moon = (row_of(done, objective=label).curve for label in objectives)
+    assert moon[0].loss == pytest.approx(plain[0].loss, rel=1e-4)
+    assert moon[1].loss != pytest.approx(plain[1].loss, rel=1e-4)
+
+
+def test_adaptive_fedprox_counts_what_clients_report(workplace: Path) -> None:
+    done = walked(workplace, {"count": 2}, train={"objective": ["plain", "fedprox_adaptive"]})
+    plain, adaptive = (row_of(done, objective=label) for label in ("plain", "fedprox_adaptive"))
+    reported = (adaptive.upload_bits - plain.upload_bits) / 6
+    assert 32 <= reported < 32 + 300
+
+
+def test_server_optimisers_change_what_the_next_round_starts_from(workplace: Path) -> None:
+    rounds = {"count": 2, "server_optimiser": {"average": {}, "slow": {"name": "fedavgm", "learning_rate": 0.5}}}
+    done = walked(workplace, rounds)
+    rows = {row.server_optimiser: row for row in make_rows(done.plan, done.outcome)}
+    assert rows["slow"].loss != rows["average"].loss
+    # All start with the clients of the first round.
+    assert written(workplace)["clients"] == 3 + 2 * 3
+
+
+def test_rounds_of_a_client_have_generators_of_their_own() -> None:
+    drawn = {
+        tuple(torch.rand(2, generator=torch_generator(0, Stream.CLIENT, client, turn=turn)).tolist())
+        for client in range(3)
+        for turn in range(1, 4)
+    }
+    assert len(drawn) == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rounds": {"count": 0}}, r"rounds\.count=0"),
+        ({"rounds": {"cohort": 4}}, r"rounds\.cohort=4 exceeds partition\.clients=3"),
+        ({"rounds": {"count": 2}, "methods": {"ensemble": {}}}, r"rounds\.count=2.*'ensemble'.*allowed: .*fedavg"),
+        (
+            {"rounds": {"server_optimiser": "fedadam"}, "methods": {"local_mean": {}}},
+            r"rounds\.server_optimiser='fedadam'.*'local_mean'",
+        ),
+        ({"rounds": {"server_optimiser": "fedsgd"}}, r"train\.steps=None.*fedsgd"),
+        ({"train": {"objective": "scaffold"}}, r"train\.momentum=0\.9.*scaffold"),
+        ({"train": {"objective": "moon"}, "model": {"name": "linear"}}, r"'moon'.*'linear'.*no feature map"),
+        (
+            {"rounds": {"count": 2}, "privacy": {"epsilon": 3.0}},
+            r"rounds\.count=2 with privacy",
+        ),
+        (
+            {"privacy": {"epsilon": 3.0}, "train": {"objective": "scaffold", "momentum": 0.0}},
+            r"'scaffold'.*with privacy",
+        ),
+    ],
+)
+def test_what_can_not_be_is_refused_by_name(workplace: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        check_federations(tiny.tiny_settings(workplace, **{"methods": FEDAVG, **changes}))
+
+
+def test_jobs_of_later_rounds_say_so() -> None:
+    assert Turn().suffix == ""
+    assert Turn(3, "fedavg").suffix == ", round 3 of fedavg"
