@@ -1,6 +1,6 @@
 """The federations that settings span, and the jobs that train, aggregate and measure them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -27,12 +27,13 @@ from fedfisher_core.federation.splitting import SplitData
 from fedfisher_core.federation.start import DrawStart
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import TrainClient
-from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title
+from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, training_name
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.jobs import Job, Numerics
+from fedfisher_core.lazily import computed_once
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import Cell, FederationSettings, Scope, WireSettings
+from fedfisher_core.settings import FederationSettings, Scope, WireSettings
 from fedfisher_core.wire.payload import Schema
 
 
@@ -52,10 +53,9 @@ class Federations:
     methods: Mapping[str, BoundMethod]
     scopes: Mapping[str, Scope]
     # Jobs of the same client are asked for by every method.
-    _computed: dict[tuple[Cell, int, Turn], dict[type[Statistic], ComputeStatistic]] = field(
+    _computed: dict[tuple[str, int, Turn], dict[type[Statistic], ComputeStatistic]] = field(
         default_factory=dict, repr=False, compare=False
     )
-    _cohorts: dict[tuple[Cell, int], tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def methods_of(self, place: Place) -> dict[str, BoundMethod]:
         """List the methods that run in a federation."""
@@ -77,12 +77,7 @@ class Federations:
 
     def members(self, place: Place, bound: BoundMethod, turn: Turn = FIRST) -> tuple[int, ...]:
         """List the clients whose uploads a method aggregates in a round."""
-        return (POOLED,) if bound.method.pooled else self._cohort(place, turn.number)
-
-    def _cohort(self, place: Place, number: int) -> tuple[int, ...]:
-        if (place.cell, number) not in self._cohorts:
-            self._cohorts[place.cell, number] = place.cohort(number)
-        return self._cohorts[place.cell, number]
+        return (POOLED,) if bound.method.pooled else place.cohort(turn.number)
 
     def statistics(self, place: Place, client: int, turn: Turn = FIRST) -> tuple[BoundStatistic, ...]:
         """List what a client must compute: what a method declares; in the first round, the union over all methods."""
@@ -144,7 +139,7 @@ class Federations:
             place,
             client,
             turn=turn.number,
-            name=f"train {client_title(place, client, turn)}",
+            name=training_name(place, client, turn),
             needs=needs,
             numerics=place.numerics,
             may_be_lost=losable,
@@ -153,12 +148,20 @@ class Federations:
 
     def _before(self, place: Place, client: int, turn: Turn) -> dict[str, str]:
         """Name the client's training when it last took part, where its objective looks at it."""
-        objective = bind_objective(place.cell.objective, self.settings.train.objective).objective
-        if turn.method is None or Knowledge.PAST not in objective.reads:
+        if turn.method is None or place.cell.objective not in self._remembering:
             return {}
-        bound, turns = self.methods[turn.method], self.turns(turn.method)[: turn.number - 1]
-        earlier = [one for one in turns if client in self.members(place, bound, one)]
-        return {str(one.number): self.training(place, client, one).name for one in earlier[-1:]}
+        bound = self.methods[turn.method]
+        for number in range(turn.number - 1, 0, -1):
+            earlier = FIRST if number == 1 else Turn(number, turn.method)
+            if client in self.members(place, bound, earlier):
+                return {str(number): training_name(place, client, earlier)}
+        return {}
+
+    @computed_once
+    def _remembering(self) -> frozenset[str]:
+        """Labels of the objectives that look at earlier rounds."""
+        entries = self.settings.train.objective
+        return frozenset(one for one in entries if Knowledge.PAST in bind_objective(one, entries).objective.reads)
 
     def audit(self, place: Place) -> AuditClient | None:
         """The job that audits the privacy of the first client; None where none is asked for."""
@@ -171,7 +174,7 @@ class Federations:
 
     def statistics_jobs(self, place: Place, client: int, turn: Turn = FIRST) -> dict[type[Statistic], ComputeStatistic]:
         """The jobs that compute what a client uploads beside its weights."""
-        key = (place.cell, client, turn)
+        key = (place.label, client, turn)
         if key not in self._computed:
             wanted = [one for one in self.statistics(place, client, turn) if one.statistic is not Weights]
             self._computed[key] = {one.statistic: self._computing(place, client, turn, one) for one in wanted}
@@ -179,7 +182,7 @@ class Federations:
 
     def _computing(self, place: Place, client: int, turn: Turn, bound: BoundStatistic) -> ComputeStatistic:
         title, losable = client_title(place, client, turn), client != POOLED
-        trained = self.training(place, client, turn).name
+        trained = training_name(place, client, turn)
         needs = StatisticInputs(**vars(self._started(place, client, turn)), trained=trained)
         job = ComputeStatistic(
             place,
@@ -211,7 +214,7 @@ class Federations:
     def names_of_statistics(self, place: Place, client: int, bound: BoundMethod, turn: Turn = FIRST) -> dict[str, str]:
         """Names of the jobs that make what a client uploads to a method, by the statistic's name."""
         jobs = self.statistics_jobs(place, client, turn)
-        trained = self.training(place, client, turn).name
+        trained = training_name(place, client, turn)
         return {one.name: trained if one is Weights else jobs[one].name for one in bound.method.uploads}
 
     def sending(self, place: Place, client: int, bound: BoundMethod, turn: Turn = FIRST) -> SendUpload:
@@ -250,19 +253,20 @@ class Federations:
             else self.names_of_statistics(place, client, bound, turn)
         )
         computed = tuple(job.name for job in self.statistics_jobs(place, client, turn).values())
-        return Sent(uploads, self.training(place, client, turn).name, computed)
+        return Sent(uploads, training_name(place, client, turn), computed)
 
     def names_of_client(self, place: Place, client: int, turn: Turn = FIRST) -> tuple[str, ...]:
         """Names of the jobs that train a client and compute all of its statistics."""
         computed = (job.name for job in self.statistics_jobs(place, client, turn).values())
-        return (self.training(place, client, turn).name, *computed)
+        return (training_name(place, client, turn), *computed)
 
-    def stages(self) -> dict[str, list[str]]:
-        """Name the jobs of the clients' side, and those of the servers'."""
-        names: dict[str, list[str]] = {"clients": [], "aggregates": []}
-        for job in self.jobs():
-            names["aggregates" if isinstance(job, Aggregation) else "clients"].append(job.name)
-        return names
+
+def stages_of(jobs: Iterable[Job[Any]]) -> dict[str, list[str]]:
+    """Name the jobs of the clients' side, and those of the servers'."""
+    names: dict[str, list[str]] = {"clients": [], "aggregates": []}
+    for job in jobs:
+        names["aggregates" if isinstance(job, Aggregation) else "clients"].append(job.name)
+    return names
 
 
 def schema_of(bound: BoundMethod, place: Place) -> Schema:

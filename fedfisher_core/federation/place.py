@@ -34,7 +34,7 @@ class Place:
     numerics: Numerics
     title: str = ""
 
-    @property
+    @computed_once
     def label(self) -> str:
         """What people read in the names of jobs."""
         return f"{self.title}, {self.cell.label}" if self.title else self.cell.label
@@ -64,11 +64,17 @@ class Place:
         Returns:
             Their numbers, ascending.
         """
-        clients, size = self.cell.clients, self.settings.rounds.cohort
-        if size is None or size == clients:
-            return tuple(range(clients))
-        drawn = numpy_generator(self.cell.seed, Stream.COHORT, turn).choice(clients, size, replace=False)
-        return tuple(sorted(drawn.tolist()))
+        return self._cohorts[turn - 1] if self._cohorts else tuple(range(self.cell.clients))
+
+    @computed_once
+    def _cohorts(self) -> tuple[tuple[int, ...], ...]:
+        """The cohort of each round; nothing where all clients take part."""
+        clients, rounds = self.cell.clients, self.settings.rounds
+        if rounds.cohort is None or rounds.cohort == clients:
+            return ()
+        generators = (numpy_generator(self.cell.seed, Stream.COHORT, turn) for turn in range(1, rounds.count + 1))
+        drawn = (one.choice(clients, rounds.cohort, replace=False) for one in generators)
+        return tuple(tuple(sorted(one.tolist())) for one in drawn)
 
 
 @dataclass(frozen=True)

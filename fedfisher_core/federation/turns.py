@@ -31,6 +31,11 @@ def client_title(place: Place, client: int, turn: Turn = FIRST) -> str:
     return f"{client_name(client)}: {place.label}{turn.suffix}"
 
 
+def training_name(place: Place, client: int, turn: Turn = FIRST) -> str:
+    """Name the training of a client in a round."""
+    return f"train {client_title(place, client, turn)}"
+
+
 def aggregation_name(place: Place, label: str, number: int) -> str:
     """Name the aggregation by a method in a round."""
     return f"{label}{'' if number == 1 else f', round {number}'}: {place.label}"

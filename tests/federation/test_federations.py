@@ -11,7 +11,7 @@ from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.federation import Federations, stages_of
 from fedfisher_core.federation.place import POOLED, Place
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.jobs import graph_of, names_in
@@ -119,7 +119,7 @@ def test_every_job_is_there_for_a_stage(workplace: Path, changes: dict[str, Any]
     if "privacy" not in changes:
         methods["centralised"] = {}
     made = federations(workplace, methods=methods, **changes)
-    graph, stages = graph_of(made.jobs()), made.stages()
+    graph, stages = graph_of(made.jobs()), stages_of(made.jobs())
     assert list(stages) == ["clients", "aggregates"]
     assert not set(stages["clients"]) & set(stages["aggregates"])
     assert len(stages["aggregates"]) == sum(len(made.methods_of(place)) for place in made.places)

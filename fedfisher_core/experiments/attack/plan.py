@@ -17,7 +17,7 @@ from fedfisher_core.experiments.attack.jobs import AttackClient, AttackInputs, B
 from fedfisher_core.experiments.attack.settings import AttackSettings, Victim
 from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federations, schema_of
+from fedfisher_core.federation.federation import Federations, schema_of, stages_of
 from fedfisher_core.federation.inputs import DataInputs, PartitionInputs
 from fedfisher_core.federation.place import Place
 from fedfisher_core.fisher.layers import matrix_layers
@@ -165,8 +165,9 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
             attacks = list(trials[-1].jobs())
             stages["attacks"] += [job.name for job in attacks]
             jobs += attacks
-        jobs += federations.jobs()
-        for stage, names in federations.stages().items():
+        of_federations = list(federations.jobs())
+        jobs += of_federations
+        for stage, names in stages_of(of_federations).items():
             stages[stage] += names
     return AttackPlan(jobs=jobs, stages=stages, settings=settings, trials=tuple(trials))
 

@@ -6,7 +6,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.federation import Federations, stages_of
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,10 @@ def make_plan(settings: BenchmarkSettings) -> BenchmarkPlan:
     federations = check_federations(settings)
     for table in settings.report.published or ():
         parse_published(table)
+    jobs = tuple(federations.jobs())
     return BenchmarkPlan(
-        jobs=tuple(federations.jobs()),
-        stages=federations.stages(),
+        jobs=jobs,
+        stages=stages_of(jobs),
         settings=settings,
         federations=federations,
     )
