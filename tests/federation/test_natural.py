@@ -101,7 +101,7 @@ def test_speaking_roles_are_clients_over_rounds(workplace: Path, monkeypatch: py
         workplace,
         {"fedavg": {}, "fedfish": {}, "ties": {}},
         data={"dataset": "shakespeare"},
-        model={"name": "small_gru"},
+        model={"name": "gru"},
         partition={"scheme": "largest", "column": "role", "clients": [2]},
         rounds={"count": 2, "cohort": 1},
         train={"epochs": None, "steps": 2, "batch_size": 8},
