@@ -51,6 +51,7 @@ def test_the_tree_stays_as_it_is() -> None:
         "AUDIT": 8,
         "SAMPLE": 9,
         "SHIFT": 10,
+        "COHORT": 11,
     }
 
 
