@@ -20,6 +20,9 @@ from fedfisher_core.store import Artifact, read_document, read_tensors
 INDICES = "indices.safetensors"
 SUMMARY = "partition.json"
 
+UNSEEN = "unseen_clients"
+"""Where the summary says how many of the last clients take part in no round; it is silent where all may."""
+
 
 def held_by(partition: Artifact, client: int) -> NDArray[np.int64]:
     """Read which training examples a client holds.
@@ -33,7 +36,7 @@ def held_by(partition: Artifact, client: int) -> NDArray[np.int64]:
     """
     indices = _indices(partition)
     if client == POOLED:
-        return np.concatenate([indices[f"client_{i}"].numpy() for i in range(len(indices) - 1)])
+        return np.concatenate([indices[f"client_{i}"].numpy() for i in participants_of(partition)])
     return indices[f"client_{client}"].numpy()
 
 
@@ -52,7 +55,7 @@ def examples_of(place: Place, inputs: PartitionInputs[Artifact], client: int) ->
     if shifts is None:
         return select(dataset.train, dataset.spec, _held(inputs.partition, client)).to(place.device)
     # The pooled client has the examples as their owners see them.
-    owners = range(len(shifts.levels)) if client == POOLED else (client,)
+    owners = participants_of(inputs.partition) if client == POOLED else (client,)
     each = [select(dataset.train, dataset.spec, _held(inputs.partition, one), view=shifts.of(one)) for one in owners]
     together = Examples(torch.cat([one.inputs for one in each]), torch.cat([one.labels for one in each]))
     return together.to(place.device)
@@ -60,6 +63,20 @@ def examples_of(place: Place, inputs: PartitionInputs[Artifact], client: int) ->
 
 def _held(partition: Artifact, client: int) -> Tensor:
     return torch.from_numpy(held_by(partition, client))
+
+
+@lru_cache(maxsize=8)
+def participants_of(partition: Artifact) -> range:
+    """Read which clients may take part in a round; the pooled client holds their examples.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        Their numbers.
+    """
+    summary = read_document(partition, SUMMARY)
+    return range(len(summary["label_counts"]) - summary.get(UNSEEN, 0))
 
 
 @lru_cache(maxsize=8)
@@ -91,7 +108,7 @@ def describe_view(partition: Artifact, client: int) -> dict[str, Any]:
         return {}
     if client != POOLED:
         return shifts.of(client).described()
-    sizes = [len(held_by(partition, one)) for one in range(len(shifts.levels))]
+    sizes = [len(held_by(partition, one)) for one in participants_of(partition)]
     return {"views": asdict(shifts), "sizes": sizes}
 
 

@@ -55,6 +55,16 @@ class Place:
         data, bias = self.dataset, self.settings.model.bias
         return ModelSpec(name=self.cell.model, inputs=data.inputs, classes=data.classes, bias=bias)
 
+    @property
+    def participants(self) -> range:
+        """The clients that may take part in a round."""
+        return range(self.cell.clients - self.settings.unseen_clients)
+
+    @property
+    def unseen(self) -> range:
+        """The clients that take part in none: the last ones."""
+        return range(len(self.participants), self.cell.clients)
+
     def cohort(self, turn: int) -> tuple[int, ...]:
         """List the clients that take part in a round, the same whatever aggregates them.
 
@@ -64,9 +74,9 @@ class Place:
         Returns:
             Their numbers, ascending.
         """
-        clients, size = self.cell.clients, self.settings.rounds.cohort
+        clients, size = len(self.participants), self.settings.rounds.cohort
         if size is None or size == clients:
-            return tuple(range(clients))
+            return tuple(self.participants)
         drawn = numpy_generator(self.cell.seed, Stream.COHORT, turn).choice(clients, size, replace=False)
         return tuple(sorted(drawn.tolist()))
 
