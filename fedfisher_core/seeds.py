@@ -25,6 +25,7 @@ class Stream(IntEnum):
     SAMPLE = 9
     SHIFT = 10
     COHORT = 11
+    PERSONALISATION = 12
 
 
 def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence:

@@ -119,6 +119,8 @@ def test_words_settings_orchestration_and_siblings_change_nothing(project: Proje
         **appended("fedfisher_core/files.py"),
         **appended("fedfisher_core/store/writing.py"),
         **appended("fedfisher_core/federation/federation.py"),
+        **appended("fedfisher_core/federation/client_measures.py"),
+        **appended("fedfisher_core/federation/measuring.py"),
         **appended("fedfisher_core/methods/fisher_merge.py"),
         **appended("fedfisher_core/models/resnet18.py"),
         **appended("fedfisher_core/client/null_space.py"),

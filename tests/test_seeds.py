@@ -52,6 +52,7 @@ def test_the_tree_stays_as_it_is() -> None:
         "SAMPLE": 9,
         "SHIFT": 10,
         "COHORT": 11,
+        "PERSONALISATION": 12,
     }
 
 

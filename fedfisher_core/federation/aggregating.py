@@ -18,7 +18,14 @@ from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
 from fedfisher_core.federation.inputs import R, StartInputs
 from fedfisher_core.federation.memory import Files, Memory
-from fedfisher_core.federation.partition import held_by, label_counts, shifts_of, training_scale, validation_set
+from fedfisher_core.federation.partition import (
+    held_by,
+    label_counts,
+    participants_of,
+    shifts_of,
+    training_scale,
+    validation_set,
+)
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import NETWORK, load_start
 from fedfisher_core.federation.testing import own_tests, test_examples
@@ -176,7 +183,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         begun = perf_counter()
         made, moments = self._advanced(server, made, inputs)
         trained = [(len(held_by(inputs.partition, one)), sent.trained) for one, sent in inputs.clients.items()]
-        memory, report_bits = self.memory.after_round(inputs, trained, self.place.cell.clients)
+        memory, report_bits = self.memory.after_round(inputs, trained, len(self.place.participants))
         timings["seconds"] += perf_counter() - begun
         counted = traffic.upload_bits + report_bits, traffic.upload_bits_formula + report_bits
         traffic = replace(traffic, upload_bits=counted[0], upload_bits_formula=counted[1])
@@ -310,7 +317,14 @@ def _measure(place: Place, made: Aggregate, inputs: AggregationInputs[Artifact])
     test = test_examples(place, inputs)
     spec = made.spec or place.spec
     networks = [spec.load(parameters).eval() for parameters in made.networks]
-    counts, seen, own = torch.tensor(label_counts(inputs.partition)), _seen(place, inputs), own_tests(place, inputs)
+    # The worst client is one of those that may take part.
+    able = list(participants_of(inputs.partition))
+    counts, seen, tests = (
+        torch.tensor(label_counts(inputs.partition))[able],
+        _seen(place, inputs),
+        own_tests(place, inputs),
+    )
+    own = None if tests is None else [tests[client] for client in able]
     match made.combine:
         case Combine.MEAN_PROBABILITY:
             return measure_mean(networks, test, counts, weights=made.weights, seen=seen, own=own)

@@ -77,16 +77,17 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     require_server_optimisers(settings, counted)
     for place in used:
         for label, bound in federations.methods_of(place).items():
-            require_protocol(label, bound, settings.rounds.cohort or place.cell.clients)
+            require_protocol(label, bound, settings.rounds.cohort or len(place.participants))
             _require_method(label, bound, place)
     for spec in dict.fromkeys(place.spec for place in places):
         spec.initialise(torch.Generator())
         require_features(settings, spec)
     _require_private_layers(federations)
     _require_fishers(federations)
-    smallest = min(settings.partition.clients)
-    if settings.run.min_clients is not None and settings.run.min_clients > smallest:
-        raise InputError(f"run.min_clients={settings.run.min_clients} exceeds partition.clients={smallest}")
+    unseen, smallest = settings.unseen_clients, min(settings.partition.clients)
+    if settings.run.min_clients is not None and settings.run.min_clients > smallest - unseen:
+        less = f" less measures.personalisation.unseen_clients={unseen}" if unseen else ""
+        raise InputError(f"run.min_clients={settings.run.min_clients} exceeds partition.clients={smallest}{less}")
     return federations
 
 
@@ -183,7 +184,7 @@ def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
     if bound.method.require is None:
         return
     try:
-        bound.method.require(bound.settings, place.cell.clients)
+        bound.method.require(bound.settings, len(place.participants))
     except InputError as error:
         raise InputError(f"method {label!r}: {error}") from error
 

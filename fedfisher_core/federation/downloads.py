@@ -39,6 +39,8 @@ def download(
 ) -> Download:
     """Count what a server sends: the start to the clients of the round, and the global model, encoded as it is, to all.
 
+    All are those that may take part; what an unseen client gets later is no part of the federation.
+
     Args:
         place: the federation.
         made: what the method made of the uploads.
@@ -50,7 +52,7 @@ def download(
     Returns:
         The bits.
     """
-    takers, model_bits = len(place.cohort(turn)), place.cell.clients * _model_bits(made)
+    takers, model_bits = len(place.cohort(turn)), len(place.participants) * _model_bits(made)
     if pooled:
         return Download(0, model_bits, NOTHING)
     if turn > 1:

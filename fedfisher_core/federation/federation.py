@@ -15,8 +15,10 @@ from fedfisher_core.data.sampling import Sample
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Sent
 from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.auditing import AuditClient
+from fedfisher_core.federation.client_measures import MeasureBarrier, Personalise
 from fedfisher_core.federation.decoding import DecodeData
 from fedfisher_core.federation.inputs import DataInputs, StartInputs, TrainingInputs
+from fedfisher_core.federation.measuring import Measuring
 from fedfisher_core.federation.place import POOLED, Place
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.private_statistics import ReleaseStatistic
@@ -103,7 +105,9 @@ class Federations:
                             yield from self._client_jobs(place, client, turn)
                         if bound.summation is None:
                             yield self.sending(place, client, bound, turn)
-                    yield self.aggregation(place, label, turn)
+                    aggregation = self.aggregation(place, label, turn)
+                    yield aggregation
+                yield from Measuring(label, aggregation).jobs()
 
     def _client_jobs(self, place: Place, client: int, turn: Turn) -> Iterator[Job[Any]]:
         yield self.training(place, client, turn)
@@ -245,6 +249,10 @@ class Federations:
             return AggregateSecurely(place, bound, **shared)
         return AggregateUploads(place, bound, schema_of(bound, place), **shared)
 
+    def measuring(self, place: Place, label: str) -> Measuring:
+        """What is measured of a method's last network on clients' own examples."""
+        return Measuring(label, self.aggregation(place, label))
+
     def _sent(self, place: Place, client: int, bound: BoundMethod, turn: Turn) -> Sent[str]:
         """Name what a server has of a client in a round."""
         uploads = (
@@ -262,10 +270,11 @@ class Federations:
 
 
 def stages_of(jobs: Iterable[Job[Any]]) -> dict[str, list[str]]:
-    """Name the jobs of the clients' side, and those of the servers'."""
+    """Name the jobs of the clients' side, and those of the servers' with what is measured of their networks."""
     names: dict[str, list[str]] = {"clients": [], "aggregates": []}
     for job in jobs:
-        names["aggregates" if isinstance(job, Aggregation) else "clients"].append(job.name)
+        after = isinstance(job, Aggregation | MeasureBarrier | Personalise)
+        names["aggregates" if after else "clients"].append(job.name)
     return names
 
 

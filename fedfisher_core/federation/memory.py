@@ -95,7 +95,7 @@ class Memory:
         Args:
             inputs: of the round's aggregation.
             trained: number of examples and training of each client of the round.
-            clients: number of all clients.
+            clients: number of all clients that may take part.
 
         Returns:
             Files of named tensors, and the bits of all reports; nothing where the objective has no exchange.

@@ -23,6 +23,9 @@ INDICES = "indices.safetensors"
 SCALING = "scaling.safetensors"
 SUMMARY = "partition.json"
 
+UNSEEN = "unseen_clients"
+"""Where the summary says how many of the last clients take part in no round; it is silent where all may."""
+
 
 def held_by(partition: Artifact, client: int) -> NDArray[np.int64]:
     """Read which training examples a client holds.
@@ -36,7 +39,7 @@ def held_by(partition: Artifact, client: int) -> NDArray[np.int64]:
     """
     indices = _indices(partition)
     if client == POOLED:
-        return np.concatenate([indices[f"client_{i}"].numpy() for i in range(len(indices) - 1)])
+        return np.concatenate([indices[f"client_{i}"].numpy() for i in participants_of(partition)])
     return indices[f"client_{client}"].numpy()
 
 
@@ -57,7 +60,7 @@ def examples_of(place: Place, inputs: PartitionInputs[Artifact], client: int) ->
         scale = training_scale(inputs.partition, held)
         return select(dataset.train, dataset.spec, held, scale=scale).to(place.device)
     # The pooled client has the examples as their owners see them.
-    owners = range(len(shifts.levels)) if client == POOLED else (client,)
+    owners = participants_of(inputs.partition) if client == POOLED else (client,)
     each = []
     for one in owners:
         held = _held(inputs.partition, one)
@@ -69,6 +72,20 @@ def examples_of(place: Place, inputs: PartitionInputs[Artifact], client: int) ->
 
 def _held(partition: Artifact, client: int) -> Tensor:
     return torch.from_numpy(held_by(partition, client))
+
+
+@lru_cache(maxsize=8)
+def participants_of(partition: Artifact) -> range:
+    """Read which clients may take part in a round; the pooled client holds their examples.
+
+    Args:
+        partition: made by `SplitData`.
+
+    Returns:
+        Their numbers.
+    """
+    summary = read_document(partition, SUMMARY)
+    return range(len(summary["label_counts"]) - summary.get(UNSEEN, 0))
 
 
 @lru_cache(maxsize=8)
@@ -185,7 +202,7 @@ def describe_view(partition: Artifact, client: int) -> dict[str, Any]:
         return {} if shifts is None else shifts.of(client).described()
     if shifts is None and scaling_of(partition) is None:
         return {}
-    sizes = [len(held_by(partition, one)) for one in range(len(_indices(partition)) - 1)]
+    sizes = [len(held_by(partition, one)) for one in participants_of(partition)]
     return {**({} if shifts is None else {"views": asdict(shifts)}), "sizes": sizes}
 
 

@@ -55,6 +55,16 @@ class Place:
         data, bias = self.dataset, self.settings.model.bias
         return ModelSpec(name=self.cell.model, inputs=data.inputs, classes=data.classes, bias=bias)
 
+    @property
+    def participants(self) -> range:
+        """The clients that may take part in a round."""
+        return range(self.cell.clients - self.settings.unseen_clients)
+
+    @property
+    def unseen(self) -> range:
+        """The clients that take part in none: the last ones."""
+        return range(len(self.participants), self.cell.clients)
+
     def cohort(self, turn: int) -> tuple[int, ...]:
         """List the clients that take part in a round, the same whatever aggregates them.
 
@@ -64,12 +74,12 @@ class Place:
         Returns:
             Their numbers, ascending.
         """
-        return self._cohorts[turn - 1] if self._cohorts else tuple(range(self.cell.clients))
+        return self._cohorts[turn - 1] if self._cohorts else tuple(self.participants)
 
     @computed_once
     def _cohorts(self) -> tuple[tuple[int, ...], ...]:
-        """The cohort of each round; nothing where all clients take part."""
-        clients, rounds = self.cell.clients, self.settings.rounds
+        """The cohort of each round; nothing where all that may take part do."""
+        clients, rounds = len(self.participants), self.settings.rounds
         if rounds.cohort is None or rounds.cohort == clients:
             return ()
         generators = (numpy_generator(self.cell.seed, Stream.COHORT, turn) for turn in range(1, rounds.count + 1))

@@ -3,16 +3,18 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedfisher_core.data.makers import count_makers
 from fedfisher_core.data.natural import makers_of
-from fedfisher_core.data.partitions import split
+from fedfisher_core.data.partitions import Indices, Partition, split
 from fedfisher_core.data.scaling import observe
 from fedfisher_core.data.shifts import draw_shifts
+from fedfisher_core.errors import InputError
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.inputs import DataInputs
-from fedfisher_core.federation.partition import INDICES, SCALING, SUMMARY
+from fedfisher_core.federation.partition import INDICES, SCALING, SUMMARY, UNSEEN
 from fedfisher_core.federation.place import Place
 from fedfisher_core.jobs import Job, digests_of
 from fedfisher_core.settings import NATURAL_SCHEMES
@@ -40,8 +42,14 @@ class SplitData(Job[DataInputs[Artifact]]):
             "partition": self.place.settings.partition.described(),
             "cell": cell.model_dump(mode="json", exclude=_NO_MATTER | (set() if cell.shift else {"shift"})),
             "validation_size": self.place.settings.data.validation_size,
+            **self._unseen,
         }
         return Step(kind="partitions", code=source_digest(type(self)), settings=settings, inputs=digests_of(inputs))
+
+    @property
+    def _unseen(self) -> dict[str, int]:
+        """What is said of clients that take part in no round, where there are some."""
+        return {UNSEEN: len(self.place.unseen)} if self.place.unseen else {}
 
     def compute(self, inputs: DataInputs[Artifact]) -> Content:
         """See `Job.compute`.
@@ -70,6 +78,7 @@ class SplitData(Job[DataInputs[Artifact]]):
             "digest": partition.digest(),
             "label_counts": counts.tolist(),
             "class_names": dataset.class_names,
+            **self._unseen,
         }
         if (shifts := draw_shifts(self.place.cell, dataset.spec.classes)) is not None:
             summary["shifts"] = asdict(shifts)
@@ -80,7 +89,7 @@ class SplitData(Job[DataInputs[Artifact]]):
                 summary["own_tests"] = [int(torch.isin(tests, torch.tensor(own)).sum()) for own in makers]
                 everyone = torch.tensor([one for own in makers for one in own])
                 summary["nobodys_tests"] = int(torch.isin(tests, everyone, invert=True).sum())
-        tensors = {INDICES: indices | {"validation": torch.from_numpy(partition.validation)}}
+        tensors = {INDICES: indices | {"validation": torch.from_numpy(self._validation(partition))}}
         if dataset.spec.impute is not None:
             numbers = dataset.train.inputs
             scaling = observe([numbers[torch.from_numpy(held)] for held in partition.clients], dataset.spec.impute)
@@ -88,3 +97,16 @@ class SplitData(Job[DataInputs[Artifact]]):
             names = dataset.spec.feature_names
             summary["unscaled"] = [[names[i] for i in (std == 0).nonzero().flatten()] for std in scaling.std]
         return Content(tensors=tensors, documents={SUMMARY: summary})
+
+    def _validation(self, partition: Partition) -> Indices:
+        """Take the server's examples, but none that only an unseen client has."""
+        if not self.place.unseen or not len(partition.validation):
+            return partition.validation
+        unseen = np.concatenate([partition.clients[one] for one in self.place.unseen])
+        left = partition.validation[~np.isin(partition.validation, unseen)]
+        if not len(left):
+            raise InputError(
+                f"data.validation_size={len(partition.validation)} of {self.place.label}: unseen clients hold all of "
+                "these images, which the server must not know; allowed: more, or 0"
+            )
+        return left

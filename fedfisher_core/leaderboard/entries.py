@@ -21,6 +21,7 @@ SETTING = (
     "num_clients",
     "num_rounds",
     "cohort",
+    "unseen_clients",
     "objective",
     "server_optimiser",
     "training",
@@ -60,6 +61,7 @@ class Entry:
         num_clients: number of clients.
         num_rounds: number of communication rounds.
         cohort: clients that take part in a round; None for all.
+        unseen_clients: clients that take part in no round; None where all may.
         objective: label of what the clients minimise.
         server_optimiser: label of what the server makes of an aggregate.
         training: settings of the clients' training; None where the report does not keep them.
@@ -92,6 +94,7 @@ class Entry:
     num_clients: int
     num_rounds: int
     cohort: int | None
+    unseen_clients: int | None
     objective: str
     server_optimiser: str
     training: str | None
@@ -186,6 +189,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         num_clients=row.num_clients,
         num_rounds=row.num_rounds,
         cohort=row.cohort,
+        unseen_clients=row.unseen_clients,
         objective=row.objective,
         server_optimiser=row.server_optimiser,
         training=_training(row),

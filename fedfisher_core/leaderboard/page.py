@@ -47,6 +47,7 @@ _COLUMNS = (
     Column("num_clients", "Clients"),
     Column("num_rounds", "Rounds"),
     Column("cohort", "Cohort"),
+    Column("unseen_clients", "Unseen clients"),
     Column("wire_budget", "Budget", words=True),
     Column("upload", "Upload, Mbit"),
     Column("download", "Download, Mbit"),
@@ -83,6 +84,7 @@ def render_leaderboard(
         "training": None,
         "num_rounds": 1,
         "cohort": None,
+        "unseen_clients": None,
         "objective": PLAIN,
         "server_optimiser": AVERAGE,
     }

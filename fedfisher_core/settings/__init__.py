@@ -30,6 +30,7 @@ from fedfisher_core.settings.clients import (
 )
 from fedfisher_core.settings.experiment import ExperimentSettings
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
+from fedfisher_core.settings.measures import MeasureSettings, PersonalisationSettings
 from fedfisher_core.settings.methods import MethodEntry
 from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
@@ -52,6 +53,7 @@ __all__ = [
     "FederationSettings",
     "FisherSettings",
     "Label",
+    "MeasureSettings",
     "MethodEntry",
     "ModelSettings",
     "Name",
@@ -59,6 +61,7 @@ __all__ = [
     "PageSettings",
     "PartitionScheme",
     "PartitionSettings",
+    "PersonalisationSettings",
     "Positive",
     "PrivacyMechanism",
     "PrivacySettings",

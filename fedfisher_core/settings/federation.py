@@ -17,6 +17,7 @@ from fedfisher_core.settings.clients import (
     PrivacySettings,
     TrainSettings,
 )
+from fedfisher_core.settings.measures import MeasureSettings
 from fedfisher_core.settings.methods import MethodEntry
 from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.wire import WireSettings
@@ -61,6 +62,7 @@ class FederationSettings(RecipeSettings):
     data: DataSettings = DataSettings()
     partition: PartitionSettings = PartitionSettings()
     rounds: RoundSettings = RoundSettings()
+    measures: MeasureSettings = MeasureSettings()
     skip: tuple[Scope, ...] = Field(
         (),
         max_length=100,
@@ -95,13 +97,15 @@ class FederationSettings(RecipeSettings):
         cells = self.cells()
         if not cells:
             raise ValueError(f"skip={[one.model_dump(exclude_none=True) for one in self.skip]} leaves no point")
-        rounds = self.rounds.count
-        uploads = len(self.methods) * rounds * sum(self.rounds.cohort or cell.clients for cell in cells)
+        rounds, unseen = self.rounds.count, self.unseen_clients
+        # An unseen client trains once for each method.
+        each = (rounds * (self.rounds.cohort or cell.clients - unseen) + unseen for cell in cells)
+        uploads = len(self.methods) * sum(each)
         if uploads > MAX_UPLOADS:
             over = "" if rounds == 1 else f" over {rounds:,} rounds"
             raise ValueError(
-                f"{len(self.methods)} methods with all clients at {len(cells):,} points{over} are {uploads:,} uploads; "
-                f"allowed: up to {MAX_UPLOADS:,}"
+                f"{len(self.methods)} methods with all clients at {len(cells):,} points{over} are {uploads:,} uploads"
+                f"{' and personalisations' if unseen else ''}; allowed: up to {MAX_UPLOADS:,}"
             )
         return self
 
@@ -110,6 +114,37 @@ class FederationSettings(RecipeSettings):
         cohort, fewest = self.rounds.cohort, min(self.partition.clients)
         if cohort is not None and cohort > fewest:
             raise ValueError(f"rounds.cohort={cohort} exceeds partition.clients={fewest}; allowed: 1 to {fewest}")
+        return self
+
+    @model_validator(mode="after")
+    def _enough_clients_take_part(self) -> "FederationSettings":
+        unseen, fewest, cohort = self.unseen_clients, min(self.partition.clients), self.rounds.cohort
+        most = fewest - (cohort or 1)
+        if unseen > most:
+            needed = "leaves none to take part" if cohort is None else f"leaves fewer than rounds.cohort={cohort}"
+            raise ValueError(
+                f"measures.personalisation.unseen_clients={unseen} of partition.clients={fewest} {needed}; "
+                f"allowed: {f'1 to {most}' if most else 'personalisation: null'}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _unseen_clients_are_measured(self) -> "FederationSettings":
+        if self.unseen_clients and self.partition.min_size < 2:
+            raise ValueError(
+                f"partition.min_size={self.partition.min_size} with measures.personalisation: a client with one image "
+                "has none to be measured on; allowed: 2 or more"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _measures_go_without_privacy(self) -> "FederationSettings":
+        asked = "barrier=true" if self.measures.barrier else "personalisation" if self.unseen_clients else None
+        if asked is not None and self.privacy is not None:
+            raise ValueError(
+                f"measures.{asked} with privacy: it tells how well networks know clients' own examples, which no "
+                "budget counts; allowed: one of them"
+            )
         return self
 
     @model_validator(mode="after")
@@ -125,6 +160,12 @@ class FederationSettings(RecipeSettings):
     def may_validate(self) -> bool:
         """Whether the server may look at its validation images: with privacy, only if they are public."""
         return self.privacy is None or self.data.public_validation
+
+    @property
+    def unseen_clients(self) -> int:
+        """How many clients of each federation take part in no round."""
+        personalisation = self.measures.personalisation
+        return 0 if personalisation is None else personalisation.unseen_clients
 
     def points(self) -> dict[str, tuple[Any, ...]]:
         """List the values that each coordinate of a `Cell` takes, by the coordinate's name."""

@@ -11,6 +11,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.agreement import MARGIN, Verdict, compare, not_run
 from fedfisher_core.experiments.benchmark.algorithms import by_algorithm
 from fedfisher_core.experiments.benchmark.answer import answer, setting_names
+from fedfisher_core.experiments.benchmark.client_measures import on_clients
 from fedfisher_core.experiments.benchmark.costs import client_costs
 from fedfisher_core.experiments.benchmark.curves import curves_figure
 from fedfisher_core.experiments.benchmark.figures import (
@@ -167,6 +168,7 @@ def render_page(
         seeds=sorted({row.seed for row in rows}),
         objectives=by_objective(summaries),
         **_by_round(summaries),
+        client_tables=on_clients(summaries),
         method_settings=_method_settings(rows),
         accuracy_by_alpha=to_svg(accuracy_by_alpha_figure(rows)),
         accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)),

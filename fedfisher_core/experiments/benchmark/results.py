@@ -10,6 +10,7 @@ from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row, sorted_ro
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.federation.aggregating import Result, read_result
 from fedfisher_core.federation.auditing import read_audit
+from fedfisher_core.federation.client_measures import mean_score, read_barrier, read_personalisation
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
@@ -48,12 +49,12 @@ def failed_cells(plan: BenchmarkPlan, outcome: Outcome) -> dict[tuple[Setting, s
     Returns:
         Why, in one line, by setting and label of the method.
     """
-    federations, rounds = plan.federations, plan.settings.rounds
+    federations = plan.federations
     cells: dict[tuple[Setting, str], str] = {}
     made: set[tuple[Setting, str]] = set()
     for place in federations.places:
         for label in federations.methods_of(place):
-            cell, name = (Setting.of_cell(place.cell, rounds), label), federations.aggregation(place, label).name
+            cell, name = (Setting.of_cell(place.cell, plan.settings), label), federations.aggregation(place, label).name
             if name in outcome.failed:
                 cells.setdefault(cell, outcome.failed[name].reason)
             else:
@@ -114,7 +115,27 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         upload_bits_formula=sum(one.result.traffic.upload_bits_formula for one in rounds),
         download_bits=curve[-1].download_bits,
         start_sent=rounds[0].result.traffic.start_sent,
+        unseen_clients=len(place.unseen) or None,
+        **_measures(federations, place, label, outcome),
     )
+
+
+def _measures(federations: Federations, place: Place, label: str, outcome: Outcome) -> dict[str, float]:
+    """Read what was measured on clients' own examples; rows are there even where that failed."""
+    found: dict[str, float] = {}
+    measuring = federations.measuring(place, label)
+    barrier = measuring.barrier
+    if barrier is not None and barrier.name in outcome.artifacts:
+        score = read_barrier(outcome.artifacts[barrier.name])
+        found |= {"barrier_accuracy": score.accuracy, "barrier_loss": score.loss}
+    names = [job.name for job in measuring.personalisations]
+    # A mean over some of the unseen clients would be one over those that are easy to train.
+    if names and all(name in outcome.artifacts for name in names):
+        clients = [read_personalisation(outcome.artifacts[name]) for name in names]
+        before, after = mean_score([one.shared for one in clients]), mean_score([one.own for one in clients])
+        found |= {"unseen_accuracy": before.accuracy, "unseen_loss": before.loss}
+        found |= {"personalised_accuracy": after.accuracy, "personalised_loss": after.loss}
+    return found
 
 
 @dataclass(frozen=True)

@@ -47,4 +47,5 @@ def is_local_mean(row: Row) -> bool:
 
 def networks_of(row: Row) -> int:
     """Count the networks that one prediction takes."""
-    return row.num_clients - len(row.failed_clients) if role_of(row) is Role.ENSEMBLE else 1
+    sending = row.cohort or row.num_clients - (row.unseen_clients or 0)
+    return sending - len(row.failed_clients) if role_of(row) is Role.ENSEMBLE else 1

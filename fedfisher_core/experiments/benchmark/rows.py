@@ -89,6 +89,16 @@ class Row:
         server_optimiser: label of what the server makes of an aggregate.
         cohort: clients that take part in a round; None for all.
         curve: what was reached after each round; empty where there is one.
+        unseen_clients: clients that take part in no round, of num_clients; None where all may.
+        barrier_accuracy: client-server barrier: accuracy of a client's own network less that of the global one, on the
+            client's training examples; mean over the clients of the last round, all of the same weight. None where it
+            was not measured, as everywhere below.
+        barrier_loss: the same of the mean cross-entropy, in nats; the global network is worse where it is below 0.
+        unseen_accuracy: of the global network, on that part of each unseen client's examples that it does not train
+            on; mean over unseen clients, all of the same weight.
+        unseen_loss: the same of the mean cross-entropy, in nats.
+        personalised_accuracy: on the same examples, after each unseen client trained the network on its other ones.
+        personalised_loss: the same of the mean cross-entropy, in nats.
 
     Raises:
         InputError: a measure is not finite.
@@ -137,6 +147,13 @@ class Row:
     server_optimiser: str = AVERAGE
     cohort: int | None = None
     curve: list[RoundPoint] = field(default_factory=list)
+    unseen_clients: int | None = None
+    barrier_accuracy: float | None = None
+    barrier_loss: float | None = None
+    unseen_accuracy: float | None = None
+    unseen_loss: float | None = None
+    personalised_accuracy: float | None = None
+    personalised_loss: float | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):

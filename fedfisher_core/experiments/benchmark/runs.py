@@ -20,7 +20,15 @@ from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 
 _MEASURES = ("accuracy", "loss", "worst_client_accuracy", "worst_class_accuracy")
-_SUMMARISED = (*_MEASURES, "server_seconds", "upload_bits", "download_bits")
+_OF_CLIENTS = (
+    "barrier_accuracy",
+    "barrier_loss",
+    "unseen_accuracy",
+    "unseen_loss",
+    "personalised_accuracy",
+    "personalised_loss",
+)
+_SUMMARISED = (*_MEASURES, *_OF_CLIENTS, "server_seconds", "upload_bits", "download_bits")
 _ONLY_SINGLE = ("client_train_seconds", "client_encode_seconds", "upload_bits_formula", "peak_memory_bytes")
 _SETTING_FIELDS = ("dataset", "model", "objective", "server_optimiser", "partition", "num_clients")
 _CURVES = (*_MEASURES, "upload_bits", "download_bits")
@@ -156,6 +164,7 @@ def _params(row: Row) -> dict[str, str]:
         "clients": str(row.num_clients),
         "rounds": str(row.num_rounds),
         **({} if row.cohort is None else {"cohort": str(row.cohort)}),
+        **({} if row.unseen_clients is None else {"unseen_clients": str(row.unseen_clients)}),
         "method": row.method,
         **({} if row.shift_name is None else {"shift": row.shift_name}),
     }

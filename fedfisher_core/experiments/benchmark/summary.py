@@ -12,7 +12,7 @@ from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, Repeated, gather, paired_difference
 from fedfisher_core.reporting.tables import Table
-from fedfisher_core.settings import AVERAGE, PLAIN, Cell, RoundSettings
+from fedfisher_core.settings import AVERAGE, PLAIN, Cell, FederationSettings
 
 _ORDER = tuple(Role)
 
@@ -31,15 +31,16 @@ class Setting:
     objective: str = PLAIN
     server_optimiser: str = AVERAGE
     cohort: int | None = None
+    unseen_clients: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Setting":
         """The setting of a row."""
         federation = (row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds)
-        return cls(*federation, row.shift_name, row.objective, row.server_optimiser, row.cohort)
+        return cls(*federation, row.shift_name, row.objective, row.server_optimiser, row.cohort, row.unseen_clients)
 
     @classmethod
-    def of_cell(cls, cell: Cell, rounds: RoundSettings) -> "Setting":
+    def of_cell(cls, cell: Cell, settings: FederationSettings) -> "Setting":
         """The setting of a federation."""
         return cls(
             dataset=cell.dataset,
@@ -47,11 +48,12 @@ class Setting:
             partition=cell.scheme,
             alpha=cell.alpha,
             num_clients=cell.clients,
-            num_rounds=rounds.count,
+            num_rounds=settings.rounds.count,
             shift=str(cell.shift) if cell.shift else None,
             objective=cell.objective,
             server_optimiser=cell.server_optimiser,
-            cohort=rounds.cohort,
+            cohort=settings.rounds.cohort,
+            unseen_clients=settings.unseen_clients or None,
         )
 
     @property
@@ -66,6 +68,7 @@ class Setting:
         network = self.model if self.objective == PLAIN else f"{self.model}, objective {self.objective}"
         server = "" if self.server_optimiser == AVERAGE else f", server optimiser {self.server_optimiser}"
         clients = plural(self.num_clients, "client") + ("" if self.cohort is None else f", {self.cohort} a round")
+        clients += "" if self.unseen_clients is None else f", {self.unseen_clients} unseen"
         return f"{self.dataset}, {network}{server}, {clients}, {plural(self.num_rounds, 'round')}"
 
     @property
