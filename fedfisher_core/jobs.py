@@ -74,6 +74,8 @@ class Job(ABC, Generic[I]):
         task: name of the task that computes it with others; None for a task of its own.
         numerics: where it computes.
         may_be_lost: whether the work goes on without it when its client diverges.
+        passing: the round whose clients' results lose their tensors when all that needs them is done; None for a result
+            that stays whole.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Job(ABC, Generic[I]):
     task: str | None = None
     numerics: Numerics = Numerics()
     may_be_lost: bool = False
+    passing: int | None = None
 
     @property
     def batch(self) -> str:
@@ -125,6 +128,10 @@ class Job(ABC, Generic[I]):
     def size(self, inputs: I) -> float:
         """Guess how long it takes, in examples that pass through a network; the largest jobs start first."""
         return 0.0
+
+    def reads(self) -> Iterable[str]:
+        """Name the jobs of which it needs more than that they are done, and their digests and documents."""
+        return names_in(self.needs)
 
     def without(self, lost: Mapping[str, Exception]) -> None:
         """Decide whether it can do without jobs that it needs, directly or through others that were lost with them.
@@ -264,3 +271,18 @@ def needed_for(graph: Mapping[str, Job[Any]], targets: Iterable[str]) -> list[Jo
             wanted.add(name)
             todo += names_in(graph[name].needs)
     return [job for name, job in graph.items() if name in wanted]
+
+
+def part_of(graph: Mapping[str, Job[Any]], targets: Iterable[str]) -> dict[str, Job[Any]]:
+    """Take jobs and all that they need out of a graph.
+
+    Args:
+        graph: by name.
+        targets: names of some of its jobs.
+
+    Returns:
+        The part, by name and in the graph's order. What jobs outside need as well does not pass.
+    """
+    part = {job.name: job for job in needed_for(graph, targets)}
+    needed_outside = {need for name, job in graph.items() if name not in part for need in names_in(job.needs)}
+    return {name: replace(job, passing=None) if name in needed_outside else job for name, job in part.items()}

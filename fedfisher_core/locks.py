@@ -48,7 +48,7 @@ def held(path: Path, *, purpose: str, timeout: float, shared: bool = False) -> I
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{path} can't be locked: {error.strerror}") from error
-    with _wait(path, timeout, shared), _noted(path, purpose):
+    with wait(path, timeout, shared=shared), _noted(path, purpose):
         yield
 
 
@@ -78,7 +78,21 @@ def take(path: Path, *, shared: bool = False) -> FileIO | None:
         raise InputError(f"{path} can't be locked: {error.strerror}") from error
 
 
-def _wait(path: Path, timeout: float, shared: bool) -> FileIO:
+def wait(path: Path, timeout: float, *, shared: bool = False) -> FileIO:
+    """Lock a file, once others no longer hold it.
+
+    Args:
+        path: the file, made where missing.
+        timeout: seconds to wait for others; 0 tries once.
+        shared: others may hold it as well, if they share it too.
+
+    Returns:
+        What holds the lock until it is closed.
+
+    Raises:
+        LockedError: others hold it still when the time is over.
+        InputError: the file can't be locked.
+    """
     end = time.monotonic() + timeout
     while (file := take(path, shared=shared)) is None:
         if time.monotonic() >= end:
@@ -87,6 +101,34 @@ def _wait(path: Path, timeout: float, shared: bool) -> FileIO:
             raise LockedError(f"{path} is locked by {', '.join(holders[:_NAMED])}{others}; waited {timeout:g} s")
         time.sleep(_POLL_SECONDS)
     return file
+
+
+def try_alone(file: FileIO) -> bool:
+    """Turn a shared lock into one that nobody shares, where no one else has a share now.
+
+    The system gives the share up for a moment. Those who call this must exclude each other by another lock.
+
+    Args:
+        file: holds the share.
+
+    Returns:
+        Whether nobody shares it now; if not, it is the share that it was.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        share(file)
+        return False
+    return True
+
+
+def share(file: FileIO) -> None:
+    """Let others share a lock again.
+
+    Args:
+        file: holds the lock.
+    """
+    fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def _open(path: Path, creation: int = 0) -> FileIO:

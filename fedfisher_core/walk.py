@@ -6,10 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.errors import DivergedClientError, JobError
 from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, dependents_of, inputs_of, names_in
-from fedfisher_core.store import Artifact, Step, Store
+from fedfisher_core.passing import Passing, Pruned
+from fedfisher_core.restoring import Restoring
+from fedfisher_core.store import Artifact, Lease, Step, Store
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,9 @@ class Walk:
     As soon as a job's inputs are there, its step is derived. Jobs with equal steps are one. What the store holds is
     taken from there; the rest waits in `take`, the largest first.
 
+    Of what was shed, digest and documents are there: jobs after it are named by it as by any other. Only where a job
+    has to be computed that reads its tensors, it is computed again first, and so is what it reads itself.
+
     Args:
         graph: jobs by name, each after those that it needs.
         store: keeps the results.
@@ -68,8 +73,10 @@ class Walk:
         self._failed: dict[str, Failure] = {}
         # Names of all jobs with the same key, by that key, from when the first is missed until it is computed.
         self._missing: dict[str, list[str]] = {}
-        self._ready: list[tuple[float, int, str]] = []
-        self._batches: dict[str, list[tuple[Job[Any], Any, Step]]] = {}
+        self._ready: list[tuple[float, int, tuple[str, bool]]] = []
+        self._batches: dict[tuple[str, bool], list[tuple[Job[Any], Any, Step]]] = {}
+        self._passing = Passing(graph, self._dependents, self._artifacts, store)
+        self._restoring = Restoring(graph, self._artifacts, self._passing)
         self._order = itertools.count()
         self._settle([name for name, count in self._waiting.items() if count == 0])
 
@@ -88,6 +95,23 @@ class Walk:
         """What was made so far."""
         return Outcome(artifacts=self._artifacts, lost=self._lost, failed=self._failed)
 
+    def take_pruned(self) -> Pruned:
+        """Say what was shed since this was asked for last."""
+        return self._passing.take_pruned()
+
+    @property
+    def may_shed(self) -> bool:
+        """Whether there is something that nobody needs any more."""
+        return self._passing.waits
+
+    def shed(self, lease: Lease) -> None:
+        """Remove the tensors of results that pass, of those that nobody needs any more.
+
+        Args:
+            lease: of this run; where there are other runs, everything is left for now.
+        """
+        self._passing.shed(lease)
+
     def take(self) -> Batch | None:
         """Take the largest batch that can start.
 
@@ -96,23 +120,32 @@ class Walk:
         """
         if not self._ready:
             return None
-        _, _, name = heapq.heappop(self._ready)
-        jobs, inputs, steps = zip(*self._batches.pop(name), strict=True)
+        _, _, batch = heapq.heappop(self._ready)
+        jobs, inputs, steps = zip(*self._batches.pop(batch), strict=True)
         return Batch(jobs=jobs, inputs=inputs, steps=steps)
 
-    def keep(self, batch: Batch, artifacts: Sequence[Artifact]) -> None:
+    def keep(self, batch: Batch, artifacts: Sequence[Artifact]) -> Failure | None:
         """Note what a batch has made.
 
         Args:
             batch: from `take`.
             artifacts: one a job.
+
+        Returns:
+            Why some jobs can't be computed, where what they read is made again and is not what it was; None elsewhere.
         """
-        done = []
-        for step, artifact in zip(batch.steps, artifacts, strict=True):
+        done, failure = [], None
+        for job, step, artifact in zip(batch.jobs, batch.steps, artifacts, strict=True):
+            if step.key in self._restoring:
+                ready, changed = self._restoring.keep(job.name, artifact)
+                self._start(ready)
+                failure = failure if changed is None else self._leave([job.name], changed)
+                continue
             for name in self._missing.pop(step.key):
-                self._artifacts[name] = artifact
+                self._note(name, artifact)
                 done.append(name)
         self._settle(self._released(done))
+        return failure
 
     def lose(self, batch: Batch, error: Exception) -> Failure | None:
         """Go on without a batch.
@@ -132,6 +165,8 @@ class Walk:
             for job, inputs, step in zip(batch.jobs, batch.inputs, batch.steps, strict=True):
                 self._queue(job.name, job, inputs, step)
             return None
+        if batch.steps[0].key in self._restoring:
+            return self._leave((job.name for job in batch.jobs), Failure.of(batch.jobs[0].name, error))
         names = [name for step in batch.steps for name in self._missing.pop(step.key)]
         if diverged and all(self.graph[name].may_be_lost for name in names):
             return self._go_on_without(names, error)
@@ -196,13 +231,34 @@ class Walk:
             return False
         found = self._store.find(step)
         if found is not None:
-            self._artifacts[name] = found
+            self._note(name, found)
             return True
         self._missing[step.key] = [name]
-        self._queue(job.batch, job, inputs, step)
+        self._start(self._restoring.ask(name))
         return False
 
-    def _queue(self, batch: str, job: Job[Any], inputs: Any, step: Step) -> None:
+    def _note(self, name: str, artifact: Artifact) -> None:
+        self._artifacts[name] = artifact
+        self._passing.done(name)
+
+    def _start(self, names: Iterable[str]) -> None:
+        """Queue jobs whose inputs are whole."""
+        for name in names:
+            job = self.graph[name]
+            inputs = inputs_of(job.needs, self._artifacts)
+            self._queue(job.batch, job, inputs, job.step(inputs))
+
+    def _leave(self, names: Iterable[str], failure: Failure) -> Failure:
+        """Leave out what can't be computed again, and all that needs it."""
+        for wanting in [one for name in names for one in self._restoring.leave(name)]:
+            job = self.graph[wanting]
+            step = job.step(inputs_of(job.needs, self._artifacts))
+            self._fail(self._missing.pop(step.key), failure)
+        return failure
+
+    def _queue(self, name: str, job: Job[Any], inputs: Any, step: Step) -> None:
+        # What is computed again fails in another way than what is missing, so that no batch has both.
+        batch = (name, step.key in self._restoring)
         if batch not in self._batches:
             heapq.heappush(self._ready, (-job.size(inputs), next(self._order), batch))
         self._batches.setdefault(batch, []).append((job, inputs, step))
@@ -234,18 +290,24 @@ def walk_here(graph: Mapping[str, Job[Any]], store: Store) -> Outcome:
 
     Raises:
         Exception: a job failed.
+        JobError: what was shed and made again is not what it was.
         DivergedClientError: a job can't do without a client that diverged.
     """
-    walk = Walk(graph, store)
-    while (batch := walk.take()) is not None:
-        try:
-            artifacts = compute(batch, store)
-        except DivergedClientError as error:
-            failure = walk.lose(batch, error)
-            if failure is not None:
-                raise DivergedClientError(failure.reason) from error
-        else:
-            walk.keep(batch, artifacts)
+    with store.rested_on("work without orchestration") as lease:
+        walk = Walk(graph, store)
+        walk.shed(lease)
+        while (batch := walk.take()) is not None:
+            try:
+                artifacts = compute(batch, store)
+            except DivergedClientError as error:
+                failure = walk.lose(batch, error)
+                if failure is not None:
+                    raise DivergedClientError(failure.reason) from error
+            else:
+                failure = walk.keep(batch, artifacts)
+                if failure is not None:
+                    raise JobError(f"{failure.job}: {failure.reason}", failure.trace)
+            walk.shed(lease)
     return walk.outcome
 
 

@@ -174,7 +174,7 @@ def _run(options: argparse.Namespace) -> None:
     incomplete: list[IncompleteError] = []
     beside = ThreadPoolExecutor(max_workers=1)
     for work in [prepare(settings) for settings in chosen]:
-        if not is_unchanged(work):
+        if work.walk.may_shed or not is_unchanged(work):
             # Recording waits for it, and says what went wrong; a command that is stopped does not.
             beside.submit(prepare_tracking, work.settings.tracking)
             _reach(server)

@@ -5,6 +5,7 @@ the project's own are: `flows/experiment.py:NAME`.
 """
 
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -26,7 +27,7 @@ from flows.pool import walk_in_tasks
 from flows.provenance import command, git_commit, page_of
 from flows.sharing import REPORT, export, share
 from flows.unchanged import content_of, is_unchanged
-from flows.work import Work, prepare
+from flows.work import Begun, Work, begin
 from tasks.options import limited
 from tasks.recording import record
 from tasks.reporting import report
@@ -68,9 +69,10 @@ def stage_flow_of(name: str, stage: str) -> Flow[..., None]:
     """
 
     def body(settings: ExperimentSettings) -> None:
-        work = prepare(settings, None if stage == REPORT else stage)
+        work = begin(settings, None if stage == REPORT else stage)
         if stage == REPORT:
-            _finish_and_publish(work)
+            _finish(work)
+            _publish_complete(work)
             return
         _finish(work)
         _require_complete(work, reported=False)
@@ -92,20 +94,28 @@ def run(settings: ExperimentSettings) -> str:
     Raises:
         IncompleteError: some jobs failed; the report shows the results of the others.
     """
-    work = prepare(settings)
+    work = begin(settings)
+    # What an earlier run had to leave goes before the stages are looked at.
+    _finish(work)
     if not is_unchanged(work):
-        _finish_and_publish(work)
+        _publish_complete(work)
         share(work)
     return str(work.folder)
 
 
-def _finish(work: Work) -> None:
-    if not work.walk.finished:
-        walk_in_tasks(work.walk, work.store, work.settings.run, name=work.settings.name)
+def _finish(work: Begun) -> None:
+    """Do what is left, and say what was pruned."""
+    walk, name = work.walk, work.settings.name
+    try:
+        walk.shed(work.lease)
+        if not walk.finished:
+            walk_in_tasks(walk, work.store, work.lease, work.settings.run, name=name)
+    finally:
+        if said := str(walk.take_pruned()):
+            print(f"{name}: {said}", file=sys.stderr, flush=True)
 
 
-def _finish_and_publish(work: Work) -> None:
-    _finish(work)
+def _publish_complete(work: Work) -> None:
     if work.rows:
         _publish(work)
     _require_complete(work, reported=bool(work.rows))

@@ -9,7 +9,7 @@ from typing import Any
 from prefect.futures import PrefectFuture
 
 from fedfisher_core.settings import WorkSettings
-from fedfisher_core.store import Store
+from fedfisher_core.store import Lease, Store
 from fedfisher_core.walk import Batch, Walk, compute
 from flows.progress import Progress
 from flows.workers import started
@@ -19,7 +19,7 @@ from tasks.options import limited
 log = logging.getLogger("fedfisher")
 
 
-def walk_in_tasks(walk: Walk, store: Store, run: WorkSettings, *, name: str) -> None:
+def walk_in_tasks(walk: Walk, store: Store, lease: Lease, run: WorkSettings, *, name: str) -> None:
     """Do what is left of a walk, each batch as a Prefect task.
 
     A task gets artifacts, never futures: one that waited for another would hold a worker that the other may need. No
@@ -30,6 +30,7 @@ def walk_in_tasks(walk: Walk, store: Store, run: WorkSettings, *, name: str) -> 
     Args:
         walk: finished in the end.
         store: keeps the results.
+        lease: of this run on the store.
         run: how the work is carried out.
         name: of the experiment.
     """
@@ -50,10 +51,8 @@ def walk_in_tasks(walk: Walk, store: Store, run: WorkSettings, *, name: str) -> 
             future = finished.get()
             batch = running.pop(future.task_run_id)
             result = future.result(raise_on_failure=False)
-            if isinstance(result, Exception):
-                failure = walk.lose(batch, result)
-                if failure is not None:
-                    log.error("%s: %s", failure.job, failure.reason)
-            else:
-                walk.keep(batch, result)
+            failure = walk.lose(batch, result) if isinstance(result, Exception) else walk.keep(batch, result)
+            if failure is not None:
+                log.error("%s: %s", failure.job, failure.reason)
+            walk.shed(lease)
             progress.advance_to(walk.done)

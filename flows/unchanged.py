@@ -33,12 +33,12 @@ def is_unchanged(work: Work) -> bool:
     """Say whether all of an experiment is there: results, report, records, and what DVC shares.
 
     Args:
-        work: prepared.
+        work: prepared, or finished.
 
     Returns:
         Whether a run would do nothing.
     """
-    if not work.walk.finished:
+    if not work.walk.finished or work.walk.outcome.failed:
         return False
     return (
         is_current(work.folder, content_of(work.experiment, work.settings, work.rows))

@@ -9,11 +9,11 @@ from weakref import finalize
 
 from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of
 from fedfisher_core.experiments.loading import own_name
-from fedfisher_core.jobs import graph_of, needed_for
+from fedfisher_core.jobs import Job, graph_of, needed_for, part_of
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.reporting.runs import Runs
 from fedfisher_core.settings import ExperimentSettings
-from fedfisher_core.store import Artifact, Store, open_store
+from fedfisher_core.store import Artifact, Lease, Store, open_store
 from fedfisher_core.walk import Walk
 from flows.invocation import command_line
 from flows.probes import require_places
@@ -21,7 +21,7 @@ from flows.probes import require_places
 
 @dataclass(frozen=True)
 class Work:
-    """An experiment under way. As long as it lives nothing is pruned from its store.
+    """An experiment as far as it is done. As long as it lives no artifact is removed from its store.
 
     Args:
         experiment: which.
@@ -63,7 +63,9 @@ class Work:
         found = self.walk.outcome.artifacts
         earlier = self._earlier(stage)
         jobs = needed_for(self.walk.graph, self.plan.stages[stage])
-        made = [found[job.name] for job in jobs if job.name in found and job.name not in earlier]
+        there = [(job, found[job.name]) for job in jobs if job.name in found and job.name not in earlier]
+        # A copy of tensors that are about to go would keep them.
+        made = [one for job, one in there if job.passing is None or not self.store.can_shed(one)]
         return [artifact for artifact in dict.fromkeys(made) if artifact.kind != "data"]
 
     def _earlier(self, stage: str) -> set[str]:
@@ -73,8 +75,21 @@ class Work:
         return {job.name for job in needed_for(self.walk.graph, targets)}
 
 
+@dataclass(frozen=True)
+class Begun(Work):
+    """An experiment under way.
+
+    Args:
+        lease: keeps other runs from shedding what it rests on.
+    """
+
+    lease: Lease
+
+
 def prepare(settings: ExperimentSettings, stage: str | None = None) -> Work:
     """Check everything that can be checked without work, and look up what is already there.
+
+    Runs may shed tensors meanwhile, so nothing can be computed of what is found.
 
     Args:
         settings: the experiment. Settings that bear the name of params.yaml but differ from it get a name of their own.
@@ -86,16 +101,44 @@ def prepare(settings: ExperimentSettings, stage: str | None = None) -> Work:
     Raises:
         InputError: names the setting, its value and what is allowed.
     """
+    experiment, settings, plan, graph = _planned(settings, stage)
+    store = open_store(settings.run.store)
+    holds = ExitStack()
+    holds.enter_context(store.in_use(command_line()))
+    work = Work(experiment, settings, plan, store, Walk(graph, store))
+    finalize(work, holds.close)
+    return work
+
+
+def begin(settings: ExperimentSettings, stage: str | None = None) -> Begun:
+    """Prepare work that is then done.
+
+    Args:
+        settings: as for `prepare`.
+        stage: as for `prepare`.
+
+    Returns:
+        The work. As long as it lives no other run sheds anything in its store.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    experiment, settings, plan, graph = _planned(settings, stage)
+    store = open_store(settings.run.store)
+    holds = ExitStack()
+    lease = holds.enter_context(store.rested_on(command_line()))
+    work = Begun(experiment, settings, plan, store, Walk(graph, store), lease)
+    finalize(work, holds.close)
+    return work
+
+
+def _planned(
+    settings: ExperimentSettings, stage: str | None
+) -> tuple[Experiment[Any, Any, Any], ExperimentSettings, Plan, dict[str, Job[Any]]]:
+    """Plan what is to be done, and check the places that it needs."""
     settings = own_name(settings)
     experiment = experiment_of(settings)
     plan = experiment.plan(settings)
     graph = graph_of(plan.jobs)
     require_places(settings)
-    if stage is not None:
-        graph = {job.name: job for job in needed_for(graph, plan.stages[stage])}
-    store = open_store(settings.run.store)
-    lease = ExitStack()
-    lease.enter_context(store.in_use(command_line()))
-    work = Work(experiment, settings, plan, store, Walk(graph, store))
-    finalize(work, lease.close)
-    return work
+    return experiment, settings, plan, graph if stage is None else part_of(graph, plan.stages[stage])

@@ -1,7 +1,7 @@
 """What all aggregations have in common, and what they leave in the store: a global model and its measures."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Any, Generic
@@ -132,6 +132,15 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         place = self.place
         objective = bind_objective(place.cell.objective, place.settings.train.objective)
         return Memory(objective, place.device, self.turn)
+
+    def reads(self) -> Iterator[str]:
+        """See `Job.reads`: of a client, its uploads; its training where the objective has it report."""
+        for need in (self.needs.data, self.needs.partition, self.needs.start):
+            yield from names_in(need)
+        for sent in self.needs.clients.values():
+            yield from names_in(sent.uploads)
+            if self.memory.objective.objective.exchange is not None:
+                yield sent.trained
 
     def without(self, lost: Mapping[str, Exception]) -> None:
         """See `Job.without`: the settings say how many clients must be left.

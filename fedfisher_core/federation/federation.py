@@ -72,6 +72,11 @@ class Federations:
         """List the rounds of a method."""
         return (FIRST, *(Turn(number, label) for number in range(2, self.rounds + 1)))
 
+    def _passing(self, turn: Turn) -> int | None:
+        """Say which round it is where the tensors of its clients need not stay."""
+        keep = self.settings.rounds.keep
+        return None if keep is None or turn.number > self.rounds - keep else turn.number
+
     def clients(self, place: Place) -> tuple[int, ...]:
         """List the clients that are trained in the first round, the pooled one included where a method wants it."""
         groups = (self.members(place, bound) for bound in self.methods_of(place).values())
@@ -147,6 +152,7 @@ class Federations:
             needs=needs,
             numerics=place.numerics,
             may_be_lost=losable,
+            passing=self._passing(turn),
         )
         return job if self.settings.privacy is None else TrainPrivately(**vars(job), budget=self.budget(place, client))
 
@@ -173,7 +179,7 @@ class Federations:
             return None
         client = self.clients(place)[0]
         training, name = self.training(place, client), f"audit {client_title(place, client)}"
-        shared = {**vars(training), "name": name, "may_be_lost": False}
+        shared = {**vars(training), "name": name, "may_be_lost": False, "passing": None}
         return AuditClient(**shared, audit=self.settings.audit)
 
     def statistics_jobs(self, place: Place, client: int, turn: Turn = FIRST) -> dict[type[Statistic], ComputeStatistic]:
@@ -199,6 +205,7 @@ class Federations:
             task=f"statistics of {title}",
             numerics=place.numerics,
             may_be_lost=losable,
+            passing=self._passing(turn),
         )
         if self.settings.privacy is None:
             return job
@@ -229,9 +236,8 @@ class Federations:
         needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound, turn))
         # Clients encode on the processor.
         cpu, losable = Numerics(threads=place.numerics.threads), client != POOLED
-        return SendUpload(
-            place, client, uploads, schema, name=name, needs=needs, task=task, numerics=cpu, may_be_lost=losable
-        )
+        shared: dict[str, Any] = {"name": name, "needs": needs, "task": task, "numerics": cpu, "may_be_lost": losable}
+        return SendUpload(place, client, uploads, schema, **shared, passing=self._passing(turn))
 
     def aggregation(self, place: Place, label: str, turn: Turn | None = None) -> Aggregation:
         """The job that aggregates by a method in a round; without one, in the last."""
@@ -270,11 +276,15 @@ class Federations:
 
 
 def stages_of(jobs: Iterable[Job[Any]]) -> dict[str, list[str]]:
-    """Name the jobs of the clients' side, and those of the servers' with what is measured of their networks."""
+    """Name the jobs of the clients' side, and those of the servers' with what is measured of their networks.
+
+    Those whose results pass are left out.
+    """
     names: dict[str, list[str]] = {"clients": [], "aggregates": []}
     for job in jobs:
-        after = isinstance(job, Aggregation | MeasureBarrier | Personalise)
-        names["aggregates" if after else "clients"].append(job.name)
+        if job.passing is None:
+            after = isinstance(job, Aggregation | MeasureBarrier | Personalise)
+            names["aggregates" if after else "clients"].append(job.name)
     return names
 
 

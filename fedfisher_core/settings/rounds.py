@@ -20,6 +20,12 @@ class RoundSettings(Strict):
     cohort: Clients | None = Field(
         None, description="clients that take part in a round, drawn anew for each round; default: all"
     )
+    keep: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="last rounds whose clients' tensors stay in the store: those of earlier rounds (weights, "
+        "statistics, payloads) are removed while the run goes on, and made again where a later run misses them; "
+        "default: all stay. From count on it removes nothing. It changes no result",
+    )
     server_optimiser: ServerOptimisers = Field(
         {AVERAGE: Choice()},
         min_length=1,

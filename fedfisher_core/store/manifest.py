@@ -26,6 +26,8 @@ from fedfisher_core.files import parse_json, read_regular
 from fedfisher_core.store.step import Artifact, Step, digest
 
 MANIFEST = "manifest.json"
+MARKER = "shed.json"
+"""Lies in the folder of an artifact whose large files were removed."""
 _MOST_BYTES = 2**24
 _MOST_NAME_BYTES = 255
 _SHOWN = 60
@@ -33,7 +35,7 @@ _SHOWN = 60
 
 def _plain(name: str) -> str:
     """Refuse what is not the name of a file in the artifact's own folder."""
-    if name in ("", ".", "..", MANIFEST) or not name.isprintable() or "/" in name or "\\" in name:
+    if name in ("", ".", "..", MANIFEST, MARKER) or not name.isprintable() or "/" in name or "\\" in name:
         raise ValueError("no plain file name")
     if len(name.encode()) > _MOST_NAME_BYTES:
         raise ValueError("a file name that is too long")
@@ -80,16 +82,29 @@ class Manifest:
     timings: dict[StrictStr, Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]]
     libraries: dict[StrictStr, StrictStr]
 
-    def artifact(self, path: Path) -> Artifact:
+    def artifact(self, path: Path, *, shed: bool = False) -> Artifact:
         """Refer to the artifact.
 
         Args:
             path: its folder.
+            shed: whether only its documents are there.
         """
-        return Artifact(kind=self.kind, key=self.key, digest=digest(self.files)[:24], path=path)
+        return Artifact(kind=self.kind, key=self.key, digest=content_digest(self.files), path=path, shed=shed)
 
 
 _MANIFEST = TypeAdapter(Manifest)
+
+
+def content_digest(files: Mapping[str, str]) -> str:
+    """Name what an artifact holds, whatever was measured when it was made.
+
+    Args:
+        files: SHA-256 of each file, by name.
+
+    Returns:
+        24 hexadecimal digits.
+    """
+    return digest(files)[:24]
 
 
 def manifest_of(step: Step, files: Mapping[str, str], timings: Mapping[str, float]) -> bytes:

@@ -10,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from fedfisher_core.errors import CorruptArtifactError
 from fedfisher_core.files import open_regular, parse_json, read_regular
 from fedfisher_core.store.manifest import read_manifest
+from fedfisher_core.store.shedding import missing_files
 from fedfisher_core.store.step import Artifact
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ MOST_BYTES = 2**34
 
 
 def look_up(path: Path) -> Artifact | None:
-    """Look for an artifact and check all of it.
+    """Look for an artifact and check all of it, or what is left of one that was shed.
 
     Args:
         path: its folder, `<store>/<kind>/<key>`.
@@ -41,9 +42,11 @@ def look_up(path: Path) -> Artifact | None:
         if not stat.S_ISDIR(mode):
             raise CorruptArtifactError(f"artifact {path} can't be read: {folder} is no folder")
     manifest = read_manifest(path)
+    missing = missing_files(path, manifest)
     for name, expected in manifest.files.items():
-        _check(path, name, expected)
-    return manifest.artifact(path)
+        if name not in missing:
+            _check(path, name, expected)
+    return manifest.artifact(path, shed=bool(missing))
 
 
 def read_tensors(artifact: Artifact, name: str) -> "dict[str, Tensor]":

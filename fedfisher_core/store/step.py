@@ -42,12 +42,14 @@ class Artifact:
         key: digest of the step that made it.
         digest: digest of its content, without timings.
         path: its folder.
+        shed: whether only its documents are there; what needs its tensors has to have it made again.
     """
 
     kind: str
     key: str
     digest: str
     path: Path
+    shed: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,15 +4,18 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.locks import held
-from fedfisher_core.store.manifest import MANIFEST, Manifest, manifest_of, read_manifest
+from fedfisher_core.store.lease import Lease, leased
+from fedfisher_core.store.manifest import MANIFEST, Manifest, content_digest, manifest_of, read_manifest
 from fedfisher_core.store.reading import look_up
+from fedfisher_core.store.shedding import has_large_files, put_back, shed
 from fedfisher_core.store.step import Artifact, Content, Step, as_json
 from fedfisher_core.store.writing import new_folder, remove_entry, require_folder, sweep
 
@@ -67,6 +70,22 @@ class Store:
         """
         return held(self.root / _LOCKS / "use.lock", purpose=purpose, timeout=_LEASE_SECONDS, shared=True)
 
+    @contextmanager
+    def rested_on(self, purpose: str) -> Iterator[Lease]:
+        """Keep everything in the store as `in_use` does, and no other run sheds anything until the block ends.
+
+        Args:
+            purpose: what for, for the message that others get.
+
+        Yields:
+            What the run needs to shed artifacts itself.
+
+        Raises:
+            LockedError: someone is alone with the store and stays so for long.
+        """
+        with self.in_use(purpose), leased(self.root / _LOCKS, timeout=_LEASE_SECONDS) as lease:
+            yield lease
+
     def alone(self, purpose: str) -> AbstractContextManager[None]:
         """Keep everyone else from using the store until the block ends.
 
@@ -85,23 +104,28 @@ class Store:
             step: the computation.
 
         Returns:
-            The artifact, verified; None if there is none, or if it was not intact and had to be removed.
+            The artifact, verified; shed only where it is whole nowhere; None if there is none, or if it was not intact
+            and had to be removed.
 
         Raises:
             InputError: it is not intact and can't be removed.
         """
         found = self._find_own(step)
         for root in self._others:
-            if found is not None:
+            if found is not None and not found.shed:
                 break
             try:
-                found = look_up(root / step.kind / step.key)
+                other = look_up(root / step.kind / step.key)
             except CorruptArtifactError as error:
                 _warn(f"{error}; it is computed again")
+                continue
+            # What was made of a shed one is named by its digest.
+            if found is None or (other is not None and other == replace(found, path=other.path, shed=False)):
+                found = other
         return found
 
     def write(self, step: Step, content: Content) -> Artifact:
-        """Store the result of a step: all of it, or nothing.
+        """Store the result of a step: all of it, or nothing. What was shed before is whole again.
 
         Args:
             step: the computation.
@@ -127,22 +151,47 @@ class Store:
                 for name, data in files.items():
                     (temporary / name).write_bytes(data)
                 found = self._find_own(step)
-                if found is not None:
+                if found is not None and not found.shed:
                     # Another run stored the same result meanwhile.
                     return found
-                path.parent.mkdir(exist_ok=True)
-                try:
-                    temporary.rename(path)
-                except OSError:
-                    # As above; rename never replaces a folder that holds something.
-                    if not path.is_dir():
-                        raise
+                if found is not None and found.digest == content_digest(digests):
+                    put_back(path, read_manifest(path), temporary)
+                else:
+                    self._remove_shed(found)
+                    path.parent.mkdir(exist_ok=True)
+                    self._move(temporary, path)
         except OSError as error:
             raise self._unwritable(error) from error
         made = look_up(path)
         if made is None:
             raise CorruptArtifactError(f"artifact {path} was removed as soon as it was written")
         return made
+
+    def can_shed(self, artifact: Artifact) -> bool:
+        """Say whether an artifact has files in the folder that is written which would go if it were shed."""
+        return artifact.path == self.root / artifact.kind / artifact.key and has_large_files(artifact.path)
+
+    def shed(self, artifacts: Iterable[Artifact]) -> Iterator[tuple[Artifact, int]]:
+        """Remove the tensors and other large files of artifacts. Manifests and documents stay, and so do digests.
+
+        Args:
+            artifacts: which `can_shed`, and which no run needs.
+
+        Yields:
+            Each as it is then, and the bytes that it had.
+
+        Raises:
+            InputError: the store can't be written.
+            CorruptArtifactError: an artifact is not what was written.
+        """
+        try:
+            with new_folder(self.root / _WRITING) as temporary:
+                for artifact in artifacts:
+                    manifest = read_manifest(artifact.path)
+                    freed = shed(artifact.path, manifest, temporary)
+                    yield manifest.artifact(artifact.path, shed=True), freed
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def reachable(self, keys: Sequence[str]) -> set[Path]:
         """Follow artifacts to everything that they were made from.
@@ -204,6 +253,23 @@ class Store:
                 is_folder = path.parent.is_dir() and not path.parent.is_symlink()
                 remove_entry(path if is_folder else path.parent)
         return None
+
+    def _remove_shed(self, found: Artifact | None) -> None:
+        """Make room for a result in the place of a shed one that was another."""
+        if found is None:
+            return
+        with held(self.root / _LOCKS / "removal.lock", purpose="removal of a shed artifact", timeout=_REMOVAL_SECONDS):
+            # Another process may have made it again meanwhile.
+            if look_up(found.path) == found:
+                remove_entry(found.path)
+
+    def _move(self, temporary: Path, path: Path) -> None:
+        try:
+            temporary.rename(path)
+        except OSError:
+            # Another run stored the same result meanwhile; rename never replaces a folder that holds something.
+            if not path.is_dir():
+                raise
 
     def _manifests(self) -> dict[Path, Manifest]:
         found = {}

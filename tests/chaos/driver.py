@@ -74,11 +74,11 @@ VARIANTS = {
     "temporary": Variant({}, temporary=True),
     "secure": Variant({"methods": {"fedavg": _SECURE, "fedfisher_diag": _SECURE}}),
     "dvc": Variant({}, versioned=True),
-    # Server and clients remember earlier rounds.
+    # Server and clients remember earlier rounds, whose tensors are removed meanwhile.
     "rounds": Variant(
         {
             "train": {"epochs": 1, "momentum": 0.0, "objective": "scaffold"},
-            "rounds": {"count": 4, "cohort": 2, "server_optimiser": "fedadam"},
+            "rounds": {"count": 4, "cohort": 2, "keep": 1, "server_optimiser": "fedadam"},
             "methods": {"fedavg": {}, "fedfisher_diag": {}},
         }
     ),

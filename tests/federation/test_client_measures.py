@@ -230,8 +230,8 @@ def test_measures_leave_what_others_made_as_it_is(workplace: Path) -> None:
     measured = walked(workplace, {"barrier": True})
     after = {path.parent.name: path for path in workplace.glob("artifacts/*/*") if path.name not in before}
     assert {*after} == {"barriers"}
-    assert plain.plan.federations.stages()["clients"] == measured.plan.federations.stages()["clients"]
-    assert measured.plan.federations.stages()["aggregates"][-1].startswith("barrier of fedavg: ")
+    assert plain.plan.stages["clients"] == measured.plan.stages["clients"]
+    assert measured.plan.stages["aggregates"][-1].startswith("barrier of fedavg: ")
     # Clients that hold the same are trained once, whoever else takes part.
     of_clients = len(list(workplace.glob("artifacts/clients/*")))
     walked(workplace, personalisation(1))
