@@ -114,7 +114,9 @@ def test_any_bytes_are_planned_or_refused(place: Path) -> None:
 
     def one(content: bytes) -> None:
         config.write_bytes(content)
-        assert "chaos.yaml" in answer(config, [])
+        refusal = answer(config, [])
+        # Bytes that happen to be a mapping, such as "(:", are settings that nobody knows.
+        assert "chaos.yaml" in refusal or refusal.startswith("unknown setting")
 
     text = st.text(max_size=200).map(lambda text: text.encode(errors="surrogatepass"))
     attempt(one, content=st.binary(max_size=200) | text)

@@ -52,6 +52,8 @@ from fedfisher_core.settings import Cell
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 
+_MOST_PAIRS = 2000
+
 
 @dataclass(frozen=True)
 class PartitionView:
@@ -190,6 +192,8 @@ def _by_round(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
 def _compared(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
     """Compare every two methods of one network, and rank them."""
     pairs = compare_pairs(summaries)
+    # All of very many pairs would make a page that no browser likes; what is told apart is what a reader looks for.
+    listed = pairs if len(pairs) <= _MOST_PAIRS else [pair for pair in pairs if pair.told_apart]
     leads = find_leads(summaries, pairs)
     tests = sum(pair.test is not None for pair in pairs)
     lines = gather(overview(summaries), lambda line: line.role)
@@ -202,6 +206,8 @@ def _compared(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
         "names": setting_names([summary.setting for summary in summaries]),
         "leads": leads,
         "pairs": gather(pairs, lambda pair: pair.setting),
+        "listed": gather(listed, lambda pair: pair.setting),
+        "most_pairs": None if len(pairs) <= _MOST_PAIRS else _MOST_PAIRS,
         "tests": tests,
         "level": LEVEL,
         "scores": list(zip(methods, scores(pairs, methods), strict=True)),

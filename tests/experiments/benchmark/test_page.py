@@ -180,6 +180,18 @@ def test_a_page_of_many_methods_and_settings_stays_below_a_megabyte() -> None:
     assert len(render(rows, partitions=partitions).encode()) < 1e6
 
 
+def test_of_very_many_pairs_those_that_are_told_apart_are_listed() -> None:
+    methods = {f"method_number_{index}": 0.5 for index in range(63)} | {"fedavg": 0.5, "best": 0.9}
+    page = Page(render(make_rows(methods)))
+    assert "more than 2,000 pairs" in page.text
+    # Equal accuracies are not told apart: each of 64 methods is listed beside the best, and no two others.
+    assert "2080 pairs, 64 told apart" in page.text
+    assert page.text.count("bestmethod_number_8") == 1
+    assert "method_number_7method_number_8" not in page.text
+    few = Page(render(make_rows({"fedavg": 0.5, "kfac": 0.5, "best": 0.9})))
+    assert "The lists below" not in few.text
+
+
 def test_a_single_seed_shows_no_deviation() -> None:
     page = Page(render(make_rows({"fedavg": 0.5, "kfac": 0.6}, seeds=1), partitions=()))
     assert "±" not in page.text
