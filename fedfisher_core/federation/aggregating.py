@@ -12,26 +12,19 @@ from pydantic import TypeAdapter
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.data.tensors import select
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.evaluation.measures import Measures, Seen, measure_each, measure_mean, measure_mean_logit
+from fedfisher_core.evaluation.measures import Measures
 from fedfisher_core.evaluation.memory import working_memory
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
 from fedfisher_core.federation.inputs import R, StartInputs
 from fedfisher_core.federation.memory import Files, Memory
-from fedfisher_core.federation.partition import (
-    held_by,
-    label_counts,
-    participants_of,
-    shifts_of,
-    training_scale,
-    validation_set,
-)
+from fedfisher_core.federation.partition import held_by, training_scale, validation_set
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import NETWORK, load_start
-from fedfisher_core.federation.testing import own_tests, test_examples
+from fedfisher_core.federation.testing import measured
 from fedfisher_core.jobs import Job, digests_of, names_in
 from fedfisher_core.methods.binding import BoundMethod
-from fedfisher_core.methods.server import Aggregate, Combine, Server
+from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.server_optimisers.binding import BoundServerOptimiser, bind_server_optimiser
@@ -197,7 +190,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         counted = traffic.upload_bits + report_bits, traffic.upload_bits_formula + report_bits
         traffic = replace(traffic, upload_bits=counted[0], upload_bits_formula=counted[1])
         result = Result(
-            measures=_measure(self.place, made, inputs),
+            measures=measured(self.place, made, inputs),
             details=made.details,
             widths=(made.spec or self.place.spec).widths,
             uses_validation=server.used_validation,
@@ -320,32 +313,3 @@ def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Ser
             place.device
         ),
     )
-
-
-def _measure(place: Place, made: Aggregate, inputs: AggregationInputs[Artifact]) -> Measures:
-    test = test_examples(place, inputs)
-    spec = made.spec or place.spec
-    networks = [spec.load(parameters).eval() for parameters in made.networks]
-    # The worst client is one of those that may take part.
-    able = list(participants_of(inputs.partition))
-    counts, seen, tests = (
-        torch.tensor(label_counts(inputs.partition))[able],
-        _seen(place, inputs),
-        own_tests(place, inputs),
-    )
-    own = None if tests is None else [tests[client] for client in able]
-    match made.combine:
-        case Combine.MEAN_PROBABILITY:
-            return measure_mean(networks, test, counts, weights=made.weights, seen=seen, own=own)
-        case Combine.MEAN_LOGIT:
-            return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen, own=own)
-        case Combine.MEAN_MEASURE:
-            return measure_each(networks, test, counts, seen=seen, own=own)
-
-
-def _seen(place: Place, inputs: AggregationInputs[Artifact]) -> Seen | None:
-    """Show the test images to clients as they see their own; None where all see them as they are."""
-    dataset, shifts = load_data(inputs.data), shifts_of(inputs.partition)
-    if shifts is None or shifts.kind == "labels":
-        return None
-    return lambda client: select(dataset.test, dataset.spec, view=shifts.of(client, test=True)).inputs.to(place.device)

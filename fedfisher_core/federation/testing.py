@@ -1,4 +1,4 @@
-"""The test examples of a federation: as its clients take them, and which are whose."""
+"""The test examples of a federation: as its clients take them, which are whose, and how networks do on them."""
 
 from functools import partial
 
@@ -7,10 +7,12 @@ from torch import Tensor
 
 from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.evaluation.measures import Measures, Seen, measure_each, measure_mean, measure_mean_logit
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.inputs import PartitionInputs
-from fedfisher_core.federation.partition import held_by, scaling_of
+from fedfisher_core.federation.partition import held_by, label_counts, participants_of, scaling_of, shifts_of
 from fedfisher_core.federation.place import Place
+from fedfisher_core.methods.server import Aggregate, Combine
 from fedfisher_core.settings import NATURAL_SCHEMES
 from fedfisher_core.store import Artifact
 
@@ -61,3 +63,37 @@ def own_tests(place: Place, inputs: PartitionInputs[Artifact]) -> list[Tensor] |
     held = [held_by(inputs.partition, client) for client in range(place.cell.clients)]
     makers = makers_of(held, train.numpy())
     return [torch.isin(test, torch.tensor(own)).nonzero().flatten() for own in makers]
+
+
+def measured(place: Place, made: Aggregate, inputs: PartitionInputs[Artifact]) -> Measures:
+    """Measure a global model on the test examples.
+
+    Args:
+        place: the federation.
+        made: the model.
+        inputs: the data set, and who holds what.
+
+    Returns:
+        The measures; the worst client is one of those that may take part.
+    """
+    test, tests = test_examples(place, inputs), own_tests(place, inputs)
+    spec = made.spec or place.spec
+    networks = [spec.load(parameters).eval() for parameters in made.networks]
+    able = list(participants_of(inputs.partition))
+    counts, seen = torch.tensor(label_counts(inputs.partition))[able], _seen(place, inputs)
+    own = None if tests is None else [tests[client] for client in able]
+    match made.combine:
+        case Combine.MEAN_PROBABILITY:
+            return measure_mean(networks, test, counts, weights=made.weights, seen=seen, own=own)
+        case Combine.MEAN_LOGIT:
+            return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen, own=own)
+        case Combine.MEAN_MEASURE:
+            return measure_each(networks, test, counts, seen=seen, own=own)
+
+
+def _seen(place: Place, inputs: PartitionInputs[Artifact]) -> Seen | None:
+    """Show the test images to clients as they see their own; None where all see them as they are."""
+    dataset, shifts = load_data(inputs.data), shifts_of(inputs.partition)
+    if shifts is None or shifts.kind == "labels":
+        return None
+    return lambda client: select(dataset.test, dataset.spec, view=shifts.of(client, test=True)).inputs.to(place.device)
