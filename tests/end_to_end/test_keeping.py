@@ -48,7 +48,8 @@ def test_two_commands_at_once_leave_each_others_results(workplace: Workplace) ->
         _, err = process.communicate(timeout=280)
         assert process.returncode == 0, err
         assert "Traceback" not in err
-        assert "WARNING" not in err
+        # One waits while the other lays the database out; nothing is found harmed.
+        assert [line for line in err.splitlines() if "WARNING" in line and "is locked" not in line] == []
     accuracies = {name: {row["method"]: row["accuracy"] for row in workplace.rows(name)} for name in ("small", "other")}
     assert accuracies["small"]["fedavg"] == accuracies["other"]["fedavg"]
     # Whoever is asked next prunes what was left.
