@@ -132,7 +132,7 @@ def main() -> None:
     epochs = parser.parse_args().epochs
     print(f"{CLIENTS} clients of {IMAGES} digits, {epochs} epochs of batches of 16, seconds of one round")
     with tempfile.TemporaryDirectory() as folder:
-        tree = Tree(root=HERE, home=Path(folder) / "prefect", data=Path(folder) / "data")
+        tree = Tree(root=HERE, home=Path(folder) / "prefect", data=HERE / "data")
         for model in ("mlp", "lenet"):
             ours = command_seconds(tree, Path(folder), model, epochs)
             plain = plain_seconds(Path(folder) / f"store-{model}", model, epochs)
