@@ -79,11 +79,10 @@ class Memory:
             past: what it was trained with.
 
         Returns:
-            Files of named tensors; none where the objective has no exchange.
+            Files of named tensors. The objective has an exchange.
         """
         exchange = self.objective.objective.exchange
-        if exchange is None:
-            return {}
+        assert exchange is not None
         kept, report = exchange.close(training, past, self.objective.settings)
         return {_KEPT: _on_cpu(kept), _REPORT: _on_cpu(report)}
 
