@@ -3,6 +3,7 @@ import sys
 import pytest
 import torch
 
+from fedfisher_core.evaluation import memory
 from fedfisher_core.evaluation.memory import working_memory
 
 MIB = 2**20
@@ -37,6 +38,17 @@ def test_a_measurement_survives_others_that_begin_and_end_meanwhile() -> None:
         hold(20)
     assert outer.bytes > 180 * MIB
     assert inner.bytes < 100 * MIB
+
+
+def test_measurements_with_equal_figures_end_each_as_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [100]
+    monkeypatch.setattr(memory, "_held", lambda: 50)
+    monkeypatch.setattr(memory, "_highest", lambda: held[0])
+    with working_memory(CPU) as outer:
+        with working_memory(CPU) as inner:
+            pass
+        held[0] = 200
+    assert (inner.bytes, outer.bytes) == (50, 150)
 
 
 def test_a_failure_ends_the_measurement() -> None:
