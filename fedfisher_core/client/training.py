@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from fedfisher_core.client.descent import Descent
 from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError
@@ -89,13 +90,7 @@ def train(
         DivergedClientError: the loss or a weight is not finite.
     """
     network.train()
-    optimiser = torch.optim.SGD(
-        network.parameters(),
-        lr=settings.learning_rate,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+    descent = Descent(network, settings)
     means: list[float] = []
     for epoch, batches in enumerate(_epochs(len(examples), settings, generator)):
         total = torch.zeros((), device=examples.inputs.device)
@@ -106,9 +101,7 @@ def train(
             if augmented:
                 inputs = augment(inputs, generator)
             loss = losses(network(inputs), examples.labels[batch]).mean()
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
+            descent.step(loss)
             total += loss.detach() * len(batch)
             seen += len(batch)
         means.append(float(total) / seen)

@@ -1,0 +1,50 @@
+"""Steps of local training beside torch's own optimiser, bit by bit."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from fedfisher_core.client.descent import Descent
+from fedfisher_core.settings import TrainSettings
+from tests import tiny
+
+EXAMPLES = tiny.examples(30)
+
+
+def network() -> nn.Module:
+    return tiny.TINY_WITH_BIAS.load(tiny.initial(tiny.TINY_WITH_BIAS))
+
+
+def loss_of(model: nn.Module, step: int) -> torch.Tensor:
+    batch = slice(10 * (step % 3), 10 * (step % 3) + 10)
+    return functional.cross_entropy(model(EXAMPLES.inputs[batch]), EXAMPLES.labels[batch])
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_steps_are_those_of_torch_s_optimiser_to_the_last_bit(momentum: float, weight_decay: float) -> None:
+    settings = TrainSettings(learning_rate=0.1, momentum=momentum, weight_decay=weight_decay)
+    ours, theirs = network(), network()
+    descent = Descent(ours, settings)
+    optimiser = torch.optim.SGD(theirs.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay, fused=True)
+    for step in range(5):
+        descent.step(loss_of(ours, step))
+        optimiser.zero_grad()
+        loss_of(theirs, step).backward()
+        optimiser.step()
+        for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            assert torch.equal(one, other)
+
+
+def test_frozen_weights_stay_and_unused_ones_only_decay() -> None:
+    model = nn.ModuleDict({"used": nn.Linear(2, 1), "unused": nn.Linear(2, 1), "frozen": nn.Linear(2, 1)})
+    model["frozen"].requires_grad_(False)
+    before = {name: weight.detach().clone() for name, weight in model.named_parameters()}
+    descent = Descent(model, TrainSettings(learning_rate=0.5, momentum=0.0, weight_decay=0.1))
+    inputs = torch.ones(1, 2)
+    descent.step((model["used"](inputs) + model["frozen"](inputs)).sum())
+    after = dict(model.named_parameters())
+    assert torch.allclose(after["used.weight"], before["used.weight"] - 0.5 * (1 + 0.1 * before["used.weight"]))
+    assert torch.allclose(after["unused.weight"], 0.95 * before["unused.weight"])
+    assert torch.equal(after["frozen.weight"], before["frozen.weight"])
