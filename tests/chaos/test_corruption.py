@@ -118,13 +118,19 @@ HARMS_BY_PEERS: list[Callable[[Path, random.Random], None]] = [take_another, lin
 
 def harmed(place: Workplace, rng: random.Random) -> Harmed:
     """Harm a file: each kind of file is as likely as any other."""
-    there = {kind: sorted(path for path in place.folder.glob(glob) if path.is_file()) for kind, glob in FILES.items()}
+    # What was written through a link that an earlier harm left would harm a file of the user's.
+    files = {kind: filter(_is_file, place.folder.glob(glob)) for kind, glob in FILES.items()}
+    there = {kind: sorted(paths) for kind, paths in files.items()}
     kind = rng.choice([kind for kind, paths in there.items() if paths])
     path = rng.choice(there[kind])
     harm = rng.choice(HARMS + HARMS_BY_PEERS if peers(path) else HARMS)
     harm(path, rng)
     print(kind, path.relative_to(place.folder), harm.__name__)
     return Harmed(kind, path, harm.__name__)
+
+
+def _is_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def restore(path: Path, copy: Path) -> None:
