@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import RunSettings, WorkSettings
@@ -77,6 +77,9 @@ class Job(ABC, Generic[I]):
         passing: the round whose clients' results lose their tensors when all that needs them is done; None for a result
             that stays whole.
     """
+
+    follows: ClassVar[bool] = False
+    """Whether it is so short that whoever makes the last of what it needs computes it along."""
 
     name: str
     needs: Any = NOTHING

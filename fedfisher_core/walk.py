@@ -2,36 +2,17 @@
 
 import heapq
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from fedfisher_core.batches import Batch, Follower, compute
 from fedfisher_core.errors import DivergedClientError, JobError
 from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, dependents_of, inputs_of, names_in
 from fedfisher_core.passing import Passing, Pruned
 from fedfisher_core.restoring import Restoring
 from fedfisher_core.store import Artifact, Lease, Step, Store
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Jobs that one task computes together.
-
-    Args:
-        jobs: of one class.
-        inputs: of each.
-        steps: what names the result of each.
-    """
-
-    jobs: tuple[Job[Any], ...]
-    inputs: tuple[Any, ...]
-    steps: tuple[Step, ...]
-
-    @property
-    def name(self) -> str:
-        """What the task is called."""
-        return self.jobs[0].batch
 
 
 @dataclass(frozen=True)
@@ -95,6 +76,11 @@ class Walk:
         """What was made so far."""
         return Outcome(artifacts=self._artifacts, lost=self._lost, failed=self._failed)
 
+    @property
+    def ready(self) -> int:
+        """How many batches can start."""
+        return len(self._ready)
+
     def take_pruned(self) -> Pruned:
         """Say what was shed since this was asked for last."""
         return self._passing.take_pruned()
@@ -118,11 +104,29 @@ class Walk:
         Returns:
             The batch, which must be given to `keep` or `lose` in the end; None while nothing can start.
         """
+        batch = self.peek()
+        if batch is None:
+            return None
+        del self._batches[heapq.heappop(self._ready)[-1]]
+        return replace(batch, followers=tuple(self._followers(batch)))
+
+    def peek(self) -> Batch | None:
+        """Look at the batch that would be taken next."""
         if not self._ready:
             return None
-        _, _, batch = heapq.heappop(self._ready)
-        jobs, inputs, steps = zip(*self._batches.pop(batch), strict=True)
+        jobs, inputs, steps = zip(*self._batches[self._ready[0][-1]], strict=True)
         return Batch(jobs=jobs, inputs=inputs, steps=steps)
+
+    def _followers(self, batch: Batch) -> Iterator[Follower]:
+        made = {job.name for job in batch.jobs}
+        for name in dict.fromkeys(one for job in batch.jobs for one in self._dependents[job.name]):
+            job = self.graph[name]
+            if not job.follows or name in self._lost or name in self._failed:
+                continue
+            others = [need for need in names_in(job.needs) if need not in made]
+            there = {need: self._artifacts[need] for need in others if need in self._artifacts}
+            if len(there) == len(set(others)) and not any(artifact.shed for artifact in there.values()):
+                yield Follower(job, there)
 
     def keep(self, batch: Batch, artifacts: Sequence[Artifact]) -> Failure | None:
         """Note what a batch has made.
@@ -262,20 +266,6 @@ class Walk:
         if batch not in self._batches:
             heapq.heappush(self._ready, (-job.size(inputs), next(self._order), batch))
         self._batches.setdefault(batch, []).append((job, inputs, step))
-
-
-def compute(batch: Batch, store: Store) -> list[Artifact]:
-    """Compute and store what a batch makes.
-
-    Args:
-        batch: from `Walk.take`.
-        store: keeps the results.
-
-    Returns:
-        One artifact a job.
-    """
-    contents = type(batch.jobs[0]).compute_together(batch.jobs, batch.inputs)
-    return [store.write(step, content) for step, content in zip(batch.steps, contents, strict=True)]
 
 
 def walk_here(graph: Mapping[str, Job[Any]], store: Store) -> Outcome:

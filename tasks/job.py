@@ -1,37 +1,90 @@
-"""The task that runs any job."""
+"""The task that runs any jobs."""
 
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
+from fedfisher_core.batches import Batch, compute
 from fedfisher_core.errors import DivergedClientError, InputError, JobError
 from fedfisher_core.failures import described
-from fedfisher_core.jobs import Numerics
-from fedfisher_core.store import Artifact
+from fedfisher_core.store import Artifact, Store
 from tasks.memory import give_back
 from tasks.options import computing, step
 
 
+@dataclass(frozen=True)
+class Done:
+    """What became of a batch.
+
+    Args:
+        artifacts: one a job; None where it failed among others.
+        seconds: that it took.
+    """
+
+    artifacts: list[Artifact] | None
+    seconds: float
+
+
 @step(run_name="{title}")
-def run_job(title: str, work: Callable[[], list[Artifact]], numerics: Numerics) -> list[Artifact]:
-    """Compute and store what a batch of jobs makes.
+def run_jobs(title: str, work: Callable[[], list[Done]]) -> list[Done]:
+    """Compute and store what batches of jobs make.
 
     Args:
         title: what the UI calls it.
         work: the computation; a callable, which Prefect does not look into as it would into data classes.
-        numerics: where it computes.
 
     Returns:
-        One artifact a job.
+        What became of each batch.
+    """
+    try:
+        return work()
+    finally:
+        give_back()
+
+
+def do_alone(batch: Batch, store: Store) -> list[Done]:
+    """Compute and store what one batch makes.
+
+    Args:
+        batch: from a walk.
+        store: keeps the results.
+
+    Returns:
+        One entry, with its artifacts.
 
     Raises:
+        InputError: as the job says it.
+        DivergedClientError: as the job says it.
         JobError: the computation failed in a way that no setting and no data explains.
     """
-    with computing(numerics):
+    begun = time.perf_counter()
+    with computing(batch.jobs[0].numerics):
         try:
-            return work()
+            artifacts = compute(batch, store)
         except (InputError, DivergedClientError):
             raise
         except Exception as error:
             raise JobError(described(error), traceback.format_exc()) from error
-        finally:
-            give_back()
+    return [Done(artifacts, time.perf_counter() - begun)]
+
+
+def do_each(batches: Sequence[Batch], store: Store) -> list[Done]:
+    """Compute and store what several batches make, one after another.
+
+    Args:
+        batches: from one walk.
+        store: keeps the results.
+
+    Returns:
+        An entry for each batch. Whatever keeps one from its artifacts, the others go on.
+    """
+    return [done for batch in batches for done in _tried(batch, store)]
+
+
+def _tried(batch: Batch, store: Store) -> list[Done]:
+    try:
+        return do_alone(batch, store)
+    except (InputError, DivergedClientError, JobError):
+        # It is tried again in a task of its own, whose error is the one that counts.
+        return [Done(None, 0.0)]

@@ -9,11 +9,12 @@ from typing import Any, Generic, TypeVar
 import pytest
 import torch
 
+from fedfisher_core.batches import compute
 from fedfisher_core.errors import DivergedClientError, JobError
 from fedfisher_core.jobs import Job, dependents_of, graph_of, needed_for, part_of
 from fedfisher_core.passing import Pruned
 from fedfisher_core.store import Artifact, Content, Step, Store, read_document, read_tensors
-from fedfisher_core.walk import Outcome, Walk, compute, walk_here
+from fedfisher_core.walk import Outcome, Walk, walk_here
 
 R = TypeVar("R")
 

@@ -23,7 +23,8 @@ from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.jobs import graph_of
 from fedfisher_core.store import Store
-from fedfisher_core.walk import Walk, compute
+from fedfisher_core.batches import compute
+from fedfisher_core.walk import Walk
 
 plan = make_plan(validate(BenchmarkSettings, json.loads(sys.argv[1])))
 store = Store(Path(sys.argv[2]))

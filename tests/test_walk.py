@@ -8,11 +8,12 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
+from fedfisher_core.batches import Batch, compute
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, graph_of, needed_for
 from fedfisher_core.store import Artifact, Content, Step, Store, read_document
-from fedfisher_core.walk import Batch, Walk, compute, require_all, walk_here
+from fedfisher_core.walk import Walk, require_all, walk_here
 
 R = TypeVar("R")
 

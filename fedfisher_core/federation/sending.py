@@ -40,6 +40,8 @@ class SendUpload(ClientJob[SendInputs[Artifact]]):
         schema: how the upload is encoded.
     """
 
+    follows = True
+
     uploads: tuple["BoundStatistic", ...]
     schema: Schema
 

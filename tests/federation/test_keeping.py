@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from fedfisher_core.batches import compute
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.results import make_rows
@@ -17,7 +18,7 @@ from fedfisher_core.federation import aggregating, sending, statistics, training
 from fedfisher_core.federation.place import ClientJob
 from fedfisher_core.jobs import graph_of
 from fedfisher_core.store import open_store
-from fedfisher_core.walk import Walk, compute
+from fedfisher_core.walk import Walk
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fedfisher_core.batches import compute
 from fedfisher_core.store import open_store
-from fedfisher_core.walk import compute
 from flows.experiment import _finish
 from flows.pruning import find_unused
 from flows.sharing import export, is_shared

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fedfisher_core.batches import compute
 from fedfisher_core.errors import InputError
-from fedfisher_core.walk import compute
 from flows.work import Work, prepare
 from tests.tiny import tiny_settings
 

@@ -11,6 +11,7 @@ import torch
 from fedfisher_core.attack.evidence import Together
 from fedfisher_core.attack.factors import Factors
 from fedfisher_core.attack.likelihoods.kfac import KfacEvidence
+from fedfisher_core.batches import compute
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.attack.attacker import private_images
@@ -32,7 +33,7 @@ from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.jobs import Job, graph_of, inputs_of
 from fedfisher_core.store import Artifact, open_store, read_tensors
-from fedfisher_core.walk import Outcome, Walk, compute, walk_here
+from fedfisher_core.walk import Outcome, Walk, walk_here
 
 TARGET = 1
 METHODS: dict[str, dict[str, Any]] = {

@@ -1,0 +1,98 @@
+"""Short jobs travel together: a task of Prefect's takes some 40 milliseconds beside what it computes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from fedfisher_core.batches import Batch
+from fedfisher_core.failures import Failure
+from fedfisher_core.jobs import Job
+from fedfisher_core.walk import Walk
+from tasks.job import Done
+
+_LEAST, _MOST = 0.2, 1.0
+"""Seconds of a task: what is shorter is not worth sharing out; after longer, the other workers would wait for it."""
+_FORGETTING = 0.5
+
+
+class Groups:
+    """Takes what is ready from a walk, as many batches at once as are worth a task.
+
+    How long a kind of job takes is learned while it runs; until it is known, each has a task of its own.
+
+    Args:
+        walk: under way.
+        workers: how many tasks run at once.
+    """
+
+    def __init__(self, walk: Walk, workers: int) -> None:
+        self._walk = walk
+        self._workers = workers
+        self._rates: dict[type[Job[Any]], float] = {}
+        self._alone: list[Batch] = []
+
+    def take(self) -> tuple[Batch, ...]:
+        """Take the largest batches that can start.
+
+        The other workers get their part, and the less is left the fewer are taken, so that all end together.
+
+        Returns:
+            The batches of one task; none while nothing can start.
+        """
+        if self._alone:
+            return (self._alone.pop(),)
+        part = math.ceil(self._walk.ready / self._workers)
+        group: list[Batch] = []
+        seconds = 0.0
+        while (following := self._walk.peek()) is not None:
+            seconds += self._seconds(following)
+            if group and seconds > (_MOST if len(group) < part else _LEAST):
+                break
+            batch = self._walk.take()
+            assert batch is not None
+            group.append(batch)
+        return tuple(group)
+
+    def settle(self, group: Sequence[Batch], result: list[Done] | Exception) -> list[Failure]:
+        """Tell the walk what became of a task's batches.
+
+        What failed in company is tried again in a task of its own, whose error is the one that counts.
+
+        Args:
+            group: from `take`.
+            result: of the task, an entry for each batch, or why it has failed.
+
+        Returns:
+            What has failed with it.
+        """
+        if isinstance(result, Exception):
+            if len(group) == 1:
+                return _there(self._walk.lose(group[0], result))
+            self._alone += group
+            return []
+        failures = []
+        for batch, done in zip(group, result, strict=True):
+            if done.artifacts is None:
+                self._alone.append(batch)
+            else:
+                self._learn(batch, done.seconds)
+                failures += _there(self._walk.keep(batch, done.artifacts))
+        return failures
+
+    def _learn(self, batch: Batch, seconds: float) -> None:
+        # Rather too slow than too fast: jobs of one kind may be of several networks.
+        kind, rate = type(batch.jobs[0]), seconds / _units(batch)
+        known = self._rates.get(kind, 0.0)
+        self._rates[kind] = max(rate, known + _FORGETTING * (rate - known))
+
+    def _seconds(self, batch: Batch) -> float:
+        return self._rates.get(type(batch.jobs[0]), math.inf) * _units(batch)
+
+
+def _units(batch: Batch) -> float:
+    """What its time is proportional to: the examples that pass through a network, where its jobs count them."""
+    return batch.size or len(batch.jobs)
+
+
+def _there(failure: Failure | None) -> list[Failure]:
+    return [] if failure is None else [failure]
