@@ -1,0 +1,133 @@
+"""Short jobs that are computed along with what they need, and found in the store by the walk."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import pytest
+
+from fedfisher_core.batches import compute
+from fedfisher_core.jobs import Job, graph_of
+from fedfisher_core.store import Artifact, Content, Step, Store, read_document
+from fedfisher_core.walk import Walk, walk_here
+
+R = TypeVar("R")
+
+computed: list[str] = []
+"""Names of the jobs that were computed, in their order."""
+
+
+@pytest.fixture(autouse=True)
+def _nothing_computed_yet() -> Iterator[None]:
+    computed.clear()
+    yield
+    computed.clear()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "artifacts")
+
+
+@dataclass(frozen=True)
+class Needed(Generic[R]):
+    """Jobs that are needed."""
+
+    jobs: tuple[R, ...] = ()
+
+
+@dataclass(frozen=True)
+class Long(Job[Needed[Artifact]]):
+    """Add one to the numbers of other jobs."""
+
+    fails: bool = False
+
+    def step(self, inputs: Needed[Artifact]) -> Step:
+        seen = {str(i): one.digest for i, one in enumerate(inputs.jobs)}
+        return Step(kind="sums", code="made up", settings={"of": type(self).__name__, "name": self.name}, inputs=seen)
+
+    def compute(self, inputs: Needed[Artifact]) -> Content:
+        computed.append(self.name)
+        if self.fails:
+            raise ValueError("no paper")
+        return Content(documents={"sum.json": 1 + sum(read_document(one, "sum.json") for one in inputs.jobs)})
+
+
+@dataclass(frozen=True)
+class Short(Long):
+    """The same, in no time."""
+
+    follows = True
+
+
+def long(name: str, *needs: str, **chosen: Any) -> Long:
+    return Long(name=name, needs=Needed(needs), **chosen)
+
+
+def short(name: str, *needs: str, **chosen: Any) -> Short:
+    return Short(name=name, needs=Needed(needs), **chosen)
+
+
+def batches(walk: Walk, store: Store) -> list[list[str]]:
+    """Walk to the end: the names of each batch's jobs."""
+    taken = []
+    while (batch := walk.take()) is not None:
+        taken.append([job.name for job in batch.jobs])
+        walk.keep(batch, compute(batch, store))
+    return taken
+
+
+def test_a_short_job_is_computed_with_the_last_that_it_needs(store: Store) -> None:
+    jobs = [long("a"), long("b"), short("c", "a", "b"), long("d", "c")]
+    walk = Walk(graph_of(jobs), store)
+    assert batches(walk, store) == [["a"], ["b"], ["d"]]
+    assert computed == ["a", "b", "c", "d"]
+    assert {name: read_document(one, "sum.json") for name, one in walk.outcome.artifacts.items()} == {
+        "a": 1,
+        "b": 1,
+        "c": 3,
+        "d": 4,
+    }
+
+
+def test_results_and_names_are_those_of_jobs_on_their_own(store: Store, tmp_path: Path) -> None:
+    graph = graph_of([long("a"), short("b", "a"), short("c", "a")])
+    together = walk_here(graph, store).artifacts
+    alone = Store(tmp_path / "alone")
+    walk = Walk(graph, alone)
+    while (batch := walk.take()) is not None:
+        walk.keep(batch, compute(replace(batch, followers=()), alone))
+    assert {one: artifact.key for one, artifact in together.items()} == {
+        one: artifact.key for one, artifact in walk.outcome.artifacts.items()
+    }
+    assert computed == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_what_the_store_has_is_not_computed_along(store: Store) -> None:
+    graph = graph_of([long("a"), short("b", "a")])
+    found = walk_here(graph, store).artifacts
+    (found["a"].path / "sum.json").write_text(json.dumps(7))
+    computed.clear()
+    walk_here(graph, store)
+    assert computed == ["a"]
+
+
+def test_a_short_job_that_fails_costs_the_batch_nothing_and_fails_by_itself(store: Store) -> None:
+    walk = Walk(graph_of([long("a"), short("b", "a", fails=True), long("c", "a")]), store)
+    batch = walk.take()
+    assert batch is not None
+    assert walk.keep(batch, compute(batch, store)) is None
+    assert set(walk.outcome.artifacts) == {"a"}
+    batch = walk.take()
+    assert batch is not None
+    assert [job.name for job in batch.jobs] == ["b"]
+    with pytest.raises(ValueError, match="no paper"):
+        compute(batch, store)
+    assert computed == ["a", "b", "b"]
+
+
+def test_a_short_job_with_nothing_to_wait_for_is_a_batch_of_its_own(store: Store) -> None:
+    assert batches(Walk(graph_of([short("a"), short("b", "a")]), store), store) == [["a"]]
+    assert computed == ["a", "b"]
