@@ -160,7 +160,7 @@ def test_harmed_files_are_made_again_or_named(
         last = rerun(place)
         while last.returncode != 0:
             (refusal,) = REFUSAL.findall(last.stderr)
-            named = {path for path in others if re.search(rf"\b{re.escape(path.name)}\b", refusal)}
+            named = {path for path in others if re.search(rf"(?<!\w){re.escape(path.name)}(?!\w)", refusal)}
             assert named, refusal
             for path in named:
                 restore(path, copies / path.relative_to(place.folder))
