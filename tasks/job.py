@@ -37,10 +37,7 @@ def run_jobs(title: str, work: Callable[[], list[Done]]) -> list[Done]:
     Returns:
         What became of each batch.
     """
-    try:
-        return work()
-    finally:
-        give_back()
+    return work()
 
 
 def do_alone(batch: Batch, store: Store) -> list[Done]:
@@ -66,6 +63,8 @@ def do_alone(batch: Batch, store: Store) -> list[Done]:
             raise
         except Exception as error:
             raise JobError(described(error), traceback.format_exc()) from error
+        finally:
+            give_back()
     return [Done(artifacts, time.perf_counter() - begun)]
 
 
