@@ -38,7 +38,7 @@ CLIENTS, COHORT, WORKERS = 1000, 20, 2
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 1, 16, 0.05
 FEW, MANY = 2, 22
 FASTER, MEMORY = 3.0, 1.0
-PACKAGES = ("flwr[simulation]==1.41.0", "ray==2.55.1", "torch", "numpy")
+PACKAGES = ("flwr[simulation]==1.41.0", "ray==2.55.1", f"torch=={torch.__version__.partition('+')[0]}", "numpy")
 _SECONDS_BETWEEN = 0.5
 
 

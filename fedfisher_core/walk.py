@@ -2,7 +2,7 @@
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -98,30 +98,32 @@ class Walk:
         """
         self._passing.shed(lease)
 
-    def take(self) -> Batch | None:
+    def take(self, fits: Callable[[Batch], bool] = lambda batch: True) -> Batch | None:
         """Take the largest batch that can start.
 
-        Returns:
-            The batch, which must be given to `keep` or `lose` in the end; None while nothing can start.
-        """
-        batch = self.peek()
-        if batch is None:
-            return None
-        del self._batches[heapq.heappop(self._ready)[-1]]
-        return replace(batch, followers=tuple(self._followers(batch)))
+        Args:
+            fits: says whether this batch is wanted.
 
-    def peek(self) -> Batch | None:
-        """Look at the batch that would be taken next."""
+        Returns:
+            The batch, which must be given to `keep` or `lose` in the end; None while nothing can start, or it does not
+            fit.
+        """
         if not self._ready:
             return None
-        jobs, inputs, steps = zip(*self._batches[self._ready[0][-1]], strict=True)
-        return Batch(jobs=jobs, inputs=inputs, steps=steps)
+        name = self._ready[0][-1]
+        jobs, inputs, steps = zip(*self._batches[name], strict=True)
+        batch = Batch(jobs=jobs, inputs=inputs, steps=steps)
+        if not fits(batch):
+            return None
+        heapq.heappop(self._ready)
+        del self._batches[name]
+        return replace(batch, followers=tuple(self._followers(batch)))
 
     def _followers(self, batch: Batch) -> Iterator[Follower]:
         made = {job.name for job in batch.jobs}
         for name in dict.fromkeys(one for job in batch.jobs for one in self._dependents[job.name]):
             job = self.graph[name]
-            if not job.follows or name in self._lost or name in self._failed:
+            if not job.follows or any(name in ended for ended in (self._artifacts, self._lost, self._failed)):
                 continue
             others = [need for need in names_in(job.needs) if need not in made]
             there = {need: self._artifacts[need] for need in others if need in self._artifacts}

@@ -44,12 +44,12 @@ class Groups:
         part = math.ceil(self._walk.ready / self._workers)
         group: list[Batch] = []
         seconds = 0.0
-        while (following := self._walk.peek()) is not None:
-            seconds += self._seconds(following)
-            if group and seconds > (_MOST if len(group) < part else _LEAST):
-                break
-            batch = self._walk.take()
-            assert batch is not None
+
+        def fits(batch: Batch) -> bool:
+            return not group or seconds + self._seconds(batch) <= (_MOST if len(group) < part else _LEAST)
+
+        while (batch := self._walk.take(fits)) is not None:
+            seconds += self._seconds(batch)
             group.append(batch)
         return tuple(group)
 

@@ -19,7 +19,7 @@ class Done:
 
     Args:
         artifacts: one a job; None where it failed among others.
-        seconds: that it took.
+        seconds: that it took, without the wait for a GPU.
     """
 
     artifacts: list[Artifact] | None
@@ -55,8 +55,8 @@ def do_alone(batch: Batch, store: Store) -> list[Done]:
         DivergedClientError: as the job says it.
         JobError: the computation failed in a way that no setting and no data explains.
     """
-    begun = time.perf_counter()
     with computing(batch.jobs[0].numerics):
+        begun = time.perf_counter()
         try:
             artifacts = compute(batch, store)
         except (InputError, DivergedClientError):

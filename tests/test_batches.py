@@ -1,7 +1,6 @@
 """Short jobs that are computed along with what they need, and found in the store by the walk."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -12,23 +11,12 @@ from fedfisher_core.batches import compute
 from fedfisher_core.jobs import Job, graph_of
 from fedfisher_core.store import Artifact, Content, Step, Store, read_document
 from fedfisher_core.walk import Walk, walk_here
+from tests.counted import computed, nothing_computed_yet, store
 
 R = TypeVar("R")
 
-computed: list[str] = []
-"""Names of the jobs that were computed, in their order."""
-
-
-@pytest.fixture(autouse=True)
-def _nothing_computed_yet() -> Iterator[None]:
-    computed.clear()
-    yield
-    computed.clear()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "artifacts")
+__all__ = ["nothing_computed_yet", "store"]
+"""Fixtures that pytest finds here."""
 
 
 @dataclass(frozen=True)

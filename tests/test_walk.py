@@ -1,9 +1,8 @@
 """Walking a graph of made-up jobs: what is computed, in which order, and what goes on without the lost."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import pytest
@@ -14,23 +13,12 @@ from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, graph_of, needed_for
 from fedfisher_core.store import Artifact, Content, Step, Store, read_document
 from fedfisher_core.walk import Walk, require_all, walk_here
+from tests.counted import computed, nothing_computed_yet, store
 
 R = TypeVar("R")
 
-computed: list[str] = []
-"""Names of the jobs that were computed, in their order."""
-
-
-@pytest.fixture(autouse=True)
-def _nothing_computed_yet() -> Iterator[None]:
-    computed.clear()
-    yield
-    computed.clear()
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "artifacts")
+__all__ = ["nothing_computed_yet", "store"]
+"""Fixtures that pytest finds here."""
 
 
 @dataclass(frozen=True)
