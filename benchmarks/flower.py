@@ -194,7 +194,7 @@ def main() -> None:
             (place / "params.yaml").write_text(yaml.safe_dump(settings_of(rounds)))
             tree.fedfisher(place, "run")
             (row,) = read_rows(place / "results" / "flower" / "results.json", Row)
-            return row.accuracy
+            return 100 * row.accuracy
 
         def flower(rounds: int) -> float:
             options = {
