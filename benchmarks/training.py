@@ -3,6 +3,7 @@
 python -m benchmarks.training
 """
 
+import itertools
 from functools import partial
 
 import torch
@@ -19,6 +20,7 @@ from fedfisher_core.settings import TrainSettings
 _EPOCHS = 1
 _TARGET = 1.15
 _REPEATS = 7
+_BATCHES = (16, 64)
 
 
 def bare(spec: ModelSpec, examples: Examples, settings: TrainSettings) -> None:
@@ -41,14 +43,14 @@ def ours(spec: ModelSpec, examples: Examples, settings: TrainSettings) -> None:
 
 
 def main() -> None:
-    """Print the ratio for each small network."""
+    """Print the ratio for each small network and size of batches."""
     torch.set_num_threads(1)
     source = find_source("mnist5k")
     dataset = read_dataset(source)
     examples = select(dataset.train, dataset.spec)
-    settings = TrainSettings(epochs=_EPOCHS)
-    print(f"{_EPOCHS} epoch over {len(examples)} digits, batch {settings.batch_size}, one thread, median of {_REPEATS}")
-    for name in ("mlp", "lenet"):
+    print(f"{_EPOCHS} epoch over {len(examples)} digits, one thread, median of {_REPEATS}")
+    for name, batch_size in itertools.product(("mlp", "lenet"), _BATCHES):
+        settings = TrainSettings(epochs=_EPOCHS, batch_size=batch_size)
         spec = ModelSpec(name=name, inputs=Images(1, 28, 28), classes=10)
         seconds, reference = alternate(
             partial(ours, spec, examples, settings),
@@ -56,7 +58,10 @@ def main() -> None:
             repeats=_REPEATS,
         )
         ratio = seconds / reference
-        print(f"{name:6} ours {seconds:.3f} s, bare loop {reference:.3f} s, ratio {ratio:.2f} (<= {_TARGET})")
+        print(
+            f"{name:6} batches of {batch_size}: ours {seconds:.3f} s, bare loop {reference:.3f} s, "
+            f"ratio {ratio:.2f} (<= {_TARGET})"
+        )
 
 
 if __name__ == "__main__":
