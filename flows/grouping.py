@@ -1,4 +1,4 @@
-"""Short jobs travel together: a task of Prefect's takes some 40 milliseconds beside what it computes."""
+"""Short jobs travel together: beside what it computes a task of Prefect's takes time (`benchmarks.orchestration`)."""
 
 import math
 from collections.abc import Sequence
