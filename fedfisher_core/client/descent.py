@@ -10,8 +10,8 @@ from fedfisher_core.settings import TrainSettings
 class Descent:
     """SGD with momentum and weight decay, equal to `torch.optim.SGD` to the last bit.
 
-    The optimiser's class is left out, since its first use loads torch's compiler. A weight that the loss does not depend
-    on has the gradient 0.
+    The optimiser's class is left out, since its first use loads torch's compiler. A weight that the loss does not
+    depend on has the gradient 0.
 
     Args:
         network: trained in place.
