@@ -52,7 +52,9 @@ class Batch:
 
 
 def compute(batch: Batch, store: Store) -> list[Artifact]:
-    """Compute and store what a batch makes.
+    """Compute and store what a batch makes, but for what was stored meanwhile.
+
+    That may be the work of another run on the same store, or of a task that was stopped before it could tell of it.
 
     Args:
         batch: from `Walk.take`.
@@ -61,8 +63,13 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
     Returns:
         One artifact a job; those of followers are only stored.
     """
-    contents = type(batch.jobs[0]).compute_together(batch.jobs, batch.inputs)
-    artifacts = [store.write(step, content) for step, content in zip(batch.steps, contents, strict=True)]
+    found = {step.key: artifact for step in batch.steps if (artifact := store.find(step)) and not artifact.shed}
+    left = [entry for entry in zip(batch.jobs, batch.inputs, batch.steps, strict=True) if entry[-1].key not in found]
+    if left:
+        jobs, inputs, steps = zip(*left, strict=True)
+        contents = type(jobs[0]).compute_together(jobs, inputs)
+        found |= {step.key: store.write(step, content) for step, content in zip(steps, contents, strict=True)}
+    artifacts = [found[step.key] for step in batch.steps]
     made = dict(zip((job.name for job in batch.jobs), artifacts, strict=True))
     for follower in batch.followers:
         _follow(follower, made, store)

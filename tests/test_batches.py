@@ -119,3 +119,16 @@ def test_a_short_job_that_fails_costs_the_batch_nothing_and_fails_by_itself(stor
 def test_a_short_job_with_nothing_to_wait_for_is_a_batch_of_its_own(store: Store) -> None:
     assert batches(Walk(graph_of([short("a"), short("b", "a")]), store), store) == [["a"]]
     assert computed == ["a", "b"]
+
+
+def test_what_was_stored_meanwhile_is_not_computed_again(store: Store) -> None:
+    walk = Walk(graph_of([long("a", task="both"), long("b", task="both")]), store)
+    batch = walk.take()
+    assert batch is not None
+    first = replace(batch, jobs=batch.jobs[:1], inputs=batch.inputs[:1], steps=batch.steps[:1])
+    stored = compute(first, store)
+    artifacts = compute(batch, store)
+    assert computed == ["a", "b"]
+    assert artifacts[:1] == stored
+    assert walk.keep(batch, artifacts) is None
+    assert walk.finished
