@@ -4,12 +4,8 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -17,6 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+
+from tests.servers import free_port, stopped_after, wait_for
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -142,41 +140,3 @@ def clone(workplace: Workplace) -> Workplace:
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(workplace.folder)], check=True)
     environment = {key: value for key, value in workplace.environment.items() if key != "FEDFISHER_DATA_DIR"}
     return Workplace(workplace.folder, environment)
-
-
-class stopped_after:
-    """Runs a server until the block ends."""
-
-    def __init__(self, command: list[str], environment: dict[str, str], cwd: Path | None = None) -> None:
-        self._start = {"args": command, "env": environment, "cwd": cwd}
-
-    def __enter__(self) -> None:
-        self._process = subprocess.Popen(
-            **self._start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-
-    def __exit__(self, *_: object) -> None:
-        os.killpg(self._process.pid, signal.SIGINT)
-        try:
-            self._process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(address: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with urllib.request.urlopen(address, timeout=5):
-                return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)

@@ -16,9 +16,10 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 from fedfisher_core.leaderboard.entries import make_entries
 from fedfisher_core.leaderboard.ranking import comparable_methods, mean_ranks_of
 from fedfisher_core.leaderboard.reading import read_reports
-from tests.end_to_end.conftest import BIN, ROOT, Workplace, free_port, stopped_after, wait_for
+from tests.end_to_end.conftest import BIN, ROOT, Workplace
 from tests.experiments.benchmark.samples import make_row, make_rows, render
 from tests.leaderboard.boards import scored, write_board
+from tests.servers import free_port, stopped_after, wait_for
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 

@@ -5,7 +5,8 @@ import urllib.request
 
 import pytest
 
-from tests.end_to_end.conftest import BIN, TINY_ATTACK, Workplace, stopped_after
+from tests.end_to_end.conftest import BIN, TINY_ATTACK, Workplace
+from tests.servers import stopped_after
 
 pytestmark = pytest.mark.end_to_end
 

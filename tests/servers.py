@@ -1,0 +1,113 @@
+"""Servers that tests start, and what they listen on."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Self
+
+DASK = (sys.executable, "-m", "dask")
+
+
+class stopped_after:
+    """Runs a server until the block ends."""
+
+    def __init__(
+        self,
+        command: list[str],
+        environment: dict[str, str],
+        cwd: Path | None = None,
+        *,
+        by: signal.Signals = signal.SIGINT,
+    ) -> None:
+        self._by = by
+        self._start: dict[str, Any] = {"args": command, "env": environment, "cwd": cwd}
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            **self._start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        return self
+
+    @property
+    def process(self) -> int:
+        """Its number."""
+        return self._process.pid
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(ProcessLookupError):
+            # A test may have killed it.
+            os.killpg(self._process.pid, self._by)
+        try:
+            self._process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(address: str, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with urllib.request.urlopen(address, timeout=5):
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.5)
+
+
+def wait_for_port(port: int, seconds: float = 60) -> None:
+    """Wait for a server that speaks no HTTP."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            with socket.create_connection(("127.0.0.1", port), timeout=5):
+                return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+@contextmanager
+def dask_scheduler(environment: Mapping[str, str]) -> Iterator[str]:
+    """A Dask scheduler without workers."""
+    port = free_port()
+    with scheduler_at(port, environment):
+        wait_for_port(port)
+        yield f"tcp://127.0.0.1:{port}"
+
+
+def scheduler_at(port: int, environment: Mapping[str, str]) -> stopped_after:
+    command = [*DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+    return stopped_after(command, dict(environment))
+
+
+def dask_worker(
+    scheduler: str, environment: Mapping[str, str], folder: Path, *options: str, program: tuple[str, ...] = DASK
+) -> stopped_after:
+    """A worker of a Dask scheduler, in a folder of its own."""
+    command = [*program, "worker", scheduler, "--nthreads", "1", "--host", "127.0.0.1", "--no-dashboard", *options]
+    # It would take its leave of the scheduler for seconds.
+    return stopped_after(command, dict(environment), folder, by=signal.SIGKILL)
+
+
+def wait_for_workers(scheduler: str, count: int) -> None:
+    from distributed import Client
+
+    with Client(scheduler, timeout=60, set_as_default=False) as client:
+        client.wait_for_workers(count, timeout=120)
