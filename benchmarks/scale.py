@@ -1,0 +1,118 @@
+"""What it takes to run many jobs on Dask, beside threads and a bare Dask map of the same work.
+
+    python -m benchmarks.scale [--long 200] [--short 5000]
+
+Two kinds of jobs, of 2 s and of 20 ms of processor time, are run by two workers of this machine. `threads` and `dask`
+are this project's runners with all that belongs to a run: Prefect's tasks, the store, the walk. `bare map` has Dask map
+the same work and writes to the same kind of store, without Prefect and without a walk. `bare work` is the number of
+jobs times their length, divided by the workers. All sides start and end their workers within what is timed.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from benchmarks.naps import Nap, naps
+from fedfisher_core.jobs import NOTHING, graph_of
+from fedfisher_core.settings import WorkSettings
+from fedfisher_core.store import Store
+from fedfisher_core.walk import Walk
+from flows.server import PrefectServer
+
+WORKERS = 2
+LONG, SHORT = 2.0, 0.02
+SLOWER_THAN_THREADS, TIMES_BARE_WORK = 1.1, 3.0
+
+
+def by_runner(runner: str, jobs: list[Nap], folder: Path) -> None:
+    """Run jobs as any experiment's are.
+
+    Args:
+        runner: `threads` or `dask`.
+        jobs: all of them.
+        folder: of the store.
+    """
+    from prefect import flow
+
+    from flows.pool import walk_in_tasks
+
+    store = Store(folder.absolute())
+    store.prepare()
+    run = WorkSettings(runner=runner, workers=WORKERS, store=folder)
+
+    @flow(name="naps", persist_result=False)
+    def body() -> None:
+        with store.rested_on("a benchmark") as lease:
+            walk_in_tasks(Walk(graph_of(jobs), store), store, lease, run, name=runner)
+
+    body()
+
+
+def by_map(jobs: list[Nap], folder: Path) -> None:
+    """Have Dask map the same work.
+
+    Args:
+        jobs: all of them.
+        folder: of the store.
+    """
+    from distributed import Client, LocalCluster
+
+    store = Store(folder.absolute())
+    store.prepare()
+    with (
+        LocalCluster(
+            n_workers=WORKERS, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", memory_limit=0
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        client.gather(client.map(partial(_nap, store), jobs))
+
+
+def _nap(store: Store, job: Nap) -> str:
+    torch.set_num_threads(1)
+    return store.write(job.step(NOTHING), job.compute(NOTHING)).key
+
+
+def seconds_of(call: Callable[[], None]) -> float:
+    """Time a call by the clock."""
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def main() -> None:
+    """Print seconds of all sides for both kinds of jobs, and what was wanted of them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--long", type=int, default=200, help="jobs of 2 s (200)")
+    parser.add_argument("--short", type=int, default=5000, help="jobs of 20 ms (5000)")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    # Before Prefect is imported, which each task would have log.
+    os.environ["PREFECT_LOGGING_LEVEL"] = "ERROR"
+    PrefectServer(None).wait()
+    with tempfile.TemporaryDirectory() as name:
+        for count, seconds in ((options.long, LONG), (options.short, SHORT)):
+            jobs = naps(count, seconds)
+            place = Path(name) / f"{count}"
+            spent = {
+                "bare work": count * seconds / WORKERS,
+                "threads": seconds_of(partial(by_runner, "threads", jobs, place / "threads")),
+                "dask": seconds_of(partial(by_runner, "dask", jobs, place / "dask")),
+                "bare map": seconds_of(partial(by_map, jobs, place / "map")),
+            }
+            print(
+                f"{count} jobs of {seconds:g} s: " + ", ".join(f"{side} {took:.1f} s" for side, took in spent.items())
+            )
+            against, limit = ("threads", SLOWER_THAN_THREADS) if seconds == LONG else ("bare work", TIMES_BARE_WORK)
+            ratio = spent["dask"] / spent[against]
+            print(f"{'met   ' if ratio <= limit else 'MISSED'}  dask by {against}: {ratio:.2f} (at most {limit:g})")
+
+
+if __name__ == "__main__":
+    main()
