@@ -39,6 +39,8 @@ class Numerics:
         """
         device = run.device if isinstance(run, RunSettings) else "cpu"
         if device != "cpu":
+            if device == "cuda" and run.elsewhere:
+                return Numerics(device=device, threads=run.torch_threads)
             # Whoever asks for the processor need not wait for torch.
             import torch
 
@@ -80,6 +82,9 @@ class Job(ABC, Generic[I]):
 
     follows: ClassVar[bool] = False
     """Whether it is so short that whoever makes the last of what it needs computes it along."""
+
+    reads_sources: ClassVar[bool] = False
+    """Whether it reads more than the store: it is computed where the run was started, where its sources are."""
 
     name: str
     needs: Any = NOTHING

@@ -22,26 +22,27 @@ class Groups:
 
     Args:
         walk: under way.
-        workers: how many tasks run at once.
     """
 
-    def __init__(self, walk: Walk, workers: int) -> None:
+    def __init__(self, walk: Walk) -> None:
         self._walk = walk
-        self._workers = workers
         self._rates: dict[type[Job[Any]], float] = {}
         self._alone: list[Batch] = []
 
-    def take(self) -> tuple[Batch, ...]:
+    def take(self, workers: int) -> tuple[Batch, ...]:
         """Take the largest batches that can start.
 
         The other workers get their part, and the less is left the fewer are taken, so that all end together.
+
+        Args:
+            workers: how many tasks run at once.
 
         Returns:
             The batches of one task; none while nothing can start.
         """
         if self._alone:
             return (self._alone.pop(),)
-        part = math.ceil(self._walk.ready / self._workers)
+        part = math.ceil(self._walk.ready / max(1, workers))
         group: list[Batch] = []
         seconds = 0.0
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import ExperimentSettings, TrackingSettings
 from fedfisher_core.store import open_store
+from flows.cluster import require_cluster
 from flows.databases import require_database, require_writable
 from tasks.tracking import require_layout
 
@@ -29,7 +30,9 @@ def require_places(settings: ExperimentSettings) -> None:
     _require_replaceable(settings.run.reports / settings.name)
     _require_temporary_folder()
     require_mlflow(settings.tracking)
-    _require_prefect(settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL"))
+    prefect_api = settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL")
+    _require_prefect(prefect_api)
+    require_cluster(settings.run, prefect_api)
 
 
 def require_mlflow(tracking: TrackingSettings) -> None:

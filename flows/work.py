@@ -12,7 +12,7 @@ from fedfisher_core.experiments.loading import own_name
 from fedfisher_core.jobs import Job, graph_of, needed_for, part_of
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.reporting.runs import Runs
-from fedfisher_core.settings import ExperimentSettings
+from fedfisher_core.settings import ExperimentSettings, WorkSettings
 from fedfisher_core.store import Artifact, Lease, Store, open_store
 from fedfisher_core.walk import Walk
 from flows.invocation import command_line
@@ -102,7 +102,7 @@ def prepare(settings: ExperimentSettings, stage: str | None = None) -> Work:
         InputError: names the setting, its value and what is allowed.
     """
     experiment, settings, plan, graph = _planned(settings, stage)
-    store = open_store(settings.run.store)
+    store = _store_of(settings.run)
     holds = ExitStack()
     holds.enter_context(store.in_use(command_line()))
     work = Work(experiment, settings, plan, store, Walk(graph, store))
@@ -124,12 +124,17 @@ def begin(settings: ExperimentSettings, stage: str | None = None) -> Begun:
         InputError: names the setting, its value and what is allowed.
     """
     experiment, settings, plan, graph = _planned(settings, stage)
-    store = open_store(settings.run.store)
+    store = _store_of(settings.run)
     holds = ExitStack()
     lease = holds.enter_context(store.rested_on(command_line()))
     work = Begun(experiment, settings, plan, store, Walk(graph, store), lease)
     finalize(work, holds.close)
     return work
+
+
+def _store_of(run: WorkSettings) -> Store:
+    store = open_store(run.store)
+    return store.absolute() if run.runner == "dask" else store
 
 
 def _planned(

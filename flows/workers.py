@@ -1,37 +1,96 @@
 """The threads or processes that run tasks, which end with the run whatever ends it."""
 
+import math
 import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, Self
 
+from prefect import Task
 from prefect.exceptions import TerminationSignal
+from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
+from fedfisher_core.jobs import Job
 from fedfisher_core.settings import WorkSettings
 from flows.console import configure_logging
 
 
+class Workers:
+    """Threads or processes of this machine that run tasks.
+
+    Args:
+        runner: takes the tasks.
+        count: how many run at a time.
+    """
+
+    patience = math.inf
+    """Seconds until a task that still runs is started once more, on another worker."""
+
+    def __init__(self, runner: TaskRunner[Any], count: int) -> None:
+        self._runner = runner
+        self._count = count
+
+    def __enter__(self) -> Self:
+        self._runner.__enter__()
+        return self
+
+    def __exit__(self, *reason: Any) -> None:
+        self._runner.__exit__(*reason)
+
+    @property
+    def count(self) -> int:
+        """How many tasks run at a time."""
+        return self._count
+
+    @property
+    def places(self) -> int:
+        """How many tasks are handed over at once."""
+        return self._count
+
+    def submit(self, task: Task[..., Any], parameters: dict[str, Any], job: Job[Any]) -> PrefectFuture[Any]:
+        """Hand a task over.
+
+        Args:
+            task: any.
+            parameters: of its function.
+            job: the first that it computes.
+
+        Returns:
+            Its result, when it is there.
+        """
+        return self._runner.submit(task, parameters=parameters)
+
+    def require_there(self, error: Exception) -> None:
+        """Check that tasks still have somewhere to run.
+
+        Args:
+            error: why there is no result of one.
+
+        Raises:
+            InputError: they have not.
+        """
+
+
 @contextmanager
-def started(run: WorkSettings, workers: int) -> Iterator[TaskRunner[Any]]:
+def started(run: WorkSettings) -> Iterator[Workers]:
     """Start workers, and end them with the block.
 
     A run that is interrupted does not wait for jobs under way: what they would have made is made by the next run.
 
     Args:
         run: how the work is carried out.
-        workers: how many.
 
     Yields:
         What runs tasks.
     """
     with ExitStack() as stack:
-        runner = stack.enter_context(_runner(run, workers))
+        workers = stack.enter_context(_workers(run))
         try:
-            yield runner
+            yield workers
         except (KeyboardInterrupt, TerminationSignal):
             stack.pop_all()
             for process in multiprocessing.active_children():
@@ -39,10 +98,17 @@ def started(run: WorkSettings, workers: int) -> Iterator[TaskRunner[Any]]:
             raise
 
 
-def _runner(run: WorkSettings, workers: int) -> TaskRunner[Any]:
-    if run.runner == "processes":
-        return ProcessPoolTaskRunner(max_workers=workers, initializer=_start_process)
-    return ThreadPoolTaskRunner(max_workers=workers)
+def _workers(run: WorkSettings) -> Workers:
+    count = run.workers or len(os.sched_getaffinity(0))
+    match run.runner:
+        case "dask":
+            from flows.dask_workers import DaskWorkers
+
+            return DaskWorkers(run, count)
+        case "processes":
+            return Workers(ProcessPoolTaskRunner(max_workers=count, initializer=_start_process), count)
+        case "threads":
+            return Workers(ThreadPoolTaskRunner(max_workers=count), count)
 
 
 def _start_process() -> None:

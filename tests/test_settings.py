@@ -58,7 +58,9 @@ from fedfisher_core.settings import Cell, MethodEntry
         ),
         ({"methods": {}}, "methods={}"),
         ({"methods": {"fedavg": 3}}, "methods.fedavg=3"),
-        ({"run": {"runner": "dask"}}, "run.runner='dask'"),
+        ({"run": {"runner": "ray"}}, "run.runner='ray'"),
+        ({"run": {"dask": {"scheduler": "10.0.0.1:8786"}}}, "run.dask.scheduler='10.0.0.1:8786'"),
+        ({"run": {"dask": {"straggler_seconds": 0}}}, "run.dask.straggler_seconds=0"),
         ({"run": {"min_clients": 0}}, "run.min_clients=0"),
         (
             {"partition": {"clients": 10**9}},

@@ -1,7 +1,7 @@
 """Decoding a data set once."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.data.sources import find_source, read_dataset
@@ -19,6 +19,8 @@ class DecodeData(Job[NoInputs]):
         column: names the client of an example; None where the partition does not ask for it.
         sample: which examples are used.
     """
+
+    reads_sources: ClassVar[bool] = True
 
     dataset: str
     column: str | None

@@ -1,5 +1,6 @@
 """Settings of how the work is carried out, recorded and reported."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,16 +13,42 @@ _Threads = Annotated[int, Field(ge=1, le=1024)]
 _LOCAL = "sqlite:///"
 
 
+class DaskSettings(Strict):
+    """Where tasks run with the runner `dask`."""
+
+    scheduler: Line | None = Field(
+        None, description="address of a scheduler, such as tcp://10.0.0.1:8786; default: a cluster on this machine"
+    )
+    straggler_seconds: float = Field(
+        600, ge=1, le=10**7, description="after how long a task that still runs is started on another worker as well"
+    )
+
+    @field_validator("scheduler")
+    @classmethod
+    def _known_scheme(cls, value: str | None) -> str | None:
+        if value is not None and re.fullmatch(r"(tcp|tls)://[^/\s]+:\d{1,5}", value) is None:
+            raise ValueError("must be tcp://HOST:PORT or tls://HOST:PORT")
+        return value
+
+
 class WorkSettings(Strict):
     """How the work of any experiment is carried out."""
 
-    runner: Literal["threads", "processes"] = "threads"
-    workers: _Threads | None = Field(None, description="tasks at a time; default: one a core")
+    runner: Literal["threads", "processes", "dask"] = "threads"
+    dask: DaskSettings = DaskSettings()
+    workers: _Threads | None = Field(
+        None, description="tasks at a time; default: one a core. A Dask scheduler that is there has workers of its own"
+    )
     torch_threads: _Threads = Field(1, description="threads inside one task's tensor operations")
     retries: int = Field(1, ge=0, le=100, description="how often a failed task is tried again")
     timeout_seconds: float = Field(7200, ge=1, le=10**7, description="how long one task may take")
     store: Folder = Field(Path("artifacts"), description="folder of the artifacts")
     reports: Folder = Field(Path("results"), description="folder that gets one folder an experiment")
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether tasks run on the workers of a scheduler that is there, on whatever machines."""
+        return self.runner == "dask" and self.dask.scheduler is not None
 
 
 class RunSettings(WorkSettings):

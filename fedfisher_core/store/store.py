@@ -43,6 +43,10 @@ class Store:
         self.root = root
         self._others = tuple(others)
 
+    def absolute(self) -> "Store":
+        """The same store for processes of whatever working directory."""
+        return Store(self.root.absolute(), [other.absolute() for other in self._others])
+
     def prepare(self) -> None:
         """Make sure that the store can be written, and remove what killed runs left half-written.
 

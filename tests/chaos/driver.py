@@ -71,6 +71,7 @@ class Variant:
 VARIANTS = {
     PLAIN: Variant({}),
     "processes": Variant({"run": {"runner": "processes", "workers": 2}}),
+    "dask": Variant({"run": {"runner": "dask", "workers": 2}}),
     "temporary": Variant({}, temporary=True),
     "secure": Variant({"methods": {"fedavg": _SECURE, "fedfisher_diag": _SECURE}}),
     "dvc": Variant({}, versioned=True),

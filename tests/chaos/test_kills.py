@@ -1,6 +1,6 @@
 """Commands that are killed at random moments, again and again: the next one goes on, and nothing is left of them.
 
-`make chaos` kills 230 times; `CHAOS_SEED` draws the same signals and delays again.
+`make chaos` kills 242 times; `CHAOS_SEED` draws the same signals and delays again.
 """
 
 import random
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.end_to_end
 KILLS = {
     "threads": scaled(test=0, chaos=35),
     "processes": scaled(test=1, chaos=35),
+    "dask": scaled(test=0, chaos=12),
     "temporary": scaled(test=0, chaos=30),
     "secure": scaled(test=0, chaos=30),
     "dvc": scaled(test=0, chaos=30),

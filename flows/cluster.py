@@ -1,0 +1,178 @@
+"""Checks of a Dask cluster before a run uses it."""
+
+import hashlib
+import platform
+import secrets
+import socket
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import distributions, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.failures import described
+from fedfisher_core.jobs import Numerics
+from fedfisher_core.settings import WorkSettings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+GPU = "GPU"
+"""The resource of a worker that has one, as `dask worker --resources GPU=1` names it."""
+_PATIENCE_SECONDS = 10
+_MARK = ".seen-by-workers"
+_CODE = ("fedfisher_core", "tasks", "flows")
+_LIBRARIES = ("torch", "numpy", "prefect", "distributed")
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a worker is, and what it sees.
+
+    Args:
+        machine: its host's name.
+        versions: of Python, of libraries that decide results or travel between processes, and of the project's code.
+        mark: what the store's mark says; empty where there is none.
+        prefect: why Prefect's server does not answer it; empty where it does.
+    """
+
+    machine: str
+    versions: Mapping[str, str]
+    mark: str
+    prefect: str
+
+
+def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
+    """Check that there are workers which can do a run's tasks, before any work.
+
+    Args:
+        run: how the work is carried out.
+        prefect_api: address of Prefect's server; None for a temporary one, which only this machine reaches.
+
+    Raises:
+        InputError: names the setting, or the worker and what it lacks.
+    """
+    if run.runner != "dask":
+        return
+    if missing := [name for name in ("distributed", "prefect_dask") if find_spec(name) is None]:
+        raise InputError(f"run.runner='dask' needs {' and '.join(missing)}: pip install distributed prefect-dask")
+    scheduler = run.dask.scheduler
+    if scheduler is None:
+        return
+    setting = f"run.dask.scheduler={scheduler!r}"
+    if prefect_api is None:
+        raise InputError(
+            f"{setting} needs a Prefect server that its workers reach; allowed: its address in tracking.prefect_api "
+            "or PREFECT_API_URL"
+        )
+    with _connected(scheduler, setting) as client, _marked(run.store.absolute()) as (mark, said):
+        seen_by = client.run(look, str(mark), prefect_api, on_error="return")
+        gpus = [one for one in client.scheduler_info(n_workers=-1)["workers"].values() if one["resources"].get(GPU)]
+    # A worker that is lost meanwhile is none.
+    found = {address: seen for address, seen in seen_by.items() if not isinstance(seen, OSError)}
+    if not found:
+        raise InputError(f"{setting} has no workers; start some: dask worker {scheduler} --nthreads 1")
+    for address, seen in found.items():
+        if isinstance(seen, Exception):
+            raise InputError(f"Dask worker {address} can't run this project's code: {described(seen)}") from seen
+        _require_fit(f"Dask worker {address} on {seen.machine}", seen, said=said, run=run, prefect_api=prefect_api)
+    if Numerics.of(run).device != "cpu" and not gpus:
+        raise InputError(
+            f"{setting} has no worker with a GPU, which run.device asks for; start one: "
+            f"dask worker {scheduler} --nthreads 1 --resources {GPU}=1"
+        )
+
+
+@contextmanager
+def _connected(scheduler: str, setting: str) -> "Iterator[Client]":
+    from distributed import Client
+
+    place = urlsplit(scheduler)
+    try:
+        # Dask would try again for as long as it waits.
+        socket.create_connection((place.hostname, place.port), timeout=_PATIENCE_SECONDS).close()
+        client = Client(scheduler, timeout=_PATIENCE_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{setting} can't be reached: {error}") from error
+    with client:
+        yield client
+
+
+@contextmanager
+def _marked(store: Path) -> Iterator[tuple[Path, str]]:
+    """Put something into the store that only those who see it can read back."""
+    mark, said = store / f"{_MARK}-{secrets.token_hex(4)}", secrets.token_hex(8)
+    store.mkdir(parents=True, exist_ok=True)
+    mark.write_text(said)
+    try:
+        yield mark, said
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _require_fit(worker: str, seen: Seen, *, said: str, run: WorkSettings, prefect_api: str) -> None:
+    for name, own in _versions().items():
+        if seen.versions.get(name) != own:
+            raise InputError(f"{worker} has {name} {seen.versions.get(name)}; allowed, as here: {own}")
+    if seen.mark != said:
+        raise InputError(
+            f"{worker} does not see run.store={str(run.store.absolute())!r}; allowed: a folder that all share"
+        )
+    if seen.prefect:
+        raise InputError(f"{worker} does not reach the Prefect server {prefect_api!r}: {seen.prefect}")
+
+
+def look(mark: str, prefect_api: str) -> Seen:
+    """Say what this process is, and what it sees.
+
+    Args:
+        mark: path of a file in the store.
+        prefect_api: address of Prefect's server.
+
+    Returns:
+        What it found.
+    """
+    try:
+        said = Path(mark).read_text()
+    except OSError:
+        said = ""
+    try:
+        with urllib.request.urlopen(f"{prefect_api.rstrip('/')}/health", timeout=_PATIENCE_SECONDS):
+            unreached = ""
+    except (OSError, ValueError) as error:
+        unreached = str(getattr(error, "reason", error))
+    return Seen(socket.gethostname(), _versions(), said, unreached)
+
+
+def _versions() -> dict[str, str]:
+    """What must be the same on all machines, so that a job gives the same result wherever it runs."""
+    plugins = {
+        one.name: one.version
+        for one in distributions()
+        if any(entry.group.startswith("fedfisher.") for entry in one.entry_points)
+    }
+    return {
+        "Python": platform.python_version(),
+        **{name: version(name) for name in _LIBRARIES},
+        **plugins,
+        "fedfisher's code": _digest(path for name in _CODE for path in _modules(name)),
+    }
+
+
+def _modules(package: str) -> Iterable[Path]:
+    spec = find_spec(package)
+    assert spec is not None
+    folders = spec.submodule_search_locations or ()
+    return sorted(path for folder in folders for path in Path(folder).rglob("*.py"))
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,118 @@
+"""Tasks on Dask: on a cluster of this machine that ends with the run, or on one that is there."""
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import dask
+from prefect import Task
+from prefect.futures import PrefectFuture
+from prefect.task_runners import ThreadPoolTaskRunner
+from prefect_dask import DaskTaskRunner
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.jobs import Job
+from fedfisher_core.settings import WorkSettings
+from flows.cluster import GPU
+from flows.console import configure_logging
+from flows.workers import Workers
+
+# While a task's result travels, its worker has the next one already.
+_AHEAD = 1
+
+
+class DaskWorkers(Workers):
+    """Workers of Dask; tasks that read more than the store run on this machine.
+
+    Args:
+        run: how the work is carried out.
+        count: workers of a cluster on this machine; one that is there has its own.
+    """
+
+    def __init__(self, run: WorkSettings, count: int) -> None:
+        _quieten()
+        self._address = run.dask.scheduler
+        self._dask = DaskTaskRunner(address=self._address) if self._address else _cluster_here(count)
+        self._home: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=1)
+        self._stack = ExitStack()
+        self.patience = run.dask.straggler_seconds
+        super().__init__(self._dask, count)
+
+    def __enter__(self) -> "DaskWorkers":
+        with ExitStack() as stack:
+            stack.enter_context(self._home)
+            stack.enter_context(self._dask)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *reason: Any) -> None:
+        self._stack.__exit__(*reason)
+
+    @property
+    def count(self) -> int:
+        """How many workers there are now, at least one: they come and go."""
+        with self._answered():
+            return max(1, sum(self._dask.client.nthreads().values()))
+
+    @property
+    def places(self) -> int:
+        """How many tasks are handed over at once."""
+        return self.count * (1 + _AHEAD)
+
+    def submit(self, task: Task[..., Any], parameters: dict[str, Any], job: Job[Any]) -> PrefectFuture[Any]:
+        """Hand a task over, to a worker with a GPU where it needs one of those elsewhere."""
+        if job.reads_sources:
+            return self._home.submit(task, parameters=parameters)
+        needed = {GPU: 1} if self._address and job.numerics.device != "cpu" else {}
+        with self._answered(), dask.annotate(resources=needed):
+            return self._dask.submit(task, parameters=parameters)
+
+    def require_there(self, error: Exception) -> None:
+        """Check that the scheduler still answers; nobody else takes tasks back."""
+        if isinstance(error, CancelledError | OSError) or self._dask.client.status != "running":
+            place = "of this run" if self._address is None else f"run.dask.scheduler={self._address!r}"
+            raise InputError(
+                f"the Dask scheduler {place} is gone; what was done is kept, and another run goes on from it"
+            ) from error
+
+    @contextmanager
+    def _answered(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, RuntimeError) as error:
+            self.require_there(error)
+            raise
+
+
+def _cluster_here(count: int) -> DaskTaskRunner:
+    return DaskTaskRunner(
+        cluster_kwargs={
+            "n_workers": count,
+            # A job sets the threads of its tensor operations for its whole process.
+            "threads_per_worker": 1,
+            "processes": True,
+            "host": "127.0.0.1",
+            # Two runs at a time would ask for the same port.
+            "dashboard_address": "127.0.0.1:0",
+            # What a job needs is the benchmark's to know; a worker that Dask ends for it would lose the job.
+            "memory_limit": 0,
+            "preload": [__name__],
+        }
+    )
+
+
+def dask_setup(worker: object) -> None:
+    """Make a worker as quiet as the command; Dask calls it in workers of this machine when they start."""
+    configure_logging()
+    _quieten()
+
+
+def _quieten() -> None:
+    """Keep what Dask says of its own doings from the terminal, errors among it: they reach whoever called it as well.
+
+    It sets its levels when it is imported.
+    """
+    for name in ("distributed", "distributed.client", "prefect.task_runner.dask"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)

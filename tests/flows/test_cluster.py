@@ -1,0 +1,139 @@
+"""Which clusters are refused before any work: those whose workers are not there, differ, or see something else."""
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.settings import RunSettings
+from flows.cluster import require_cluster
+from tests.servers import dask_scheduler, dask_worker, wait_for_workers
+
+NO_SERVER = "http://127.0.0.1:9/api"
+ROOT = Path(__file__).parents[2]
+WITHOUT_PROJECT = (
+    sys.executable,
+    "-c",
+    "import sys; sys.modules['flows'] = None; from dask.__main__ import main; main()",
+)
+
+
+class Healthy(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def prefect_api() -> Iterator[str]:
+    """What answers as a Prefect server does when it is asked for its health."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/api"
+        server.shutdown()
+
+
+@pytest.fixture(scope="module")
+def empty() -> Iterator[str]:
+    """A scheduler without workers."""
+    with dask_scheduler(os.environ) as scheduler:
+        yield scheduler
+
+
+@pytest.fixture(scope="module")
+def like_here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A scheduler with a worker that is as this process is, in another folder."""
+    with dask_scheduler(os.environ) as scheduler, dask_worker(scheduler, os.environ, tmp_path_factory.mktemp("worker")):
+        wait_for_workers(scheduler, 1)
+        yield scheduler
+
+
+def settings(store: Path, scheduler: str, device: str = "cpu") -> RunSettings:
+    return RunSettings(runner="dask", dask={"scheduler": scheduler}, store=store, device=device)
+
+
+def test_other_runners_ask_for_nothing(tmp_path: Path) -> None:
+    require_cluster(RunSettings(runner="threads", dask={"scheduler": "tcp://127.0.0.1:9"}, store=tmp_path), None)
+
+
+def test_workers_that_are_as_they_should_be_pass(tmp_path: Path, like_here: str, prefect_api: str) -> None:
+    require_cluster(settings(tmp_path, like_here), prefect_api)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_temporary_prefect_server_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"needs a Prefect server that its workers reach; allowed: .*PREFECT_API_URL"):
+        require_cluster(settings(tmp_path, "tcp://127.0.0.1:9"), None)
+
+
+def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"run\.dask\.scheduler='tcp://127\.0\.0\.1:9' can't be reached: .*refused"):
+        require_cluster(settings(tmp_path, "tcp://127.0.0.1:9"), NO_SERVER)
+
+
+def test_a_scheduler_without_workers_is_named(tmp_path: Path, empty: str) -> None:
+    with pytest.raises(InputError, match=r"run\.dask\.scheduler='tcp://.*' has no workers"):
+        require_cluster(settings(tmp_path, empty), NO_SERVER)
+
+
+def test_a_worker_that_does_not_reach_prefect_is_named(tmp_path: Path, like_here: str) -> None:
+    with pytest.raises(
+        InputError, match=r"^Dask worker tcp://.* on .* does not reach the Prefect server '.*9/api': .*refused"
+    ):
+        require_cluster(settings(tmp_path, like_here), NO_SERVER)
+
+
+def test_a_worker_that_sees_another_store_is_named(like_here: str, prefect_api: str) -> None:
+    # What each process sees there is its own.
+    store = Path("/proc/self/cwd/no-such-store")
+    try:
+        with pytest.raises(InputError, match=r"^Dask worker .* does not see run\.store='/proc/self/cwd/no-such-store'"):
+            require_cluster(settings(store, like_here), prefect_api)
+    finally:
+        store.rmdir()
+
+
+def test_a_gpu_that_no_worker_has_is_named(tmp_path: Path, like_here: str, prefect_api: str) -> None:
+    with pytest.raises(InputError, match=r"has no worker with a GPU, which run\.device asks for; .*--resources GPU=1"):
+        require_cluster(settings(tmp_path, like_here, device="cuda"), prefect_api)
+
+
+def test_a_gpu_that_a_worker_has_passes(tmp_path: Path, empty: str, prefect_api: str) -> None:
+    with dask_worker(empty, os.environ, tmp_path, "--resources", "GPU=1"):
+        wait_for_workers(empty, 1)
+        require_cluster(settings(tmp_path / "store", empty, device="cuda"), prefect_api)
+
+
+def test_a_worker_with_other_code_is_named(tmp_path: Path, prefect_api: str) -> None:
+    for package in ("fedfisher_core", "tasks", "flows"):
+        shutil.copytree(ROOT / package, tmp_path / package)
+    with (tmp_path / "tasks/job.py").open("a") as file:
+        file.write("# Changed.\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    with ExitStack() as stack:
+        scheduler = stack.enter_context(dask_scheduler(os.environ))
+        stack.enter_context(dask_worker(scheduler, environment, tmp_path))
+        wait_for_workers(scheduler, 1)
+        with pytest.raises(InputError, match=r"has fedfisher's code [0-9a-f]+; allowed, as here: [0-9a-f]+$"):
+            require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
+
+
+def test_a_worker_without_the_project_is_named(tmp_path: Path, prefect_api: str) -> None:
+    with ExitStack() as stack:
+        scheduler = stack.enter_context(dask_scheduler(os.environ))
+        stack.enter_context(dask_worker(scheduler, os.environ, tmp_path, "--no-nanny", program=WITHOUT_PROJECT))
+        wait_for_workers(scheduler, 1)
+        with pytest.raises(
+            InputError, match=r"^Dask worker tcp://.* can't run this project's code: .*ModuleNotFoundError"
+        ):
+            require_cluster(settings(tmp_path / "store", scheduler), prefect_api)

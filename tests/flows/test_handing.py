@@ -1,0 +1,131 @@
+"""Tasks under way: each group's result is got once, and one that is late is started again elsewhere."""
+
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedfisher_core.batches import Batch
+from fedfisher_core.errors import InputError
+from fedfisher_core.jobs import Job, graph_of
+from fedfisher_core.settings import WorkSettings
+from fedfisher_core.store import Store
+from fedfisher_core.walk import Walk
+from flows.handing import Handing
+from tests.flows.sleeping import Sleep
+
+
+class Promise:
+    """What a runner gives for a task."""
+
+    def __init__(self) -> None:
+        self.task_run_id = uuid.uuid4()
+        self.future: Future[Any] = Future()
+
+    def result(self, raise_on_failure: bool) -> Any:
+        return self.future.result()
+
+    def add_done_callback(self, call: Callable[["Promise"], None]) -> None:
+        self.future.add_done_callback(lambda _: call(self))
+
+
+class Told:
+    """Workers whose tasks end when the test says so."""
+
+    patience = 0.05
+    places = 2
+
+    def __init__(self) -> None:
+        self.promises: list[Promise] = []
+        self.submitted = threading.Condition()
+        self.gone = False
+
+    def submit(self, task: object, parameters: dict[str, Any], job: Job[Any]) -> Promise:
+        with self.submitted:
+            self.promises.append(Promise())
+            self.submitted.notify()
+        return self.promises[-1]
+
+    def require_there(self, error: Exception) -> None:
+        if self.gone:
+            raise InputError("all are gone")
+
+    def wait_for(self, count: int) -> None:
+        with self.submitted:
+            assert self.submitted.wait_for(lambda: len(self.promises) >= count, timeout=10)
+
+
+@pytest.fixture
+def workers() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def batch(tmp_path: Path) -> Batch:
+    batch = Walk(graph_of([Sleep(name="sleep")]), Store(tmp_path / "artifacts")).take()
+    assert batch is not None
+    return batch
+
+
+@pytest.fixture
+def handing(workers: Told, tmp_path: Path) -> Handing:
+    return Handing(workers, Store(tmp_path / "artifacts"), WorkSettings())  # type: ignore[arg-type]
+
+
+def test_what_fails_is_told(handing: Handing, workers: Told, batch: Batch) -> None:
+    handing.hand_over([batch])
+    error = ValueError("no")
+    workers.promises[0].future.set_exception(error)
+    assert handing.wait() == ((batch,), error)
+
+
+def test_there_is_room_for_as_many_as_there_are_places(handing: Handing, workers: Told, batch: Batch) -> None:
+    handing.hand_over([batch])
+    assert handing.has_room
+    handing.hand_over([batch])
+    assert not handing.has_room
+    workers.promises[1].future.set_result("done")
+    handing.wait()
+    assert handing.has_room
+
+
+def test_what_is_late_is_started_again_once_and_the_first_result_counts(
+    handing: Handing, workers: Told, batch: Batch
+) -> None:
+    handing.hand_over([batch])
+    ended = threading.Thread(target=lambda: (workers.wait_for(2), workers.promises[1].future.set_result("second")))
+    ended.start()
+    assert handing.wait() == ((batch,), "second")
+    ended.join()
+    # The straggler's own result is of no interest any more, and neither is what it fails with.
+    handing.hand_over([batch])
+    workers.promises[0].future.set_exception(ValueError("too late"))
+    workers.promises[2].future.set_result("third")
+    assert handing.wait() == ((batch,), "third")
+    assert len(workers.promises) == 3
+
+
+def test_a_failure_counts_only_when_no_other_task_is_under_way(handing: Handing, workers: Told, batch: Batch) -> None:
+    handing.hand_over([batch])
+
+    def end() -> None:
+        workers.wait_for(2)
+        workers.promises[0].future.set_exception(ValueError("the first"))
+        workers.promises[1].future.set_result("done")
+
+    ended = threading.Thread(target=end)
+    ended.start()
+    assert handing.wait() == ((batch,), "done")
+    ended.join()
+
+
+def test_workers_that_are_gone_are_told_of_by_name(handing: Handing, workers: Told, batch: Batch) -> None:
+    handing.hand_over([batch])
+    workers.gone = True
+    workers.promises[0].future.set_exception(ConnectionError("lost"))
+    with pytest.raises(InputError, match="all are gone"):
+        handing.wait()
