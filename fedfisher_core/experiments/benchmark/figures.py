@@ -1,7 +1,7 @@
 """Figures of result rows: accuracy by alpha, accuracy against upload, seconds by method."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -31,6 +31,8 @@ _WIDTH = 10.0
 # Uploads within a tenth of each other are drawn side by side, so many inches apart.
 _CLOSE = 1.1
 _SPACING = 0.085
+_MOST_LINES = 4
+"""Families that have seconds of their own."""
 
 
 def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
@@ -167,10 +169,13 @@ def time_figure(rows: Sequence[Row]) -> Figure:
         rows: the rows of a report.
 
     Returns:
-        The figure, a line of three panels for each data set, model, number of clients and of rounds.
+        The figure, a line of three panels for each data set, model, number of clients and of rounds; where these are
+        many, for each data set and model.
     """
     styles = method_styles(row.method for row in rows)
     families_of_rows = gather(sorted_rows(rows), lambda row: Setting.of(row).family)
+    if by_network(families_of_rows):
+        families_of_rows = gather(sorted_rows(rows), lambda row: f"{row.dataset}, {row.model}")
     groups = {family: gather(own, lambda row: row.method) for family, own in families_of_rows.items()}
     heights = [0.27 * len(methods) + 1.1 for methods in groups.values()]
     figure = new_figure(_WIDTH, sum(heights), gap=0.06)
@@ -190,6 +195,15 @@ def time_figure(rows: Sequence[Row]) -> Figure:
             plain_axes(axes, grid="x")
             axes.tick_params(axis="y", length=0)
     return figure
+
+
+def by_network(families_of_rows: Collection[str]) -> bool:
+    """Say whether seconds are means over all settings of a data set and model.
+
+    Args:
+        families_of_rows: the families of a report.
+    """
+    return len(families_of_rows) > _MOST_LINES
 
 
 _SECONDS: dict[str, Callable[[Row], float]] = {

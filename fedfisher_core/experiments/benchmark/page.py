@@ -17,6 +17,7 @@ from fedfisher_core.experiments.benchmark.curves import curves_figure
 from fedfisher_core.experiments.benchmark.figures import (
     accuracy_by_alpha_figure,
     accuracy_by_bits_figure,
+    by_network,
     time_figure,
 )
 from fedfisher_core.experiments.benchmark.grids import partition_grid
@@ -53,6 +54,8 @@ from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 
 _MOST_PAIRS = 2000
+# More of either would make a page of more than a megabyte; what is left out stands in tables and in results.csv.
+_MOST_PANELS, _MOST_ROWS = 9, 500
 
 
 @dataclass(frozen=True)
@@ -173,8 +176,10 @@ def render_page(
         client_tables=on_clients(summaries),
         method_settings=_method_settings(rows),
         accuracy_by_alpha=to_svg(accuracy_by_alpha_figure(rows)),
-        accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)),
+        accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)) if len(summaries) <= _MOST_PANELS else "",
         time=to_svg(time_figure(rows)),
+        by_network=by_network(groups),
+        most_rows=_MOST_ROWS,
         costs=client_costs(rows),
         partitions=list(zip(partitions, grids, strict=True)),
         shifted=any(row.shift is not None for row in rows),

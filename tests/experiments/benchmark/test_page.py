@@ -180,6 +180,23 @@ def test_a_page_of_many_methods_and_settings_stays_below_a_megabyte() -> None:
     assert len(render(rows, partitions=partitions).encode()) < 1e6
 
 
+def test_a_page_of_many_networks_and_settings_stays_below_a_megabyte() -> None:
+    methods = {f"method_number_{index}": 0.4 + 0.02 * index for index in range(21)} | {"fedavg": 0.5}
+    one = make_rows(methods, seeds=3, alphas=(0.05, 0.1, 0.5))
+    rows = [replace(row, model=model, num_clients=clients) for model in "ab" for clients in (5, 10, 30) for row in one]
+    counts = np.random.default_rng(0).integers(0, 6000, (30, 10))
+    partitions = [
+        PartitionView(f"split {index}", 0, counts, [str(label) for label in range(10)]) for index in range(18)
+    ]
+    text = render(rows, partitions=partitions)
+    assert len(text.encode()) < 1e6
+    # What is left out is said, or stands in a table.
+    page = Page(text)
+    assert "1,188 rows are too many for a page: results.csv has them." in page.text
+    assert "means over settings and seeds" in page.text
+    assert "Accuracy against upload" not in page.text
+
+
 def test_of_very_many_pairs_those_that_are_told_apart_are_listed() -> None:
     methods = {f"method_number_{index}": 0.5 for index in range(63)} | {"fedavg": 0.5, "best": 0.9}
     page = Page(render(make_rows(methods)))
