@@ -58,14 +58,16 @@ def do_alone(batch: Batch, store: Store) -> list[Done]:
     with computing(batch.jobs[0].numerics):
         begun = time.perf_counter()
         try:
-            artifacts = compute(batch, store)
-        except (InputError, DivergedClientError):
-            raise
-        except Exception as error:
-            raise JobError(described(error), traceback.format_exc()) from error
+            return [Done(compute(batch, store), time.perf_counter() - begun)]
+        except (InputError, DivergedClientError) as error:
+            failure: Exception = error
+        except Exception as error:  # noqa: BLE001 - it is raised below, as text.
+            failure = JobError(described(error), traceback.format_exc())
         finally:
             give_back()
-    return [Done(artifacts, time.perf_counter() - begun)]
+    # What led to it may not be fit to be sent from one process to another.
+    failure.__cause__ = failure.__context__ = None
+    raise failure
 
 
 def do_each(batches: Sequence[Batch], store: Store) -> list[Done]:
