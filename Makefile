@@ -25,15 +25,21 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The object store that tests start; what it needs would get in the way of the project's own packages.
+.venv/swift/installed: .venv/installed tests/swift.txt
+	$(PYTHON) -m venv .venv/swift
+	.venv/swift/bin/python -m pip install --quiet --disable-pip-version-check -r tests/swift.txt
+	touch $@
+
 # A module at a time on each core; then what starts real components, which waits for them a third of its time.
-test: lint
+test: lint .venv/swift/installed
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope -m "not end_to_end"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --timeout 600 -m end_to_end
 
 # Kills, corruption, full disks, settings and payloads at random, for hours; `make test` has a little of it. What it prints
 # as its seed repeats it: `make chaos CHAOS_SEED=<number>`.
-chaos: setup
+chaos: setup .venv/swift/installed
 	CHAOS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --timeout 3600 tests/chaos
 
 clean:
-	rm -rf artifacts stages mlflow.db mlartifacts
+	rm -rf artifacts .artifacts stages mlflow.db mlartifacts

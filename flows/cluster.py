@@ -2,7 +2,6 @@
 
 import hashlib
 import platform
-import secrets
 import socket
 import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.failures import described
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import WorkSettings
+from fedfisher_core.store import Mark, open_store
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 GPU = "GPU"
 """The resource of a worker that has one, as `dask worker --resources GPU=1` names it."""
 _PATIENCE_SECONDS = 10
-_MARK = ".seen-by-workers"
 _CODE = ("fedfisher_core", "tasks", "flows")
 _LIBRARIES = ("torch", "numpy", "prefect", "distributed")
 
@@ -37,13 +36,13 @@ class Seen:
     Args:
         machine: its host's name.
         versions: of Python, of libraries that decide results or travel between processes, and of the project's code.
-        mark: what the store's mark says; empty where there is none.
+        store: why it does not see the store; empty where it does.
         prefect: why Prefect's server does not answer it; empty where it does.
     """
 
     machine: str
     versions: Mapping[str, str]
-    mark: str
+    store: str
     prefect: str
 
 
@@ -70,8 +69,9 @@ def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
             f"{setting} needs a Prefect server that its workers reach; allowed: its address in tracking.prefect_api "
             "or PREFECT_API_URL"
         )
-    with _connected(scheduler, setting) as client, _marked(run.store.absolute()) as (mark, said):
-        seen_by = client.run(look, str(mark), prefect_api, on_error="return")
+    place = run.store.absolute() if isinstance(run.store, Path) else run.store
+    with _connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
+        seen_by = client.run(look, str(place), mark.name, mark.said, prefect_api, on_error="return")
         gpus = [one for one in client.scheduler_info(n_workers=-1)["workers"].values() if one["resources"].get(GPU)]
     # A worker that is lost meanwhile is none.
     found = {address: seen for address, seen in seen_by.items() if not isinstance(seen, OSError)}
@@ -80,7 +80,7 @@ def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
     for address, seen in found.items():
         if isinstance(seen, Exception):
             raise InputError(f"Dask worker {address} can't run this project's code: {described(seen)}") from seen
-        _require_fit(f"Dask worker {address} on {seen.machine}", seen, said=said, run=run, prefect_api=prefect_api)
+        _require_fit(f"Dask worker {address} on {seen.machine}", seen, place=place, prefect_api=prefect_api)
     if Numerics.of(run).device != "cpu" and not gpus:
         raise InputError(
             f"{setting} has no worker with a GPU, which run.device asks for; start one: "
@@ -103,50 +103,39 @@ def _connected(scheduler: str, setting: str) -> "Iterator[Client]":
         yield client
 
 
-@contextmanager
-def _marked(store: Path) -> Iterator[tuple[Path, str]]:
-    """Put something into the store that only those who see it can read back."""
-    mark, said = store / f"{_MARK}-{secrets.token_hex(4)}", secrets.token_hex(8)
-    store.mkdir(parents=True, exist_ok=True)
-    mark.write_text(said)
-    try:
-        yield mark, said
-    finally:
-        mark.unlink(missing_ok=True)
-
-
-def _require_fit(worker: str, seen: Seen, *, said: str, run: WorkSettings, prefect_api: str) -> None:
+def _require_fit(worker: str, seen: Seen, *, place: Path | str, prefect_api: str) -> None:
     for name, own in _versions().items():
         if seen.versions.get(name) != own:
             raise InputError(f"{worker} has {name} {seen.versions.get(name)}; allowed, as here: {own}")
-    if seen.mark != said:
-        raise InputError(
-            f"{worker} does not see run.store={str(run.store.absolute())!r}; allowed: a folder that all share"
-        )
+    if seen.store:
+        raise InputError(f"{worker} does not see run.store={str(place)!r}: {seen.store}")
     if seen.prefect:
         raise InputError(f"{worker} does not reach the Prefect server {prefect_api!r}: {seen.prefect}")
 
 
-def look(mark: str, prefect_api: str) -> Seen:
+def look(place: str, mark: str, said: str, prefect_api: str) -> Seen:
     """Say what this process is, and what it sees.
 
     Args:
-        mark: path of a file in the store.
+        place: the store, in words that processes of whatever code understand.
+        mark: name of what was put into it.
+        said: what was put there.
         prefect_api: address of Prefect's server.
 
     Returns:
         What it found.
     """
     try:
-        said = Path(mark).read_text()
-    except OSError:
-        said = ""
+        store = open_store(Path(place) if "://" not in place else place)
+        unseen = "" if store.sees(Mark(mark, said)) else "what was put there is not in it; allowed: one that all share"
+    except InputError as error:
+        unseen = str(error)
     try:
         with urllib.request.urlopen(f"{prefect_api.rstrip('/')}/health", timeout=_PATIENCE_SECONDS):
             unreached = ""
     except (OSError, ValueError) as error:
         unreached = str(getattr(error, "reason", error))
-    return Seen(socket.gethostname(), _versions(), said, unreached)
+    return Seen(socket.gethostname(), _versions(), unseen, unreached)
 
 
 def _versions() -> dict[str, str]:

@@ -25,7 +25,7 @@ def require_places(settings: ExperimentSettings) -> None:
     Raises:
         InputError: names the setting, its value and what is wrong.
     """
-    open_store(settings.run.store).prepare()
+    open_store(settings.run.store, settings.run.cache).prepare()
     require_writable(settings.run.reports, f"run.reports={str(settings.run.reports)!r}")
     _require_replaceable(settings.run.reports / settings.name)
     _require_temporary_folder()

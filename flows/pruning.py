@@ -50,8 +50,14 @@ def find_unused(settings: ExperimentSettings) -> Unused:
     Raises:
         InputError: the store or the reports are not there or can't be read, so that nobody knows what rests on what.
     """
-    store = open_store(settings.run.store)
-    for name, folder in (("store", settings.run.store), ("reports", settings.run.reports)):
+    place = settings.run.store
+    if not isinstance(place, Path):
+        raise InputError(
+            f"run.store={place!r} is a bucket, where nobody knows who else rests on what, so nothing was removed; "
+            "allowed: a folder"
+        )
+    store = open_store(place)
+    for name, folder in (("store", place), ("reports", settings.run.reports)):
         if not folder.is_dir():
             raise InputError(f"run.{name}={str(folder)!r} is no folder, so nothing was removed")
     folders = dict.fromkeys((settings.run.reports, COMMITTED))

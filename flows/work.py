@@ -133,7 +133,7 @@ def begin(settings: ExperimentSettings, stage: str | None = None) -> Begun:
 
 
 def _store_of(run: WorkSettings) -> Store:
-    store = open_store(run.store)
+    store = open_store(run.store, run.cache)
     return store.absolute() if run.runner == "dask" else store
 
 

@@ -9,7 +9,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -104,6 +104,19 @@ def dask_worker(
     command = [*program, "worker", scheduler, "--nthreads", "1", "--host", "127.0.0.1", "--no-dashboard", *options]
     # It would take its leave of the scheduler for seconds.
     return stopped_after(command, dict(environment), folder, by=signal.SIGKILL)
+
+
+@contextmanager
+def dask_cluster(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
+    """A scheduler with two workers, each in a folder of its own that has no data."""
+    environment = {key: value for key, value in environment.items() if key != "FEDFISHER_DATA_DIR"}
+    with ExitStack() as stack:
+        address = stack.enter_context(dask_scheduler(environment))
+        for name in ("one", "two"):
+            (folder / name).mkdir()
+            stack.enter_context(dask_worker(address, environment, folder / name, "--name", name))
+        wait_for_workers(address, 2)
+        yield address
 
 
 def wait_for_workers(scheduler: str, count: int) -> None:

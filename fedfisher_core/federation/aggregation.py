@@ -12,7 +12,7 @@ from fedfisher_core.federation.sending import codecs_of
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import models
-from fedfisher_core.store import Artifact, Step
+from fedfisher_core.store import Artifact, Step, path_of
 from fedfisher_core.wire.formula import formula_bits
 from fedfisher_core.wire.payload import Schema
 
@@ -38,7 +38,7 @@ class AggregateUploads(Aggregation):
     ) -> tuple[Aggregate, Traffic, dict[str, float]]:
         """See `Aggregation.aggregate`."""
         method, clients = self.bound.method, sorted(inputs.clients)
-        paths = [inputs.clients[client].uploads[PAYLOAD].path / PAYLOAD for client in clients]
+        paths = [path_of(inputs.clients[client].uploads[PAYLOAD], PAYLOAD) for client in clients]
         counts = [len(held_by(inputs.partition, client)) for client in clients]
         stored = StoredUploads(paths, counts, self.schema, method.uploads, self.place.device)
 

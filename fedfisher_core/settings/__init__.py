@@ -32,6 +32,7 @@ from fedfisher_core.settings.experiment import ExperimentSettings
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
 from fedfisher_core.settings.measures import MeasureSettings, PersonalisationSettings
 from fedfisher_core.settings.methods import MethodEntry
+from fedfisher_core.settings.places import BUCKET, CacheSettings, StorePlace
 from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
@@ -39,11 +40,13 @@ from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettin
 
 __all__ = [
     "AVERAGE",
+    "BUCKET",
     "MAX_UPLOADS",
     "NATURAL_SCHEMES",
     "NO_SHIFT",
     "PLAIN",
     "AuditSettings",
+    "CacheSettings",
     "Cell",
     "Choice",
     "Count",
@@ -76,6 +79,7 @@ __all__ = [
     "Shift",
     "ShiftKind",
     "Steps",
+    "StorePlace",
     "Strict",
     "TrackingSettings",
     "TrainSettings",

@@ -71,6 +71,21 @@ Positive = Annotated[float, Field(gt=0, le=1e30)]
 Nonnegative = Annotated[float, Field(ge=0, le=1e30)]
 
 
+def as_folder(value: str | Path) -> Path:
+    """Check a folder of a setting that may be something else.
+
+    Args:
+        value: the folder.
+
+    Returns:
+        Its path.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return _path(Path(_named(value)))
+
+
 def as_tuple(value: Any) -> Any:
     """Let a setting with several values be given as one."""
     return value if value is None or isinstance(value, list | tuple) else (value,)

@@ -117,6 +117,15 @@ class FederationSettings(RecipeSettings):
         return self
 
     @model_validator(mode="after")
+    def _only_folders_are_pruned(self) -> "FederationSettings":
+        if self.rounds.keep is not None and isinstance(self.run.store, str):
+            raise ValueError(
+                f"rounds.keep={self.rounds.keep} with run.store={self.run.store!r}: nobody knows who else reads from "
+                "a bucket; allowed: null there, or a folder"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _enough_clients_take_part(self) -> "FederationSettings":
         unseen, fewest, cohort = self.unseen_clients, min(self.partition.clients), self.rounds.cohort
         most = fewest - (cohort or 1)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, field_validator
 
 from fedfisher_core.settings.base import Count, Folder, Line, Paragraphs, Strict, as_tuple
+from fedfisher_core.settings.places import CacheSettings, StorePlace
 
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 
@@ -42,7 +43,12 @@ class WorkSettings(Strict):
     torch_threads: _Threads = Field(1, description="threads inside one task's tensor operations")
     retries: int = Field(1, ge=0, le=100, description="how often a failed task is tried again")
     timeout_seconds: float = Field(7200, ge=1, le=10**7, description="how long one task may take")
-    store: Folder = Field(Path("artifacts"), description="folder of the artifacts")
+    store: StorePlace = Field(
+        Path("artifacts"),
+        description="folder of the artifacts, or s3://BUCKET/PREFIX of a service that speaks S3; its address and "
+        "credentials are where all tools look for them, such as AWS_ENDPOINT_URL and AWS_ACCESS_KEY_ID",
+    )
+    cache: CacheSettings = CacheSettings()
     reports: Folder = Field(Path("results"), description="folder that gets one folder an experiment")
 
     @property

@@ -1,5 +1,6 @@
 """The manifest of an artifact: what made it and what its files hold, sealed by a digest of itself."""
 
+import hashlib
 import json
 import math
 import platform
@@ -23,12 +24,14 @@ from pydantic import (
 
 from fedfisher_core.errors import CorruptArtifactError
 from fedfisher_core.files import parse_json, read_regular
-from fedfisher_core.store.step import Artifact, Step, digest
+from fedfisher_core.store.step import Artifact, Content, Step, as_json, digest
 
 MANIFEST = "manifest.json"
 MARKER = "shed.json"
 """Lies in the folder of an artifact whose large files were removed."""
-_MOST_BYTES = 2**24
+MOST_MANIFEST_BYTES = 2**24
+MOST_BYTES = 2**34
+"""The largest file that an artifact may have."""
 _MOST_NAME_BYTES = 255
 _SHOWN = 60
 
@@ -82,14 +85,16 @@ class Manifest:
     timings: dict[StrictStr, Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]]
     libraries: dict[StrictStr, StrictStr]
 
-    def artifact(self, path: Path, *, shed: bool = False) -> Artifact:
+    def artifact(self, path: Path, *, shed: bool = False, bucket: str | None = None) -> Artifact:
         """Refer to the artifact.
 
         Args:
             path: its folder.
             shed: whether only its documents are there.
+            bucket: URL of the bucket that it lies in, if any.
         """
-        return Artifact(kind=self.kind, key=self.key, digest=content_digest(self.files), path=path, shed=shed)
+        digest = content_digest(self.files)
+        return Artifact(kind=self.kind, key=self.key, digest=digest, path=path, shed=shed, bucket=bucket)
 
 
 _MANIFEST = TypeAdapter(Manifest)
@@ -132,6 +137,25 @@ def manifest_of(step: Step, files: Mapping[str, str], timings: Mapping[str, floa
     return json.dumps(fields | {"seal": digest(fields)}, indent=1, sort_keys=True).encode() + b"\n"
 
 
+def sealed(step: Step, content: Content) -> tuple[dict[str, bytes], dict[str, str]]:
+    """Write all files of a new artifact.
+
+    Args:
+        step: what made it.
+        content: what it holds.
+
+    Returns:
+        The files by name, the manifest among them; and the SHA-256 of each of the others.
+    """
+    from safetensors.torch import save
+
+    files: dict[str, bytes] = {name: save(dict(tensors)) for name, tensors in content.tensors.items()}
+    files |= {name: as_json(document) for name, document in content.documents.items()}
+    files |= content.files
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return {**files, MANIFEST: manifest_of(step, digests, content.timings)}, digests
+
+
 def read_manifest(path: Path) -> Manifest:
     """Read the manifest of an artifact.
 
@@ -145,7 +169,7 @@ def read_manifest(path: Path) -> Manifest:
         CorruptArtifactError: it can't be read, is not what was written, or is that of another artifact.
     """
     try:
-        fields = parse_json(read_regular(path / MANIFEST, limit=_MOST_BYTES))
+        fields = parse_json(read_regular(path / MANIFEST, limit=MOST_MANIFEST_BYTES))
         seal = fields.pop("seal")
         found = _MANIFEST.validate_python(fields)
         sealed = digest(fields)

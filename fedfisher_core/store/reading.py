@@ -9,15 +9,13 @@ from safetensors import SafetensorError, safe_open
 
 from fedfisher_core.errors import CorruptArtifactError
 from fedfisher_core.files import open_regular, parse_json, read_regular
-from fedfisher_core.store.manifest import read_manifest
+from fedfisher_core.store.caching import bring_again, manifest_here, path_of
+from fedfisher_core.store.manifest import MOST_BYTES, read_manifest
 from fedfisher_core.store.shedding import missing_files
 from fedfisher_core.store.step import Artifact
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-MOST_BYTES = 2**34
-"""The largest file that an artifact may have."""
 
 
 def look_up(path: Path) -> Artifact | None:
@@ -65,7 +63,7 @@ def read_tensors(artifact: Artifact, name: str) -> "dict[str, Tensor]":
     # Settings can be checked, and artifacts looked for, without torch.
     from safetensors.torch import load
 
-    return load(_read(artifact, name))
+    return load(read_bytes(artifact, name))
 
 
 def read_document(artifact: Artifact, name: str) -> Any:
@@ -81,7 +79,43 @@ def read_document(artifact: Artifact, name: str) -> Any:
     Raises:
         CorruptArtifactError: the file is not what was written.
     """
-    return parse_json(_read(artifact, name))
+    return parse_json(read_bytes(artifact, name))
+
+
+def read_bytes(artifact: Artifact, name: str) -> bytes:
+    """Read any file of an artifact.
+
+    Args:
+        artifact: the artifact.
+        name: the file's name.
+
+    Returns:
+        Its content.
+
+    Raises:
+        CorruptArtifactError: the file is not what was written.
+        InputError: the bucket that it lies in does not answer.
+    """
+    path = path_of(artifact, name)
+    try:
+        return _read(artifact, path)
+    except CorruptArtifactError:
+        if artifact.bucket is None:
+            raise
+        # What lies here is a copy.
+        return _read(artifact, bring_again(artifact, name))
+
+
+def names_of(artifact: Artifact) -> tuple[str, ...]:
+    """List the files of an artifact, but for its manifest.
+
+    Args:
+        artifact: the artifact.
+
+    Returns:
+        Their names, those that were shed among them.
+    """
+    return tuple(manifest_here(artifact).files)
 
 
 def read_timings(artifact: Artifact) -> dict[str, float]:
@@ -93,7 +127,7 @@ def read_timings(artifact: Artifact) -> dict[str, float]:
     Returns:
         Seconds and bytes by name.
     """
-    return read_manifest(artifact.path).timings
+    return manifest_here(artifact).timings
 
 
 def _check(path: Path, name: str, expected: str) -> None:
@@ -114,13 +148,13 @@ def _check(path: Path, name: str, expected: str) -> None:
         raise CorruptArtifactError(f"artifact {path}: {name} can't be parsed: {error}") from error
 
 
-def _read(artifact: Artifact, name: str) -> bytes:
-    manifest = read_manifest(artifact.path)
+def _read(artifact: Artifact, path: Path) -> bytes:
+    manifest = manifest_here(artifact)
     try:
-        data = read_regular(artifact.path / name, limit=MOST_BYTES)
+        data = read_regular(path, limit=MOST_BYTES)
     except OSError as error:
-        raise CorruptArtifactError(f"artifact {artifact.path}: {name} can't be read: {error.strerror}") from error
-    _require_equal(artifact.path, name, hashlib.sha256(data).hexdigest(), manifest.files.get(name))
+        raise CorruptArtifactError(f"artifact {artifact.path}: {path.name} can't be read: {error.strerror}") from error
+    _require_equal(artifact.path, path.name, hashlib.sha256(data).hexdigest(), manifest.files.get(path.name))
     return data
 
 

@@ -41,8 +41,9 @@ class Artifact:
         kind: what it is.
         key: digest of the step that made it.
         digest: digest of its content, without timings.
-        path: its folder.
+        path: its folder; of an artifact in a bucket, where this machine keeps what it has read of it.
         shed: whether only its documents are there; what needs its tensors has to have it made again.
+        bucket: URL of the bucket that it lies in; None where its folder is all of it.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class Artifact:
     digest: str
     path: Path
     shed: bool = False
+    bucket: str | None = None
 
 
 @dataclass(frozen=True)

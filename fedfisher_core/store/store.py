@@ -1,22 +1,21 @@
 """The artifact store: results of steps, found by a digest of everything that can change them."""
 
-import hashlib
 import logging
-import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.locks import held
 from fedfisher_core.store.lease import Lease, leased
-from fedfisher_core.store.manifest import MANIFEST, Manifest, content_digest, manifest_of, read_manifest
+from fedfisher_core.store.manifest import content_digest, read_manifest, sealed
+from fedfisher_core.store.marks import Mark
 from fedfisher_core.store.reading import look_up
 from fedfisher_core.store.shedding import has_large_files, put_back, shed
-from fedfisher_core.store.step import Artifact, Content, Step, as_json
+from fedfisher_core.store.step import Artifact, Content, Step
+from fedfisher_core.store.tracing import manifests_in, reached, warn
 from fedfisher_core.store.writing import new_folder, remove_entry, require_folder, sweep
 
 log = logging.getLogger("fedfisher")
@@ -28,7 +27,6 @@ _LOCKS = ".locks"
 _LEASE_SECONDS = 60
 _ALONE_SECONDS = 5
 _REMOVAL_SECONDS = 60
-_MOST_CHARACTERS = 500
 
 
 class Store:
@@ -101,6 +99,44 @@ class Store:
         """
         return held(self.root / _LOCKS / "use.lock", purpose=purpose, timeout=_ALONE_SECONDS)
 
+    @contextmanager
+    def marked(self) -> Iterator[Mark]:
+        """Put something into the store that only those who see it can read back, until the block ends.
+
+        Yields:
+            What it is.
+        """
+        mark = Mark.new()
+        self.root.mkdir(parents=True, exist_ok=True)
+        path = self.root / mark.name
+        path.write_text(mark.said)
+        try:
+            yield mark
+        finally:
+            path.unlink(missing_ok=True)
+
+    def sees(self, mark: Mark) -> bool:
+        """Say whether a process that marked its store sees the same.
+
+        Args:
+            mark: its mark.
+        """
+        try:
+            return (self.root / mark.name).read_text() == mark.said
+        except OSError:
+            return False
+
+    def here(self, artifact: Artifact) -> Artifact:
+        """Refer to an artifact that another process of the same store has found or made.
+
+        Args:
+            artifact: from `find` or `write` there.
+
+        Returns:
+            The artifact, for this process.
+        """
+        return artifact
+
     def find(self, step: Step) -> Artifact | None:
         """Look for the result of a step.
 
@@ -114,14 +150,25 @@ class Store:
         Raises:
             InputError: it is not intact and can't be removed.
         """
-        found = self._find_own(step)
+        return self.find_pulled(step, self._find_own(step))
+
+    def find_pulled(self, step: Step, found: Artifact | None = None) -> Artifact | None:
+        """Look for the result of a step in the folders that are only read.
+
+        Args:
+            step: the computation.
+            found: what the folder that is written has of it.
+
+        Returns:
+            The artifact, verified, that is whole, or else what was found before.
+        """
         for root in self._others:
             if found is not None and not found.shed:
                 break
             try:
                 other = look_up(root / step.kind / step.key)
             except CorruptArtifactError as error:
-                _warn(f"{error}; it is computed again")
+                warn(f"{error}; it is computed again")
                 continue
             # What was made of a shed one is named by its digest.
             if found is None or (other is not None and other == replace(found, path=other.path, shed=False)):
@@ -141,13 +188,7 @@ class Store:
         Raises:
             InputError: the store can't be written, such as where the disk is full.
         """
-        from safetensors.torch import save
-
-        files: dict[str, bytes] = {name: save(dict(tensors)) for name, tensors in content.tensors.items()}
-        files |= {name: as_json(document) for name, document in content.documents.items()}
-        files |= content.files
-        digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-        files[MANIFEST] = manifest_of(step, digests, content.timings)
+        files, digests = sealed(step, content)
         path = self._path(step)
         try:
             (self.root / _WRITING).mkdir(parents=True, exist_ok=True)
@@ -207,23 +248,11 @@ class Store:
             Folders of the artifacts and of all their inputs, direct and indirect. Artifacts of equal content can't be
             told apart as inputs: all of them count.
         """
-        manifests = self._manifests()
-        by_digest: dict[str, list[Path]] = {}
-        for path, manifest in manifests.items():
-            by_digest.setdefault(manifest.artifact(path).digest, []).append(path)
-        found: set[Path] = set()
-        wanted = set(keys)
-        todo = [path for path in manifests if path.name in wanted]
-        while todo:
-            path = todo.pop()
-            if path not in found:
-                found.add(path)
-                todo += [one for digest in manifests[path].inputs.values() for one in by_digest.get(digest, [])]
-        return found
+        return reached(manifests_in(self.root), keys)
 
     def folders(self) -> list[Path]:
         """List the folders of all artifacts; what has no readable manifest is none."""
-        return list(self._manifests())
+        return list(manifests_in(self.root))
 
     def remove(self, folders: Iterable[Path]) -> None:
         """Remove artifacts.
@@ -253,7 +282,7 @@ class Store:
                 # Another process may have removed it meanwhile, and made it again.
                 return look_up(path)
             except CorruptArtifactError as error:
-                _warn(f"{error}; it is computed again")
+                warn(f"{error}; it is computed again")
                 is_folder = path.parent.is_dir() and not path.parent.is_symlink()
                 remove_entry(path if is_folder else path.parent)
         return None
@@ -275,51 +304,5 @@ class Store:
             if not path.is_dir():
                 raise
 
-    def _manifests(self) -> dict[Path, Manifest]:
-        found = {}
-        for kind in _folders_in(self.root):
-            for path in _folders_in(kind):
-                try:
-                    if os.path.lexists(path / MANIFEST):
-                        found[path] = read_manifest(path)
-                except CorruptArtifactError as error:
-                    _warn(f"{error}; it is passed over")
-        return found
-
     def _unwritable(self, error: OSError) -> InputError:
         return InputError(f"run.store={str(self.root)!r} can't be written: {error.strerror}")
-
-
-def open_store(root: Path) -> Store:
-    """Open the store of a run, in the working directory.
-
-    Args:
-        root: the setting `run.store`.
-
-    Returns:
-        The store; outputs of DVC's stages, which `dvc pull` may have brought, are read as well.
-    """
-    return Store(root, others=[stage for experiment in _folders_in(STAGES) for stage in _folders_in(experiment)])
-
-
-def _folders_in(folder: Path) -> list[Path]:
-    """List the visible folders in one, without those that links point to."""
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(
-                folder / entry.name
-                for entry in entries
-                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
-            )
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        _warn(f"{folder} can't be read: {error.strerror}; it is passed over")
-        return []
-
-
-@cache
-def _warn(message: str) -> None:
-    """Warn once a process, however often an artifact is looked for."""
-    printable = "".join(character if character.isprintable() else "?" for character in message)
-    log.warning("%s", printable[:_MOST_CHARACTERS])

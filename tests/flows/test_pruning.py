@@ -238,3 +238,11 @@ def test_a_report_that_may_not_be_looked_into_is_refused(project: Path, monkeypa
     monkeypatch.setattr("flows.pruning.os.listdir", refuse)
     with pytest.raises(InputError, match="results/theory can't be read: Permission denied"):
         find_unused(SETTINGS)
+
+
+def test_a_bucket_is_not_pruned(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (project / "params.yaml").write_text("run: {store: 's3://bucket/artifacts'}\n")
+    code, said = prune(capsys)
+    assert code == 2
+    assert "run.store='s3://bucket/artifacts' is a bucket" in said
+    assert said.endswith("so nothing was removed; allowed: a folder")

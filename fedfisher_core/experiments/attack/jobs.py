@@ -43,7 +43,7 @@ from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.privacy.release import Release
 from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
+from fedfisher_core.store import Artifact, Content, Step, read_bytes, read_document, read_tensors
 from fedfisher_core.wire.payload import Schema
 
 _IMAGES = "images.safetensors"
@@ -224,7 +224,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
         return Release(budget.privacy, multiplier, counts)
 
     def _received(self, payload: Artifact) -> Upload:
-        return decode((payload.path / PAYLOAD).read_bytes(), self.schema, self.bound.method.uploads, self.place.device)
+        return decode(read_bytes(payload, PAYLOAD), self.schema, self.bound.method.uploads, self.place.device)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from typing import Any
 
 from fedfisher_core.client.objectives.binding import bind_objective
@@ -16,7 +17,7 @@ from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.federation.start import NETWORK
 from fedfisher_core.federation.turns import Turn
-from fedfisher_core.store import Artifact, read_timings
+from fedfisher_core.store import Artifact, names_of, read_timings
 from fedfisher_core.walk import Outcome
 
 
@@ -110,7 +111,7 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         cohort=plan.settings.rounds.cohort,
         curve=curve if len(curve) > 1 else [],
         # An aggregation keeps each of its networks in a file.
-        num_networks=len(list(last.artifact.path.glob(NETWORK.format("*")))),
+        num_networks=sum(fnmatch(name, NETWORK.format("*")) for name in names_of(last.artifact)),
         upload_bits=curve[-1].upload_bits,
         upload_bits_formula=sum(one.result.traffic.upload_bits_formula for one in rounds),
         download_bits=curve[-1].download_bits,

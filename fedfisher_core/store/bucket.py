@@ -1,0 +1,164 @@
+"""A bucket of an object store that speaks S3: bytes by name, some of which are only ever written once.
+
+Address and credentials of the service are where all tools look for them: AWS_ENDPOINT_URL, AWS_ACCESS_KEY_ID and so on,
+or the files in ~/.aws. None of them is a setting, so that none reaches an artifact, a report or a log.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from threading import Lock
+from typing import Any
+
+from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.settings import BUCKET
+
+_CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 5, 60, 4
+_AT_ONCE = 8
+_NOT_THERE = frozenset({"NoSuchKey", "NotFound", "404"})
+_THERE_ALREADY = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
+_connecting = Lock()
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket, or what has one prefix there.
+
+    Args:
+        url: `s3://BUCKET/PREFIX`, as `run.store` allows it.
+    """
+
+    url: str
+
+    def read(self, name: str, *, most_bytes: int) -> bytes | None:
+        """Read an object.
+
+        Args:
+            name: after the prefix.
+            most_bytes: that it may have.
+
+        Returns:
+            Its content; None if there is no such object.
+
+        Raises:
+            CorruptArtifactError: it has more bytes.
+            InputError: the bucket does not answer, or refuses.
+        """
+
+        def get(s3: Any) -> bytes:
+            found = s3.get_object(**self._place(name))
+            if found["ContentLength"] > most_bytes:
+                found["Body"].close()
+                raise CorruptArtifactError(
+                    f"{self.url}/{name} has {found['ContentLength']} bytes; allowed: {most_bytes}"
+                )
+            return bytes(found["Body"].read())
+
+        found: bytes | None = self._ask("read", get, unless=_NOT_THERE)
+        return found
+
+    def write(self, objects: Mapping[str, bytes]) -> None:
+        """Write objects, several at a time, in the place of those that are there.
+
+        Args:
+            objects: contents by name.
+
+        Raises:
+            InputError: the bucket does not answer, or refuses.
+        """
+
+        def put(name: str) -> None:
+            self._ask("written", lambda s3: s3.put_object(**self._place(name), Body=objects[name]))
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            list(pool.map(put, objects))
+
+    def write_new(self, name: str, content: bytes) -> bool:
+        """Write an object if there is none of its name; of all who try, one succeeds.
+
+        Args:
+            name: after the prefix.
+            content: of the object.
+
+        Returns:
+            Whether it was written.
+
+        Raises:
+            InputError: the bucket does not answer, or refuses.
+        """
+
+        def put(s3: Any) -> Any:
+            return s3.put_object(**self._place(name), Body=content, IfNoneMatch="*")
+
+        return self._ask("written", put, unless=_THERE_ALREADY) is not None
+
+    def remove(self, name: str) -> None:
+        """Remove an object, if it is there.
+
+        Args:
+            name: after the prefix.
+
+        Raises:
+            InputError: the bucket does not answer, or refuses.
+        """
+        self._ask("written", lambda s3: s3.delete_object(**self._place(name)), unless=_NOT_THERE)
+
+    def _place(self, name: str) -> dict[str, str]:
+        found = BUCKET.fullmatch(self.url)
+        assert found is not None
+        prefix = found["prefix"]
+        return {"Bucket": found["bucket"], "Key": f"{prefix}/{name}" if prefix else name}
+
+    def _ask(self, done: str, request: Callable[[Any], Any], *, unless: frozenset[str] = frozenset()) -> Any:
+        """Make a request; None where the service refuses it with one of some codes."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            return request(_client())
+        except ClientError as error:
+            if error.response["Error"].get("Code") in unless:
+                return None
+            reason: Exception = error
+        except BotoCoreError as error:
+            reason = error
+        raise InputError(f"run.store={self.url!r} can't be {done}: {reason}") from reason
+
+
+def require_library(url: str) -> None:
+    """Check that buckets can be reached at all.
+
+    Args:
+        url: the setting that asks for it.
+
+    Raises:
+        InputError: what speaks to them is not installed.
+    """
+    if find_spec("boto3") is None:
+        raise InputError(f"run.store={url!r} needs boto3: pip install boto3")
+
+
+def _client() -> Any:
+    """The connections of this process, which its threads share; they are made by one."""
+    with _connecting:
+        return _connected()
+
+
+@cache
+def _connected() -> Any:
+    from boto3.session import Session
+    from botocore.config import Config
+
+    return Session().client(
+        "s3",
+        config=Config(
+            connect_timeout=_CONNECT_SECONDS,
+            read_timeout=_READ_SECONDS,
+            retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+            max_pool_connections=2 * _AT_ONCE,
+            # Artifacts have digests of their own, and not every service knows the checksums that S3 has added.
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+        ),
+    )

@@ -1,0 +1,132 @@
+"""A store in a bucket: what exists there is what its manifest says, and machines keep copies of what they read."""
+
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.files import parse_json
+from fedfisher_core.store.bucket import Bucket, require_library
+from fedfisher_core.store.caching import manifest_name, object_name, put, trim_now_and_then
+from fedfisher_core.store.manifest import MANIFEST, MOST_MANIFEST_BYTES, content_digest, read_manifest, sealed
+from fedfisher_core.store.marks import Mark
+from fedfisher_core.store.step import Artifact, Content, Step
+from fedfisher_core.store.store import Store
+from fedfisher_core.store.tracing import warn
+
+_SMALL = 2**10
+
+
+class BucketStore(Store):
+    """Artifacts in a bucket, which any machine may read and write.
+
+    Nothing in a bucket can be renamed, so the manifest is written last, and only if there is none: of two machines
+    that make the same artifact one has made it, and the other takes what is there.
+
+    Args:
+        url: of the bucket.
+        cache: folder of this machine's copies, relative to the working directory of each process.
+        most_bytes: bound of the cache.
+        others: folders of artifacts that are only read.
+    """
+
+    def __init__(self, url: str, cache: Path, *, most_bytes: int, others: Sequence[Path] = ()) -> None:
+        super().__init__(cache, others)
+        self._bucket = Bucket(url)
+        self._most_bytes = most_bytes
+
+    def absolute(self) -> Store:
+        """The same store: each process has its cache in a working directory of its own."""
+        return self
+
+    def prepare(self) -> None:
+        """Make sure that bucket and cache can be written, and that the bucket tells whether an object is there.
+
+        Raises:
+            InputError: they can't, or it does not.
+        """
+        require_library(self._bucket.url)
+        super().prepare()
+        name = f".probe-{secrets.token_hex(8)}"
+        if self._bucket.read(name, most_bytes=_SMALL) is not None or not self._bucket.write_new(name, b"1"):
+            raise InputError(f"run.store={self._bucket.url!r} holds objects that nobody wrote")
+        overwritten = self._bucket.write_new(name, b"2")
+        self._bucket.remove(name)
+        if overwritten:
+            raise InputError(
+                f"run.store={self._bucket.url!r} writes over objects though it is asked not to (If-None-Match); "
+                "allowed: a service that knows conditional writes"
+            )
+
+    def here(self, artifact: Artifact) -> Artifact:
+        """See `Store.here`: with the folder of this machine's copies."""
+        return self._artifact(artifact.kind, artifact.key, artifact.digest)
+
+    def find(self, step: Step) -> Artifact | None:
+        """See `Store.find`; files are verified when they are read."""
+        found = self._there(step)
+        if found is None and (pulled := self.find_pulled(step)) is not None and not pulled.shed:
+            names = [*read_manifest(pulled.path).files, MANIFEST]
+            found = self._write(step, {name: (pulled.path / name).read_bytes() for name in names})
+        return found
+
+    def write(self, step: Step, content: Content) -> Artifact:
+        """See `Store.write`."""
+        return self._write(step, sealed(step, content)[0])
+
+    def can_shed(self, artifact: Artifact) -> bool:
+        """Never: who else reads from a bucket is not known."""
+        return False
+
+    @contextmanager
+    def marked(self) -> Iterator[Mark]:
+        """See `Store.marked`."""
+        mark = Mark.new()
+        self._bucket.write({mark.name: mark.said.encode()})
+        try:
+            yield mark
+        finally:
+            self._bucket.remove(mark.name)
+
+    def sees(self, mark: Mark) -> bool:
+        """See `Store.sees`."""
+        require_library(self._bucket.url)
+        return self._bucket.read(mark.name, most_bytes=_SMALL) == mark.said.encode()
+
+    def _write(self, step: Step, files: Mapping[str, bytes]) -> Artifact:
+        """Write an artifact into the bucket, the manifest last, and keep a copy; or take what others have written."""
+        kind, key, digests = step.kind, step.key, parse_json(files[MANIFEST])["files"]
+        self._bucket.write({object_name(kind, key, name, digests[name]): files[name] for name in digests})
+        while not self._bucket.write_new(manifest_name(kind, key), files[MANIFEST]):
+            if (theirs := self._there(step)) is not None:
+                return theirs
+        for name, content in files.items():
+            put(self._path(step) / name, content)
+        trim_now_and_then(self.root, self._most_bytes)
+        return self._artifact(kind, key, content_digest(digests))
+
+    def _there(self, step: Step) -> Artifact | None:
+        """Look into the bucket; a manifest that is not what was written is removed."""
+        name, path = manifest_name(step.kind, step.key), self._path(step)
+        try:
+            content = self._bucket.read(name, most_bytes=MOST_MANIFEST_BYTES)
+            if content is None:
+                return None
+            if not _is(path / MANIFEST, content):
+                put(path / MANIFEST, content)
+            return self._artifact(step.kind, step.key, content_digest(read_manifest(path).files))
+        except CorruptArtifactError as error:
+            warn(f"{self._bucket.url}/{name}: {error}; it is computed again")
+            self._bucket.remove(name)
+            return None
+
+    def _artifact(self, kind: str, key: str, digest: str) -> Artifact:
+        return Artifact(kind=kind, key=key, digest=digest, path=self.root / kind / key, bucket=self._bucket.url)
+
+
+def _is(path: Path, content: bytes) -> bool:
+    try:
+        return path.read_bytes() == content
+    except OSError:
+        return False

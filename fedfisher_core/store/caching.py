@@ -1,0 +1,209 @@
+"""Files of artifacts in a bucket, as far as this machine has read or written them.
+
+The folder has the layout of a store. A file of an artifact is the object `<kind>/<key>/<name>.<SHA-256>`: two machines
+that make the same artifact never write over each other, and the manifest, which one of them writes, says which
+objects count.
+"""
+
+import hashlib
+import logging
+import os
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.store.bucket import Bucket
+from fedfisher_core.store.manifest import (
+    MANIFEST,
+    MOST_BYTES,
+    MOST_MANIFEST_BYTES,
+    Manifest,
+    content_digest,
+    read_manifest,
+)
+from fedfisher_core.store.step import Artifact
+from fedfisher_core.store.writing import remove_entry
+
+log = logging.getLogger("fedfisher")
+
+_IN_USE_SECONDS = 3600
+_PAUSE_SECONDS = 60
+_LEFT = 0.8
+_trimmed: dict[Path, float] = {}
+
+
+def object_name(kind: str, key: str, name: str, digest: str) -> str:
+    """Name the object of an artifact's file.
+
+    Args:
+        kind: the artifact's.
+        key: the artifact's.
+        name: the file's.
+        digest: SHA-256 of its content.
+    """
+    return f"{kind}/{key}/{name}.{digest}"
+
+
+def manifest_name(kind: str, key: str) -> str:
+    """Name the object that makes an artifact exist.
+
+    Args:
+        kind: the artifact's.
+        key: the artifact's.
+    """
+    return f"{kind}/{key}/{MANIFEST}"
+
+
+def put(path: Path, content: bytes) -> None:
+    """Put a file into the cache at once, in the place of one that is there.
+
+    Args:
+        path: of the file.
+        content: of the file.
+
+    Raises:
+        InputError: it can't be written, such as where the disk is full.
+    """
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_bytes(content)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise InputError(f"{path} can't be written (run.cache.folder): {error.strerror}") from error
+
+
+def manifest_here(artifact: Artifact) -> Manifest:
+    """Read the manifest of an artifact, from its bucket where this machine has none.
+
+    Args:
+        artifact: the artifact.
+
+    Returns:
+        Its manifest.
+
+    Raises:
+        CorruptArtifactError: there is none, it is not what was written, or it is that of another result of the same
+            step.
+        InputError: the bucket does not answer.
+    """
+    if artifact.bucket is None:
+        return read_manifest(artifact.path)
+    try:
+        return _own(read_manifest(artifact.path), artifact)
+    except CorruptArtifactError as error:
+        log.debug("%s", error)
+    name = manifest_name(artifact.kind, artifact.key)
+    content = Bucket(artifact.bucket).read(name, most_bytes=MOST_MANIFEST_BYTES)
+    if content is None:
+        raise CorruptArtifactError(f"{artifact.bucket}/{name} was removed")
+    put(artifact.path / MANIFEST, content)
+    return _own(read_manifest(artifact.path), artifact)
+
+
+def path_of(artifact: Artifact, name: str) -> Path:
+    """Find a file of an artifact on this machine, brought from its bucket where it is not here.
+
+    Args:
+        artifact: the artifact.
+        name: the file's.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        CorruptArtifactError: the bucket has no such file, or one that is not what was written. The artifact is none any
+            more then: the next run makes it again.
+        InputError: the bucket does not answer.
+    """
+    path = artifact.path / name
+    if artifact.bucket is None:
+        return path
+    try:
+        # What was used last is removed last.
+        os.utime(path)
+    except FileNotFoundError:
+        put(path, _read(Bucket(artifact.bucket), artifact, name))
+    return path
+
+
+def bring_again(artifact: Artifact, name: str) -> Path:
+    """Replace a file of an artifact that is not what was written.
+
+    Args:
+        artifact: in a bucket.
+        name: the file's.
+
+    Returns:
+        The file's path.
+
+    Raises:
+        CorruptArtifactError: as for `path_of`.
+        InputError: the bucket does not answer.
+    """
+    remove_entry(artifact.path / name)
+    return path_of(artifact, name)
+
+
+def trim_now_and_then(folder: Path, most_bytes: int) -> None:
+    """Keep a cache within its bound; a process looks at most once a minute.
+
+    Args:
+        folder: the cache.
+        most_bytes: its bound.
+    """
+    last = _trimmed.get(folder)
+    if last is None or time.monotonic() > last + _PAUSE_SECONDS:
+        _trimmed[folder] = time.monotonic()
+        trim(folder, most_bytes)
+
+
+def trim(folder: Path, most_bytes: int) -> None:
+    """Remove files of a cache that is beyond its bound until it is well within, the least recently used first.
+
+    What was used within the last hour stays, and so do manifests.
+
+    Args:
+        folder: the cache.
+        most_bytes: its bound.
+    """
+    found = []
+    for path in folder.glob("*/*/*"):
+        with suppress(FileNotFoundError):
+            status = path.stat()
+            found.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in found)
+    if total <= most_bytes:
+        return
+    for used, size, path in sorted(found):
+        if total <= _LEFT * most_bytes or used > time.time() - _IN_USE_SECONDS:
+            return
+        if path.name != MANIFEST:
+            path.unlink(missing_ok=True)
+            total -= size
+
+
+def _own(manifest: Manifest, artifact: Artifact) -> Manifest:
+    # Not every service lets only one of two win that write a manifest at the same moment.
+    if content_digest(manifest.files) != artifact.digest:
+        raise CorruptArtifactError(
+            f"{artifact.bucket}/{artifact.kind}/{artifact.key} was written by two machines at once, with different "
+            "results; the next run takes the one that stayed"
+        )
+    return manifest
+
+
+def _read(bucket: Bucket, artifact: Artifact, name: str) -> bytes:
+    digest = manifest_here(artifact).files.get(name)
+    if digest is None:
+        raise CorruptArtifactError(f"artifact {artifact.path}: it has no file {name!r}")
+    place = object_name(artifact.kind, artifact.key, name, digest)
+    content = bucket.read(place, most_bytes=MOST_BYTES)
+    if content is None or hashlib.sha256(content).hexdigest() != digest:
+        bucket.remove(manifest_name(artifact.kind, artifact.key))
+        state = "was removed" if content is None else "was changed"
+        raise CorruptArtifactError(f"{bucket.url}/{place} {state}; the next run makes the artifact again")
+    return content

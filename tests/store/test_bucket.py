@@ -1,0 +1,339 @@
+"""A store in a bucket of a real object store, as several machines see it: each has a cache of its own."""
+
+import os
+import pickle
+import re
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.settings import CacheSettings
+from fedfisher_core.store import (
+    STAGES,
+    Artifact,
+    Content,
+    Mark,
+    Step,
+    Store,
+    names_of,
+    open_store,
+    path_of,
+    read_document,
+    read_tensors,
+    read_timings,
+)
+from fedfisher_core.store import bucket as buckets
+from fedfisher_core.store.bucket import Bucket
+from fedfisher_core.store.caching import manifest_name, trim
+from tests.swift import BUCKET, object_store
+
+STEP = Step(kind="clients", code="a", settings={"epochs": 3}, inputs={"data": "abc"})
+HOUR = 3600
+SIZE = 10**6
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    with object_store(tmp_path_factory.mktemp("swift")) as environment:
+        yield environment
+
+
+@pytest.fixture
+def url(service: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """An empty place in the bucket."""
+    for name, value in service.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    yield f"s3://{BUCKET}/{tmp_path.name}"
+    buckets._connected.cache_clear()
+
+
+def machine(url: str, name: str) -> Store:
+    store = open_store(url, CacheSettings(folder=Path(name)))
+    store.prepare()
+    return store
+
+
+def travelled(value: object) -> object:
+    """What another process gets of it."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - it was pickled here.
+
+
+def content(value: float = 1.0) -> Content:
+    return Content(
+        tensors={"tensors.safetensors": {"weight": torch.full((2, 3), value)}},
+        documents={"info.json": {"name": "größe"}},
+        files={"payload": b"\0\1"},
+        timings={"seconds": 0.5},
+    )
+
+
+def test_what_one_machine_writes_another_finds_and_reads(url: str) -> None:
+    one, other = machine(url, "one"), machine(url, "other")
+    assert other.find(STEP) is None
+    written = one.write(STEP, content())
+    found = other.find(STEP)
+    assert found is not None
+    assert (found.key, found.digest, found.path) == (written.key, written.digest, Path("other/clients") / STEP.key)
+    assert torch.equal(read_tensors(found, "tensors.safetensors")["weight"], torch.ones(2, 3))
+    assert read_document(found, "info.json") == {"name": "größe"}
+    assert path_of(found, "payload").read_bytes() == b"\0\1"
+    assert read_timings(found) == {"seconds": 0.5}
+    assert sorted(names_of(found)) == ["info.json", "payload", "tensors.safetensors"]
+
+
+def test_only_what_is_read_travels(url: str) -> None:
+    machine(url, "one").write(STEP, content())
+    found = machine(url, "other").find(STEP)
+    assert found is not None
+    read_document(found, "info.json")
+    assert {path.name for path in found.path.iterdir()} == {"manifest.json", "info.json"}
+
+
+def test_it_is_the_artifact_that_a_folder_would_hold(url: str) -> None:
+    local = Store(Path("local"))
+    local.prepare()
+    assert machine(url, "one").write(STEP, content()).digest == local.write(STEP, content()).digest
+
+
+def test_of_two_that_make_the_same_one_has_made_it(url: str) -> None:
+    first = machine(url, "one").write(STEP, content(1.0))
+    late = machine(url, "other")
+    second = late.write(STEP, content(2.0))
+    assert second.digest == first.digest
+    assert read_tensors(second, "tensors.safetensors")["weight"][0, 0] == 1
+    assert late.find(STEP) == second
+
+
+def test_results_of_writers_at_the_same_moment_are_never_mixed(url: str) -> None:
+    """The service here lets several of them win."""
+    made = {}
+    together = threading.Barrier(6)
+
+    def write(number: int) -> None:
+        store = machine(url, f"machine-{number}")
+        together.wait()
+        made[number] = store.write(STEP, content(float(number)))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    local = [Store(Path(f"local-{number}")).write(STEP, content(float(number))).digest for number in range(6)]
+    reader = machine(url, "reader")
+    for artifact in made.values():
+        try:
+            value = read_tensors(reader.here(artifact), "tensors.safetensors")["weight"][0, 0]
+        except CorruptArtifactError:
+            continue
+        assert local[int(value)] == artifact.digest
+    stayed = reader.find(STEP)
+    assert stayed is not None
+    assert local[int(read_tensors(stayed, "tensors.safetensors")["weight"][0, 0])] == stayed.digest
+
+
+def test_a_result_that_did_not_stay_is_named(url: str) -> None:
+    lost = machine(url, "one").write(STEP, content(1.0))
+    machine(f"{url}/b", "other").write(STEP, content(2.0))
+    name = manifest_name(STEP.kind, STEP.key)
+    stayed = Bucket(f"{url}/b").read(name, most_bytes=2**20)
+    assert stayed is not None
+    Bucket(url).write({name: stayed})
+    with pytest.raises(CorruptArtifactError, match="was written by two machines at once, with different results"):
+        read_document(machine(url, "reader").here(lost), "info.json")
+
+
+def test_what_was_cut_off_before_its_manifest_is_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    store = machine(url, "one")
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "write_new", killed)
+        with pytest.raises(KeyboardInterrupt):
+            store.write(STEP, content(1.0))
+    assert store.find(STEP) is None
+    again = store.write(STEP, content(2.0))
+    assert read_tensors(again, "tensors.safetensors")["weight"][0, 0] == 2
+
+
+def test_an_artifact_of_another_process_is_read_through_the_own_cache(url: str) -> None:
+    one, other = machine(url, "one"), machine(url, "other")
+    there, written = travelled(other), travelled(one.write(STEP, content()))
+    assert isinstance(there, Store)
+    assert isinstance(written, Artifact)
+    found = there.here(written)
+    assert read_document(found, "info.json") == {"name": "größe"}
+    assert (Path("other/clients") / STEP.key / "info.json").is_file()
+
+
+def test_a_damaged_copy_is_brought_again(url: str) -> None:
+    written = machine(url, "one").write(STEP, content())
+    for name in ("tensors.safetensors", "manifest.json"):
+        (written.path / name).write_bytes(b"damaged")
+    assert torch.equal(read_tensors(written, "tensors.safetensors")["weight"], torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("damage", ["changed", "removed"])
+def test_a_damaged_object_is_named_and_made_again(url: str, damage: str) -> None:
+    machine(url, "one").write(STEP, content())
+    other, bucket = machine(url, "other"), Bucket(url)
+    found = other.find(STEP)
+    assert found is not None
+    (name,) = [one for one in objects(url) if "/payload." in one]
+    bucket.remove(name)
+    if damage == "changed":
+        bucket.write({name: b"other"})
+    with pytest.raises(CorruptArtifactError, match=rf"{re.escape(url)}/clients/.*/payload\..* was {damage}"):
+        path_of(found, "payload")
+    assert other.find(STEP) is None
+    assert path_of(other.write(STEP, content()), "payload").read_bytes() == b"\0\1"
+
+
+def test_an_object_beyond_all_bounds_is_not_read(url: str) -> None:
+    bucket = Bucket(url)
+    bucket.write({"large": bytes(1000)})
+    assert bucket.read("large", most_bytes=1000) == bytes(1000)
+    with pytest.raises(CorruptArtifactError, match=rf"^{re.escape(url)}/large has 1000 bytes; allowed: 999"):
+        bucket.read("large", most_bytes=999)
+
+
+def test_a_damaged_manifest_is_said_and_made_again(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    store = machine(url, "one")
+    store.write(STEP, content())
+    Bucket(url).write({manifest_name(STEP.kind, STEP.key): b"{}"})
+    assert store.find(STEP) is None
+    assert f"{url}/clients/{STEP.key}/manifest.json" in caplog.text
+    assert store.write(STEP, content()).key == STEP.key
+
+
+def test_pulled_results_are_shared(url: str) -> None:
+    pulled = Store(STAGES / "benchmark" / "train")
+    pulled.prepare()
+    pulled.write(STEP, content())
+    found = machine(url, "one").find(STEP)
+    assert found is not None
+    for stage in (STAGES / "benchmark").iterdir():
+        stage.rename("elsewhere")
+    again = machine(url, "other").find(STEP)
+    assert again is not None
+    assert read_document(again, "info.json") == {"name": "größe"}
+
+
+def test_a_cache_beyond_its_bound_loses_what_was_used_least_recently(url: str) -> None:
+    store = machine(url, "one")
+    steps = [Step(kind="clients", code="a", settings={"client": number}) for number in range(4)]
+    files = [path_of(store.write(step, Content(files={"payload": bytes(SIZE)})), "payload") for step in steps]
+    for age, path in enumerate(reversed(files), start=2):
+        os.utime(path, (time.time() - age * HOUR,) * 2)
+    found = store.find(steps[0])
+    assert found is not None
+    path_of(found, "payload")
+    trim(Path("one"), int(3.8 * SIZE))
+    assert [path.exists() for path in files] == [True, False, True, True]
+    again = store.find(steps[1])
+    assert again is not None
+    assert path_of(again, "payload").read_bytes() == bytes(SIZE)
+
+
+def test_what_is_in_use_stays_in_a_cache_of_any_size(url: str) -> None:
+    path = path_of(machine(url, "one").write(STEP, content()), "payload")
+    trim(Path("one"), 0)
+    assert path.exists()
+
+
+def test_marks_are_seen_by_those_who_share_the_bucket(url: str) -> None:
+    one, other = machine(url, "one"), machine(url, "other")
+    with one.marked() as mark:
+        assert other.sees(mark)
+        assert not machine(f"{url}/elsewhere", "third").sees(mark)
+        assert not other.sees(Mark(mark.name, "another"))
+    assert not other.sees(mark)
+    assert objects(url) == []
+
+
+def test_nothing_is_shed(url: str) -> None:
+    store = machine(url, "one")
+    assert not store.can_shed(store.write(STEP, content()))
+
+
+def test_a_bucket_that_is_not_there_is_named(url: str) -> None:
+    with pytest.raises(InputError, match=r"^run\.store='s3://no-such-bucket' can't be read: .*NoSuchBucket"):
+        open_store("s3://no-such-bucket").prepare()
+
+
+def test_refused_credentials_are_named_without_the_secret(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "a-wrong-secret")
+    with pytest.raises(InputError, match=rf"^run\.store='{url}' can't be read: .*SignatureDoesNotMatch") as error:
+        open_store(url).prepare()
+    assert "secret" not in str(error.value)
+
+
+def test_missing_credentials_are_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    with pytest.raises(InputError, match=rf"^run\.store='{url}' can't be read: .*[Cc]redentials"):
+        open_store(url).prepare()
+
+
+def test_a_service_that_is_not_there_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(InputError, match=rf"^run\.store='{url}' can't be read: .*127\.0\.0\.1:9"):
+        open_store(url).prepare()
+
+
+def test_a_missing_library_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=rf"^run\.store='{url}' needs boto3: pip install boto3"):
+        open_store(url).prepare()
+
+
+def test_a_service_that_writes_over_objects_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Careless) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        with pytest.raises(
+            InputError, match=r"writes over objects though it is asked not to \(If-None-Match\); allowed"
+        ):
+            open_store(url).prepare()
+        server.shutdown()
+
+
+class Careless(BaseHTTPRequestHandler):
+    """A service that has nothing, and takes everything."""
+
+    def do_GET(self) -> None:
+        body = b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>"
+        self.send_response(404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_DELETE(self) -> None:
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def objects(url: str) -> list[str]:
+    """Names of all objects in a place."""
+    place = Bucket(url)._place("")
+    found = buckets._client().list_objects_v2(Bucket=place["Bucket"], Prefix=place["Key"])
+    return [one["Key"].removeprefix(place["Key"]) for one in found.get("Contents", [])]
