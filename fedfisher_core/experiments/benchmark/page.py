@@ -182,6 +182,7 @@ def render_page(
         most_rows=_MOST_ROWS,
         costs=client_costs(rows),
         partitions=list(zip(partitions, grids, strict=True)),
+        several_splits=any(len(family) > 1 for family in groups.values()),
         shifted=any(row.shift is not None for row in rows),
         **_compared(summaries),
         **_beside_published(rows, published),

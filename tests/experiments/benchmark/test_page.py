@@ -210,6 +210,14 @@ def test_of_very_many_pairs_those_that_are_told_apart_are_listed() -> None:
     assert "The lists below" not in few.text
 
 
+def test_only_a_row_of_splits_is_said_to_have_an_order() -> None:
+    one, several = (
+        render(make_rows({"fedavg": 0.5, "regmean": 0.6}, alphas=alphas)) for alphas in ((0.1,), (0.1, 1.0))
+    )
+    assert "from left to right" not in one
+    assert "from left to right" in several
+
+
 def test_a_single_seed_shows_no_deviation() -> None:
     page = Page(render(make_rows({"fedavg": 0.5, "kfac": 0.6}, seeds=1), partitions=()))
     assert "±" not in page.text
