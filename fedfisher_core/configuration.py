@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from fedfisher_core.errors import InputError, shortened, shown
+from fedfisher_core.settings.base import SECRET
 from fedfisher_core.yaml_values import MAX_CHARACTERS, read_yaml
 
 M = TypeVar("M", bound=BaseModel)
@@ -141,7 +142,7 @@ def explained(problem: Mapping[str, Any], *, key: str = "") -> str:
     place = ".".join(parts)
     if problem["type"] in ("model_type", "dict_type"):
         message = "must be a mapping of settings"
-    value = "" if problem["type"] == "missing" or not place else f"={shown(problem['input'])}"
+    value = "" if problem["type"] in ("missing", SECRET) or not place else f"={shown(problem['input'])}"
     return f"{place}{value}: {message}" if place else message
 
 

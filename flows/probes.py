@@ -1,9 +1,12 @@
 """Whether the places that a run writes to are there, asked before any work starts."""
 
+import base64
 import http.client
 import os
 import tempfile
+import urllib.error
 import urllib.request
+from http import HTTPStatus
 from pathlib import Path
 
 from fedfisher_core.errors import InputError
@@ -46,7 +49,10 @@ def require_mlflow(tracking: TrackingSettings) -> None:
     """
     path, name = tracking.database, f"tracking.mlflow={tracking.mlflow!r}"
     if path is None:
-        _require_server(f"{tracking.mlflow.rstrip('/')}/health", name)
+        place = tracking.mlflow.rstrip("/")
+        _require_server(f"{place}/health", name)
+        said = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
+        _require_welcome(f"{place}/api/2.0/mlflow/experiments/search?max_results=1", _mlflow_words(), name, said)
         return
     require_database(path, name)
     require_layout(tracking)
@@ -69,9 +75,9 @@ def _require_temporary_folder() -> None:
 
 def _require_prefect(api: str | None) -> None:
     if api is not None:
-        _require_server(
-            f"{api.rstrip('/')}/health", f"Prefect server {api!r} (tracking.prefect_api or PREFECT_API_URL)"
-        )
+        place, name = api.rstrip("/"), f"Prefect server {api!r} (tracking.prefect_api or PREFECT_API_URL)"
+        _require_server(f"{place}/health", name)
+        _require_welcome(f"{place}/admin/version", _prefect_words(), name, "PREFECT_API_AUTH_STRING or PREFECT_API_KEY")
 
 
 def _require_server(address: str, name: str) -> None:
@@ -80,3 +86,44 @@ def _require_server(address: str, name: str) -> None:
             pass
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise InputError(f"{name} can't be reached: {getattr(error, 'reason', error)}") from error
+
+
+def _require_welcome(address: str, words: str | None, name: str, said: str) -> None:
+    """Check that a server that answers everyone would do more for whoever knows its password."""
+    request = urllib.request.Request(address, headers={"Authorization": words} if words else {})
+    try:
+        with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS):
+            pass
+    except urllib.error.HTTPError as error:
+        # What else it may have against this question is found out when it is used.
+        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            state = "refuses the credentials" if words else "asks for credentials"
+            raise InputError(f"{name} {state}: {error.code} {error.reason}; they are read from {said}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise InputError(f"{name} can't be reached: {getattr(error, 'reason', error)}") from error
+
+
+def _mlflow_words() -> str | None:
+    """What MLflow's own client would say to a server."""
+    # Most runs are recorded in a file, and need none of MLflow so early.
+    from mlflow.utils.credentials import read_mlflow_creds
+
+    found = read_mlflow_creds()
+    if found.username and found.password:
+        return _basic(f"{found.username}:{found.password}")
+    token = os.environ.get("MLFLOW_TRACKING_TOKEN")
+    return f"Bearer {token}" if token else None
+
+
+def _prefect_words() -> str | None:
+    """What Prefect's own client would say to a server."""
+    from prefect.settings import get_current_settings
+
+    api = get_current_settings().api
+    if api.auth_string is not None:
+        return _basic(api.auth_string.get_secret_value())
+    return f"Bearer {api.key.get_secret_value()}" if api.key is not None else None
+
+
+def _basic(words: str) -> str:
+    return f"Basic {base64.b64encode(words.encode()).decode()}"

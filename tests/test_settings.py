@@ -75,7 +75,9 @@ from fedfisher_core.settings import Cell, MethodEntry
         ({"run": {"store": ""}}, "run.store='': allowed: a folder"),
         ({"run": {"store": 3}}, "run.store=3: must be a folder, or s3://BUCKET/PREFIX"),
         ({"run": {"store": "gs://bucket"}}, "run.store='gs://bucket': must be a folder, or s3://BUCKET"),
-        ({"run": {"store": "s3://key:secret@bucket/x"}}, "s3://BUCKET/PREFIX, without credentials"),
+        ({"run": {"store": "s3://key:hidden@bucket/x"}}, "run.store: must hold no user and no password"),
+        ({"tracking": {"mlflow": "http://me:hidden@host"}}, "tracking.mlflow: must hold no user and no password"),
+        ({"tracking": {"prefect_api": "https://me@host/api"}}, "tracking.prefect_api: must hold no user"),
         ({"run": {"store": "s3://bucket//x"}}, "run.store='s3://bucket//x': must be a folder, or s3://BUCKET"),
         ({"run": {"cache": {"gib": 0}}}, "run.cache.gib=0"),
         (
@@ -115,6 +117,7 @@ def test_an_impossible_value_is_refused_with_its_key(content: dict[str, Any], na
     with pytest.raises(InputError) as caught:
         validate(BenchmarkSettings, content)
     assert named in str(caught.value)
+    assert "hidden" not in str(caught.value)
 
 
 def test_all_problems_are_named_at_once() -> None:

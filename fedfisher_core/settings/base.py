@@ -4,16 +4,21 @@ The bounds are far beyond what any experiment needs. They keep a slip of the pen
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 MAX_POINTS = 10_000
 """Combinations of data set, network, split and seed."""
 
 MAX_UPLOADS = 100_000
 """Uploads of all clients to all methods, over all points."""
+
+SECRET = "secret"
+"""The type of errors whose value nobody should see."""
 
 _MAX_PART_BYTES = 255
 _MAX_PATH_BYTES = 4000
@@ -84,6 +89,23 @@ def as_folder(value: str | Path) -> Path:
         ValueError: it is none.
     """
     return _path(Path(_named(value)))
+
+
+def without_credentials(address: str) -> str:
+    """Refuse an address that holds a user or a password, as reports show all settings.
+
+    Args:
+        address: of a server.
+
+    Returns:
+        The address.
+
+    Raises:
+        PydanticCustomError: it does. An error of the type `SECRET` is shown without the value.
+    """
+    if re.match(r"[a-z0-9+]+://[^/]*@", address) is not None:
+        raise PydanticCustomError(SECRET, "must hold no user and no password; they are read from the environment")
+    return address
 
 
 def as_tuple(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from fedfisher_core.settings.base import Folder, Strict, as_folder
+from fedfisher_core.settings.base import Folder, Strict, as_folder, without_credentials
 
 _PART = "[A-Za-z0-9_.=-]+"
 BUCKET = re.compile(rf"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9])(?:/(?P<prefix>{_PART}(?:/{_PART})*))?")
@@ -18,9 +18,9 @@ def _place(value: Any) -> Path | str:
         return as_folder(value)
     if not isinstance(value, str):
         raise ValueError("must be a folder, or s3://BUCKET/PREFIX")
-    url = value.removesuffix("/")
+    url = without_credentials(value).removesuffix("/")
     if BUCKET.fullmatch(url) is None:
-        raise ValueError("must be a folder, or s3://BUCKET or s3://BUCKET/PREFIX, without credentials")
+        raise ValueError("must be a folder, or s3://BUCKET or s3://BUCKET/PREFIX")
     return url
 
 

@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from fedfisher_core.settings.base import Count, Folder, Line, Paragraphs, Strict, as_tuple
+from fedfisher_core.settings.base import Count, Folder, Line, Paragraphs, Strict, as_tuple, without_credentials
 from fedfisher_core.settings.places import CacheSettings, StorePlace
 
 _Threads = Annotated[int, Field(ge=1, le=1024)]
+
+_Address = Annotated[Line, AfterValidator(without_credentials)]
 
 _LOCAL = "sqlite:///"
 
@@ -70,9 +72,9 @@ class RunSettings(WorkSettings):
 class TrackingSettings(Strict):
     """Where runs are recorded."""
 
-    mlflow: Line = Field("sqlite:///mlflow.db", description="MLflow tracking URI")
+    mlflow: _Address = Field("sqlite:///mlflow.db", description="MLflow tracking URI")
     mlflow_artifacts: Folder = Field(Path("mlartifacts"), description="folder of MLflow's figures")
-    prefect_api: Line | None = Field(
+    prefect_api: _Address | None = Field(
         None, description="Prefect server; default: PREFECT_API_URL, else a temporary server"
     )
 

@@ -1,5 +1,6 @@
 """Whether stores, folders, databases and servers are there, asked before any work starts."""
 
+import base64
 import os
 import socket
 import sqlite3
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
 from fedfisher_core.errors import InputError
 from flows.probes import require_places
@@ -194,3 +196,66 @@ def test_servers_that_answer_are_accepted(workplace: Path) -> None:
         finally:
             server.shutdown()
             thread.join()
+
+
+class _Guarded(BaseHTTPRequestHandler):
+    """Answers everyone who asks for its health, and for more only those who know a password."""
+
+    def do_GET(self) -> None:
+        words = f"Basic {base64.b64encode(b'me:right').decode()}"
+        free = self.path in ("/health", "/api/health")
+        self.send_response(200 if free or self.headers.get("Authorization") == words else 401)
+        self.end_headers()
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def guarded() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), _Guarded) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("password", "state"), [(None, "asks for credentials: 401"), ("wrong", "refuses the credentials: 401")]
+)
+def test_an_mlflow_server_that_wants_a_password_is_named(
+    workplace: Path, guarded: str, monkeypatch: pytest.MonkeyPatch, password: str | None, state: str
+) -> None:
+    if password is not None:
+        monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+        monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", password)
+    with pytest.raises(InputError, match=f"tracking.mlflow='{guarded}' {state} .*MLFLOW_TRACKING_PASSWORD") as caught:
+        require(workplace, tracking={"mlflow": guarded})
+    assert "wrong" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "state"), [(None, "asks for credentials: 401"), ("me:wrong", "refuses the credentials: 401")]
+)
+def test_a_prefect_server_that_wants_a_password_is_named(
+    workplace: Path, guarded: str, monkeypatch: pytest.MonkeyPatch, words: str | None, state: str
+) -> None:
+    api = f"{guarded}/api"
+    with (
+        temporary_settings({PREFECT_API_AUTH_STRING: words} if words else {}),
+        pytest.raises(InputError, match=f"Prefect server '{api}' .* {state} .*PREFECT_API_AUTH_STRING") as caught,
+    ):
+        require(workplace, tracking={"prefect_api": api})
+    assert "wrong" not in str(caught.value)
+
+
+def test_servers_that_know_the_password_are_accepted(
+    workplace: Path, guarded: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_USERNAME", "me")
+    monkeypatch.setenv("MLFLOW_TRACKING_PASSWORD", "right")
+    with temporary_settings({PREFECT_API_AUTH_STRING: "me:right"}):
+        require(workplace, tracking={"mlflow": guarded, "prefect_api": f"{guarded}/api"})

@@ -1,0 +1,106 @@
+"""What a team shares: servers on PostgreSQL that ask for a password, workers elsewhere, and a bucket."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from mlflow import MlflowClient
+
+from tests.end_to_end.conftest import ROOT, Workplace
+from tests.postgres import postgres
+from tests.servers import dask_cluster, free_port, stopped_after, wait_for
+from tests.swift import BUCKET, object_store
+
+pytestmark = pytest.mark.end_to_end
+
+SCRIPT = ROOT / "deploy" / "servers.sh"
+PASSWORD = "right % horse"
+
+
+@pytest.fixture
+def servers(workplace: Workplace, tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """Prefect and MLflow as deploy/README.md starts them; the settings that name them."""
+    prefect, mlflow = free_port(), free_port()
+    with postgres() as database:
+        with psycopg.connect(f"{database}/postgres", autocommit=True) as connection:
+            for command in (ROOT / "deploy/databases.sql").read_text().splitlines():
+                connection.execute(command.encode())
+        environment = workplace.environment | {
+            "DATABASE": database,
+            "TEAM_PASSWORD": PASSWORD,
+            "PREFECT_PORT": str(prefect),
+            "MLFLOW_PORT": str(mlflow),
+            "MLFLOW_FIGURES": str(tmp_path / "figures"),
+        }
+        with stopped_after([str(SCRIPT)], environment, tmp_path):
+            wait_for(f"http://127.0.0.1:{prefect}/api/health")
+            wait_for(f"http://127.0.0.1:{mlflow}/health")
+            yield (
+                *("--set", f"tracking.prefect_api=http://127.0.0.1:{prefect}/api"),
+                *("--set", f"tracking.mlflow=http://127.0.0.1:{mlflow}"),
+            )
+
+
+@pytest.fixture
+def bucket(workplace: Workplace, tmp_path: Path) -> Iterator[str]:
+    """A place in a bucket, which all that is started from now on reaches."""
+    with object_store(tmp_path / "swift") as environment:
+        workplace.environment.update(environment)
+        yield f"s3://{BUCKET}/artifacts"
+
+
+def test_machines_that_share_only_servers_give_the_rows_of_one(
+    workplace: Workplace, servers: tuple[str, ...], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.run("fedfisher", "run", "params.yaml", "--set", "name=local")
+    shared = (*servers, "--set", f"run.store={bucket}")
+    refused = workplace.run("fedfisher", "run", "params.yaml", *shared, code=2)
+    assert "asks for credentials: 401" in refused.stderr.splitlines()[-1]
+    users = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": PASSWORD}
+    workplace.environment.update(users | {"PREFECT_API_AUTH_STRING": f"admin:{PASSWORD}"})
+    with dask_cluster(workplace.environment, tmp_path) as address:
+        on_dask = ("--set", "run.runner=dask", "--set", f"run.dask.scheduler={address}")
+        done = workplace.run("fedfisher", "run", "params.yaml", *shared, *on_dask, "--set", "name=together")
+    assert _same(workplace.rows("together"), workplace.rows("local"))
+    # Each worker keeps what it has read or written itself, in its own folder.
+    assert all(list((tmp_path / name / ".artifacts").rglob("*.safetensors")) for name in ("one", "two"))
+
+    # Another machine, which has nothing yet, trains nothing.
+    another = ("--set", "run.cache.folder=another", "--set", "name=again")
+    workplace.run("fedfisher", "run", "params.yaml", *shared, *another)
+    assert _same(workplace.rows("again"), workplace.rows("local"))
+    # Of all tensors the page needs the split alone, which it pictures.
+    assert {path.parent.parent.name for path in (workplace.folder / "another").rglob("*.safetensors")} == {"partitions"}
+
+    for name, value in users.items():
+        monkeypatch.setenv(name, value)
+    client = MlflowClient(servers[-1].partition("=")[2])
+    names = {experiment.name for experiment in client.search_experiments()}
+    assert {"together", "again"} <= names
+    assert PASSWORD not in done.stdout + done.stderr
+    told = [path for place in ("results", ".artifacts", "another") for path in (workplace.folder / place).rglob("*")]
+    assert not [path for path in told if path.is_file() and PASSWORD.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"TEAM_PASSWORD": PASSWORD}, "DATABASE is not set; allowed: postgresql://"),
+        ({"TEAM_PASSWORD": PASSWORD, "DATABASE": "mysql://hidden@host"}, "DATABASE must begin with postgresql://"),
+        ({"DATABASE": "postgresql://hidden@host"}, "TEAM_PASSWORD is not set; allowed: at least 12 characters"),
+        ({"TEAM_PASSWORD": "hidden", "DATABASE": "postgresql://x@host"}, "TEAM_PASSWORD has 6 characters"),
+    ],
+)
+def test_servers_without_a_password_are_not_started(environment: dict[str, str], said: str) -> None:
+    environment = {"PATH": os.environ["PATH"], **environment}
+    done = subprocess.run([SCRIPT], env=environment, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "hidden" not in done.stderr
+
+
+def _same(rows: list[dict[str, object]], others: list[dict[str, object]]) -> bool:
+    return [{**row, "benchmark": None} for row in rows] == [{**row, "benchmark": None} for row in others]
