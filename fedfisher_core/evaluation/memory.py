@@ -1,6 +1,7 @@
 """The working memory of a piece of work: what it holds at its peak beyond what was held before."""
 
 import ctypes
+import os
 import resource
 import sys
 import threading
@@ -14,6 +15,7 @@ import torch
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(eq=False)  # two measurements may hold equal figures, and each must end as itself
@@ -69,6 +71,19 @@ def working_memory(device: torch.device) -> Iterator[Peak]:
         with _lock:
             _note()
             _under_way.remove(peak)
+
+
+def machine_bytes() -> int | None:
+    """Memory of this machine, or of the container that this process is in; None where the system does not say."""
+    try:
+        installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return None
+    try:
+        limit = _CONTAINER.read_text().strip()
+    except OSError:
+        return installed
+    return min(installed, int(limit)) if limit.isdigit() else installed
 
 
 def _note() -> None:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.client.transport import StoredUploads
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Traffic
@@ -43,9 +42,7 @@ class AggregateUploads(Aggregation):
         stored = StoredUploads(paths, counts, self.schema, method.uploads, self.place.device)
 
         def work() -> Aggregate:
-            # Methods that make do with sums get one client's tensors at a time.
-            streamed = all(view is ServerView.SUM for view in method.views.values())
-            held = stored if streamed else [Upload(one.num_examples, dict(one.statistics)) for one in stored]
+            held = stored if method.streamed else [Upload(one.num_examples, dict(one.statistics)) for one in stored]
             return self.bound(server, held)
 
         made, timings = self._timed(work)

@@ -18,6 +18,7 @@ from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
 from fedfisher_core.federation.round_checks import require_features, require_rounds, require_server_optimisers
 from fedfisher_core.federation.secure_checks import require_protocol
+from fedfisher_core.federation.server_memory import require_server_memory
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import require_rows, trace
@@ -84,6 +85,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         require_features(settings, spec)
     _require_private_layers(federations)
     _require_fishers(federations)
+    require_server_memory(federations)
     unseen, smallest = settings.unseen_clients, min(settings.partition.clients)
     if settings.run.min_clients is not None and settings.run.min_clients > smallest - unseen:
         less = f" less measures.personalisation.unseen_clients={unseen}" if unseen else ""

@@ -69,6 +69,11 @@ class Method:
         """What the server must see of each upload, by its name."""
         return {one.name: ServerView.EACH if one in self.sees_each else one.server_view for one in self.uploads}
 
+    @property
+    def streamed(self) -> bool:
+        """Whether it makes do with sums, so that the server holds one client's upload at a time, and not all."""
+        return all(view is ServerView.SUM for view in self.views.values())
+
 
 def method(
     name: str,

@@ -1,6 +1,7 @@
 """The frame in which a client's statistics cross the network; its length is what an upload costs."""
 
 import hashlib
+import math
 import struct
 import zlib
 from collections.abc import Mapping
@@ -19,6 +20,7 @@ VERSION = 1
 # Magic, version, schema digest, number of examples, length of the payload; the check sum of all follows.
 _HEADER = struct.Struct("<3sB8sQQ")
 _CHECKSUM = struct.Struct("<I")
+_FLOAT_BYTES = 4
 HEADER_BITS = 8 * (_HEADER.size + _CHECKSUM.size)
 
 
@@ -67,6 +69,12 @@ class Schema:
         """Most bits that a payload takes, header and padding to a byte included."""
         content = sum(section.bits for section in self.sections)
         return HEADER_BITS + 8 * -(-content // 8)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """What the tensors of a payload take in memory once they are decoded."""
+        numbers = sum(math.prod(tensor.shape) for section in self.sections for tensor in section.tensors)
+        return _FLOAT_BYTES * numbers
 
     def digest(self) -> bytes:
         """8 bytes that change with any name, shape, order or codec setting."""

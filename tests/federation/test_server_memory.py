@@ -1,0 +1,73 @@
+"""What servers hold at once, and which federations are refused for it."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedfisher_core.client.transport import decode, encode
+from fedfisher_core.errors import InputError
+from fedfisher_core.evaluation.memory import machine_bytes
+from fedfisher_core.federation import server_memory
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.federation import Federations, schema_of
+from fedfisher_core.federation.server_memory import held_bytes
+from tests.tiny import tiny_settings
+
+CLIENTS = 3
+
+
+def federations(folder: Path, *methods: str, **changes: Any) -> Federations:
+    settings = tiny_settings(folder, methods={name: {} for name in methods}, partition={"clients": CLIENTS}, **changes)
+    return check_federations(settings)
+
+
+@pytest.mark.parametrize(
+    ("method", "times"), [("fedfisher_diag", 1), ("fedfisher_kfac", CLIENTS), ("ensemble", CLIENTS)]
+)
+def test_it_is_what_decoded_uploads_take(workplace: Path, method: str, times: int) -> None:
+    found = federations(workplace, method)
+    (place,), bound = found.places, found.methods[method]
+    schema = schema_of(bound, place)
+    tensors = {
+        section.statistic: {tensor.name: torch.zeros(tensor.shape) for tensor in section.tensors}
+        for section in schema.sections
+    }
+    statistics = [one.of(tensors[one.name]) for one in bound.method.uploads]
+    arrived = decode(encode(schema, statistics, num_examples=5), schema, bound.method.uploads, torch.device("cpu"))
+    taken = sum(one.nbytes for statistic in arrived.statistics.values() for one in statistic.tensors.values())
+    assert held_bytes(bound, place, CLIENTS) == times * taken
+
+
+def test_what_does_not_fit_the_machine_is_refused_with_its_size(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = federations(workplace, "fedfisher_kfac", "fedavg")
+    (place,), bound = found.places, found.methods["fedfisher_kfac"]
+    needed = held_bytes(bound, place, CLIENTS)
+    monkeypatch.setattr(server_memory, "machine_bytes", lambda: needed - 1)
+    with pytest.raises(
+        InputError, match=r"^method 'fedfisher_kfac' holds the uploads of all clients at once, which for 3 clients with"
+    ):
+        federations(workplace, "fedavg", "fedfisher_kfac")
+    federations(workplace, "fedavg", "fedfisher_diag")
+    monkeypatch.setattr(server_memory, "machine_bytes", lambda: needed)
+    federations(workplace, "fedavg", "fedfisher_kfac")
+
+
+def test_a_machine_that_does_not_say_refuses_nothing(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_memory, "machine_bytes", lambda: None)
+    federations(workplace, "fedfisher_kfac")
+
+
+def test_other_machines_have_memory_of_their_own(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_memory, "machine_bytes", lambda: 0)
+    with pytest.raises(InputError, match=r"this machine has 0\.0 GiB"):
+        federations(workplace, "fedfisher_kfac")
+    federations(workplace, "fedfisher_kfac", run={"runner": "dask", "dask": {"scheduler": "tcp://10.0.0.1:8786"}})
+
+
+def test_this_machine_says_what_it_has() -> None:
+    there = machine_bytes()
+    assert there is None or 2**28 < there < 2**50
