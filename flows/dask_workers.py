@@ -31,6 +31,9 @@ class DaskWorkers(Workers):
         count: workers of a cluster on this machine; one that is there has its own.
     """
 
+    longest = 8.0
+    """A task costs some tenths of a second here (`benchmarks.scale`), several times what it does in a thread."""
+
     def __init__(self, run: WorkSettings, count: int) -> None:
         _quieten()
         self._address = run.dask.scheduler

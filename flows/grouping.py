@@ -10,8 +10,8 @@ from fedfisher_core.jobs import Job
 from fedfisher_core.walk import Walk
 from tasks.job import Done
 
-_LEAST, _MOST = 0.2, 1.0
-"""Seconds of a task: what is shorter is not worth sharing out; after longer, the other workers would wait for it."""
+_LEAST = 0.2
+"""Seconds of a task: what is shorter is not worth sharing out."""
 _FORGETTING = 0.5
 
 
@@ -29,25 +29,26 @@ class Groups:
         self._rates: dict[type[Job[Any]], float] = {}
         self._alone: list[Batch] = []
 
-    def take(self, workers: int) -> tuple[Batch, ...]:
+    def take(self, places: int, *, longest: float) -> tuple[Batch, ...]:
         """Take the largest batches that can start.
 
-        The other workers get their part, and the less is left the fewer are taken, so that all end together.
+        The others get their part, and the less is left the fewer are taken, so that all end together.
 
         Args:
-            workers: how many tasks run at once.
+            places: how many tasks are handed over at once.
+            longest: seconds of a task of several batches.
 
         Returns:
             The batches of one task; none while nothing can start.
         """
         if self._alone:
             return (self._alone.pop(),)
-        part = math.ceil(self._walk.ready / max(1, workers))
+        part = math.ceil(self._walk.ready / places)
         group: list[Batch] = []
         seconds = 0.0
 
         def fits(batch: Batch) -> bool:
-            return not group or seconds + self._seconds(batch) <= (_MOST if len(group) < part else _LEAST)
+            return not group or seconds + self._seconds(batch) <= (longest if len(group) < part else _LEAST)
 
         while (batch := self._walk.take(fits)) is not None:
             seconds += self._seconds(batch)

@@ -27,6 +27,8 @@ class Workers:
         count: how many run at a time.
     """
 
+    longest = 1.0
+    """Seconds of a task that computes several batches: after longer, the other workers would wait for it."""
     patience = math.inf
     """Seconds until a task that still runs is started once more, on another worker."""
 
