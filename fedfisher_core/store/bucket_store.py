@@ -1,6 +1,7 @@
 """A store in a bucket: what exists there is what its manifest says, and machines keep copies of what they read."""
 
 import secrets
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from fedfisher_core.store.store import Store
 from fedfisher_core.store.tracing import warn
 
 _SMALL = 2**10
+_TRIES, _PAUSE_SECONDS = 20, 0.5
 
 
 class BucketStore(Store):
@@ -98,9 +100,15 @@ class BucketStore(Store):
         """Write an artifact into the bucket, the manifest last, and keep a copy; or take what others have written."""
         kind, key, digests = step.kind, step.key, parse_json(files[MANIFEST])["files"]
         self._bucket.write({object_name(kind, key, name, digests[name]): files[name] for name in digests})
-        while not self._bucket.write_new(manifest_name(kind, key), files[MANIFEST]):
+        for _ in range(_TRIES):
+            if self._bucket.write_new(manifest_name(kind, key), files[MANIFEST]):
+                break
             if (theirs := self._there(step)) is not None:
                 return theirs
+            # Another machine is about to write it, or has just removed it.
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            raise InputError(f"{self._bucket.url}/{manifest_name(kind, key)} can neither be written nor read")
         for name, content in files.items():
             put(self._path(step) / name, content)
         trim_now_and_then(self.root, self._most_bytes)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.files import open_regular
 from fedfisher_core.store.bucket import Bucket
 from fedfisher_core.store.manifest import (
     MANIFEST,
@@ -24,7 +25,6 @@ from fedfisher_core.store.manifest import (
     read_manifest,
 )
 from fedfisher_core.store.step import Artifact
-from fedfisher_core.store.writing import remove_entry
 
 log = logging.getLogger("fedfisher")
 
@@ -105,7 +105,7 @@ def manifest_here(artifact: Artifact) -> Manifest:
 
 
 def path_of(artifact: Artifact, name: str) -> Path:
-    """Find a file of an artifact on this machine, brought from its bucket where it is not here.
+    """Find a file of an artifact on this machine, brought from its bucket where it is not here as it was written.
 
     Args:
         artifact: the artifact.
@@ -122,30 +122,15 @@ def path_of(artifact: Artifact, name: str) -> Path:
     path = artifact.path / name
     if artifact.bucket is None:
         return path
-    try:
+    digest = manifest_here(artifact).files.get(name)
+    if digest is None:
+        raise CorruptArtifactError(f"artifact {artifact.path}: it has no file {name!r}")
+    if _digest(path) == digest:
         # What was used last is removed last.
         os.utime(path)
-    except FileNotFoundError:
-        put(path, _read(Bucket(artifact.bucket), artifact, name))
+    else:
+        put(path, _read(Bucket(artifact.bucket), artifact, name, digest))
     return path
-
-
-def bring_again(artifact: Artifact, name: str) -> Path:
-    """Replace a file of an artifact that is not what was written.
-
-    Args:
-        artifact: in a bucket.
-        name: the file's.
-
-    Returns:
-        The file's path.
-
-    Raises:
-        CorruptArtifactError: as for `path_of`.
-        InputError: the bucket does not answer.
-    """
-    remove_entry(artifact.path / name)
-    return path_of(artifact, name)
 
 
 def trim_now_and_then(folder: Path, most_bytes: int) -> None:
@@ -196,10 +181,15 @@ def _own(manifest: Manifest, artifact: Artifact) -> Manifest:
     return manifest
 
 
-def _read(bucket: Bucket, artifact: Artifact, name: str) -> bytes:
-    digest = manifest_here(artifact).files.get(name)
-    if digest is None:
-        raise CorruptArtifactError(f"artifact {artifact.path}: it has no file {name!r}")
+def _digest(path: Path) -> str | None:
+    try:
+        with open_regular(path, limit=MOST_BYTES) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _read(bucket: Bucket, artifact: Artifact, name: str, digest: str) -> bytes:
     place = object_name(artifact.kind, artifact.key, name, digest)
     content = bucket.read(place, most_bytes=MOST_BYTES)
     if content is None or hashlib.sha256(content).hexdigest() != digest:

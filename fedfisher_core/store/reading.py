@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedfisher_core.errors import CorruptArtifactError
 from fedfisher_core.files import open_regular, parse_json, read_regular
-from fedfisher_core.store.caching import bring_again, manifest_here, path_of
+from fedfisher_core.store.caching import manifest_here, path_of
 from fedfisher_core.store.manifest import MOST_BYTES, read_manifest
 from fedfisher_core.store.shedding import missing_files
 from fedfisher_core.store.step import Artifact
@@ -97,13 +97,13 @@ def read_bytes(artifact: Artifact, name: str) -> bytes:
         InputError: the bucket that it lies in does not answer.
     """
     path = path_of(artifact, name)
+    manifest = manifest_here(artifact)
     try:
-        return _read(artifact, path)
-    except CorruptArtifactError:
-        if artifact.bucket is None:
-            raise
-        # What lies here is a copy.
-        return _read(artifact, bring_again(artifact, name))
+        data = read_regular(path, limit=MOST_BYTES)
+    except OSError as error:
+        raise CorruptArtifactError(f"artifact {artifact.path}: {name} can't be read: {error.strerror}") from error
+    _require_equal(artifact.path, name, hashlib.sha256(data).hexdigest(), manifest.files.get(name))
+    return data
 
 
 def names_of(artifact: Artifact) -> tuple[str, ...]:
@@ -146,16 +146,6 @@ def _check(path: Path, name: str, expected: str) -> None:
         raise CorruptArtifactError(f"artifact {path}: {name} can't be read: {error.strerror}") from error
     except (ValueError, SafetensorError) as error:
         raise CorruptArtifactError(f"artifact {path}: {name} can't be parsed: {error}") from error
-
-
-def _read(artifact: Artifact, path: Path) -> bytes:
-    manifest = manifest_here(artifact)
-    try:
-        data = read_regular(path, limit=MOST_BYTES)
-    except OSError as error:
-        raise CorruptArtifactError(f"artifact {artifact.path}: {path.name} can't be read: {error.strerror}") from error
-    _require_equal(artifact.path, path.name, hashlib.sha256(data).hexdigest(), manifest.files.get(path.name))
-    return data
 
 
 def _require_equal(path: Path, name: str, found: str, expected: str | None) -> None:

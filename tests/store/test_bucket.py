@@ -21,6 +21,7 @@ from fedfisher_core.store import (
     Mark,
     Step,
     Store,
+    bucket_store,
     names_of,
     open_store,
     path_of,
@@ -72,6 +73,16 @@ def content(value: float = 1.0) -> Content:
         files={"payload": b"\0\1"},
         timings={"seconds": 0.5},
     )
+
+
+def test_a_service_that_has_and_has_not_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_store, "_PAUSE_SECONDS", 0)
+    store = machine(url, "one")
+    monkeypatch.setattr(Bucket, "write_new", lambda *_: False)
+    with pytest.raises(
+        InputError, match=rf"^{re.escape(url)}/clients/.*/manifest\.json can neither be written nor read"
+    ):
+        store.write(STEP, content())
 
 
 def test_what_one_machine_writes_another_finds_and_reads(url: str) -> None:
@@ -176,8 +187,9 @@ def test_an_artifact_of_another_process_is_read_through_the_own_cache(url: str) 
 
 def test_a_damaged_copy_is_brought_again(url: str) -> None:
     written = machine(url, "one").write(STEP, content())
-    for name in ("tensors.safetensors", "manifest.json"):
+    for name in ("tensors.safetensors", "manifest.json", "payload"):
         (written.path / name).write_bytes(b"damaged")
+    assert path_of(written, "payload").read_bytes() == b"\0\1"
     assert torch.equal(read_tensors(written, "tensors.safetensors")["weight"], torch.ones(2, 3))
 
 
