@@ -2,8 +2,10 @@
 
 import json
 import urllib.request
+from typing import Any
 
 import pytest
+from prefect.utilities.templating import apply_values
 
 from tests.end_to_end.conftest import BIN, TINY_ATTACK, Workplace
 from tests.servers import stopped_after
@@ -46,3 +48,34 @@ def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workpla
     assert {(row["method"], row["seed"]) for row in rows} == {("fedavg", 3), ("local_mean", 3)}
     assert {row["method"] for row in clone.rows("attack") if not row["reference"]} == {"fedavg"}
     assert not (clone.folder / "dvc.lock").exists()
+
+
+def test_runs_in_containers_are_deployed_with_manifests_of_their_own(clone: Workplace) -> None:
+    for kind in ("docker", "kubernetes"):
+        clone.run("prefect", "--no-prompt", "work-pool", "create", kind, "--type", kind)
+    clone.run("prefect", "--no-prompt", "deploy", "--all", "--prefect-file", "deploy/pools.yaml")
+    manifests = {kind: manifest_of(clone, kind) for kind in ("docker", "kubernetes")}
+    assert manifests["docker"]["image"] == "fedfisher:latest"
+    assert manifests["docker"]["volumes"] == ["results:/project/results"]
+    job = manifests["kubernetes"]["job_manifest"]
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    assert (job["kind"], job["metadata"]["namespace"]) == ("Job", "fedfisher")
+    assert container["resources"] == {"limits": {"memory": "8Gi"}, "requests": {"cpu": "2", "memory": "4Gi"}}
+    assert manifests["docker"]["env"] == container["env"] == {"AWS_ENDPOINT_URL": "https://OBJECT-STORE"}
+
+
+def manifest_of(clone: Workplace, name: str) -> dict[str, Any]:
+    """What Prefect makes of a deployment with the template of its pool, as it does before each run."""
+    found = asked(clone, f"deployments/name/benchmark/{name}")
+    template = asked(clone, f"work_pools/{found['work_pool_name']}")["base_job_template"]
+    known = template["variables"]["properties"]
+    assert set(found["job_variables"]) <= set(known)
+    defaults = {key: one["default"] for key, one in known.items() if one.get("default") is not None}
+    made = apply_values(template["job_configuration"], defaults | found["job_variables"])
+    assert isinstance(made, dict)
+    return made
+
+
+def asked(clone: Workplace, place: str) -> Any:
+    with urllib.request.urlopen(f"{clone.environment['PREFECT_API_URL']}/{place}") as response:
+        return json.load(response)
