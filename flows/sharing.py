@@ -16,7 +16,7 @@ import yaml
 
 from fedfisher_core.errors import OutputError
 from fedfisher_core.experiments.loading import is_default
-from fedfisher_core.store import STAGES, Artifact
+from fedfisher_core.store import STAGES, Artifact, folder_of
 from flows.work import Work
 from tasks.waiting import patiently_held
 
@@ -106,7 +106,9 @@ def is_shared(work: Work) -> bool:
 def _holds(folder: Path, artifacts: Iterable[Artifact]) -> bool:
     """Say whether a stage's folder is what `export` would make of it."""
     wanted = {
-        Path(artifact.kind, artifact.key, path.name): path for artifact in artifacts for path in artifact.path.iterdir()
+        Path(artifact.kind, artifact.key, path.name): path
+        for artifact in artifacts
+        for path in folder_of(artifact).iterdir()
     }
     found = {path.relative_to(folder) for path in folder.glob("*/*/*")}
     try:
@@ -157,7 +159,7 @@ def _export(benchmark: str, stage: str, artifacts: Iterable[Artifact]) -> Path:
         for artifact in artifacts:
             target = fresh / artifact.kind / artifact.key
             target.parent.mkdir(exist_ok=True)
-            shutil.copytree(artifact.path, target, copy_function=_link, dirs_exist_ok=True)
+            shutil.copytree(folder_of(artifact), target, copy_function=_link, dirs_exist_ok=True)
         fresh.chmod(0o755)
         if folder.exists():
             shutil.rmtree(folder)

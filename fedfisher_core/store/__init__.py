@@ -5,7 +5,7 @@ from fedfisher_core.store.lease import Lease
 from fedfisher_core.store.manifest import libraries
 from fedfisher_core.store.marks import Mark
 from fedfisher_core.store.opening import open_store
-from fedfisher_core.store.reading import names_of, read_bytes, read_document, read_tensors, read_timings
+from fedfisher_core.store.reading import folder_of, names_of, read_bytes, read_document, read_tensors, read_timings
 from fedfisher_core.store.step import Artifact, Content, Step
 from fedfisher_core.store.store import STAGES, Store
 
@@ -17,6 +17,7 @@ __all__ = [
     "Mark",
     "Step",
     "Store",
+    "folder_of",
     "libraries",
     "names_of",
     "open_store",

@@ -130,6 +130,25 @@ def read_timings(artifact: Artifact) -> dict[str, float]:
     return manifest_here(artifact).timings
 
 
+def folder_of(artifact: Artifact) -> Path:
+    """Find all of an artifact on this machine.
+
+    Args:
+        artifact: the artifact.
+
+    Returns:
+        Its folder, with all files that the artifact has.
+
+    Raises:
+        CorruptArtifactError: the bucket that it lies in has not all of them.
+        InputError: the bucket that it lies in does not answer.
+    """
+    if artifact.bucket is not None:
+        for name in names_of(artifact):
+            path_of(artifact, name)
+    return artifact.path
+
+
 def _check(path: Path, name: str, expected: str) -> None:
     """Check one file of an artifact, without holding a large one in memory."""
     try:

@@ -22,6 +22,7 @@ from fedfisher_core.store import (
     Step,
     Store,
     bucket_store,
+    folder_of,
     names_of,
     open_store,
     path_of,
@@ -105,6 +106,8 @@ def test_only_what_is_read_travels(url: str) -> None:
     assert found is not None
     read_document(found, "info.json")
     assert {path.name for path in found.path.iterdir()} == {"manifest.json", "info.json"}
+    whole = {"manifest.json", "info.json", "payload", "tensors.safetensors"}
+    assert {path.name for path in folder_of(found).iterdir()} == whole
 
 
 def test_it_is_the_artifact_that_a_folder_would_hold(url: str) -> None:
