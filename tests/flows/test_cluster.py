@@ -13,7 +13,8 @@ import pytest
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import RunSettings
-from flows.cluster import require_cluster
+from fedfisher_core.store import bucket
+from flows.cluster import look, require_cluster
 from tests.servers import dask_scheduler, dask_worker, wait_for_workers
 
 NO_SERVER = "http://127.0.0.1:9/api"
@@ -101,6 +102,19 @@ def test_a_worker_that_sees_another_store_is_named(like_here: str, prefect_api: 
             require_cluster(settings(store, like_here), prefect_api)
     finally:
         store.rmdir()
+
+
+def test_what_keeps_a_worker_from_a_bucket_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    bucket._connected.cache_clear()
+    try:
+        seen = look("s3://bucket/artifacts", "mark", "said", NO_SERVER)
+    finally:
+        bucket._connected.cache_clear()
+    assert seen.store.startswith("run.store='s3://bucket/artifacts' can't be read: Could not connect")
+    assert "hidden" not in seen.store
 
 
 def test_a_gpu_that_no_worker_has_is_named(tmp_path: Path, like_here: str, prefect_api: str) -> None:
