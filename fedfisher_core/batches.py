@@ -2,10 +2,10 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from fedfisher_core.jobs import Job, artifacts_in, inputs_of
+from fedfisher_core.jobs import Job, inputs_of
 from fedfisher_core.store import Artifact, Step, Store
 
 log = logging.getLogger("fedfisher")
@@ -63,7 +63,6 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
     Returns:
         One artifact a job; those of followers are only stored.
     """
-    batch = _here(batch, store)
     found = {step.key: artifact for step in batch.steps if (artifact := store.find(step)) and not artifact.shed}
     left = [entry for entry in zip(batch.jobs, batch.inputs, batch.steps, strict=True) if entry[-1].key not in found]
     if left:
@@ -75,12 +74,6 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
     for follower in batch.followers:
         _follow(follower, made, store)
     return artifacts
-
-
-def _here(batch: Batch, store: Store) -> Batch:
-    """The same batch for this process, which may not be where its artifacts were found."""
-    followers = [Follower(one.job, artifacts_in(one.there, store.here)) for one in batch.followers]
-    return replace(batch, inputs=artifacts_in(batch.inputs, store.here), followers=tuple(followers))
 
 
 def _follow(follower: Follower, made: Mapping[str, Artifact], store: Store) -> None:

@@ -1,7 +1,7 @@
 """Jobs: named computations with typed inputs, and the graph that they form."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -208,25 +208,6 @@ def inputs_of(needs: Any, found: Mapping[str, Artifact]) -> Any:
         there = {key: one for key, one in needs.items() if all(name in found for name in names_in(one))}
         return {key: inputs_of(one, found) for key, one in there.items()}
     return tuple(inputs_of(one, found) for one in needs)
-
-
-def artifacts_in(inputs: Any, change: Callable[[Artifact], Artifact]) -> Any:
-    """Put other artifacts in the place of those among inputs.
-
-    Args:
-        inputs: an artifact; or what holds artifacts: a data class, a mapping or a sequence of such.
-        change: says what comes in the place of each.
-
-    Returns:
-        The same with the other artifacts.
-    """
-    if isinstance(inputs, Artifact):
-        return change(inputs)
-    if isinstance(inputs, Mapping):
-        return {key: artifacts_in(one, change) for key, one in inputs.items()}
-    if isinstance(inputs, tuple):
-        return tuple(artifacts_in(one, change) for one in inputs)
-    return replace(inputs, **{one.name: artifacts_in(getattr(inputs, one.name), change) for one in fields(inputs)})
 
 
 def graph_of(jobs: Iterable[Job[Any]]) -> dict[str, Job[Any]]:

@@ -141,8 +141,7 @@ class Walk:
             Why some jobs can't be computed, where what they read is made again and is not what it was; None elsewhere.
         """
         done, failure = [], None
-        here = map(self._store.here, artifacts)
-        for job, step, artifact in zip(batch.jobs, batch.steps, here, strict=True):
+        for job, step, artifact in zip(batch.jobs, batch.steps, artifacts, strict=True):
             if step.key in self._restoring:
                 ready, changed = self._restoring.keep(job.name, artifact)
                 self._start(ready)

@@ -61,10 +61,6 @@ class BucketStore(Store):
                 "allowed: a service that knows conditional writes"
             )
 
-    def here(self, artifact: Artifact) -> Artifact:
-        """See `Store.here`: with the folder of this machine's copies."""
-        return self._artifact(artifact.kind, artifact.key, artifact.digest)
-
     def find(self, step: Step) -> Artifact | None:
         """See `Store.find`; files are verified when they are read."""
         found = self._there(step)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
-from fedfisher_core.files import open_regular
+from fedfisher_core.files import open_regular, read_regular
 from fedfisher_core.store.bucket import Bucket
 from fedfisher_core.store.manifest import (
     MANIFEST,
@@ -120,17 +120,42 @@ def path_of(artifact: Artifact, name: str) -> Path:
         InputError: the bucket does not answer.
     """
     path = artifact.path / name
-    if artifact.bucket is None:
-        return path
-    digest = manifest_here(artifact).files.get(name)
-    if digest is None:
-        raise CorruptArtifactError(f"artifact {artifact.path}: it has no file {name!r}")
-    if _digest(path) == digest:
-        # What was used last is removed last.
-        os.utime(path)
-    else:
-        put(path, _read(Bucket(artifact.bucket), artifact, name, digest))
+    if artifact.bucket is not None:
+        digest = _digest_of(artifact, name)
+        try:
+            with open_regular(path, limit=MOST_BYTES) as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError:
+            found = ""
+        if found != digest:
+            _fetch(artifact, name, digest)
+        _use(path)
     return path
+
+
+def bytes_of(artifact: Artifact, name: str) -> bytes:
+    """Read a file of an artifact in a bucket, from this machine's copy where it is as it was written.
+
+    Args:
+        artifact: the artifact.
+        name: the file's.
+
+    Returns:
+        Its content.
+
+    Raises:
+        CorruptArtifactError: as for `path_of`.
+        InputError: the bucket does not answer.
+    """
+    path, digest = artifact.path / name, _digest_of(artifact, name)
+    try:
+        content = read_regular(path, limit=MOST_BYTES)
+    except OSError:
+        content = b""
+    if hashlib.sha256(content).hexdigest() != digest:
+        content = _fetch(artifact, name, digest)
+    _use(path)
+    return content
 
 
 def trim_now_and_then(folder: Path, most_bytes: int) -> None:
@@ -181,19 +206,27 @@ def _own(manifest: Manifest, artifact: Artifact) -> Manifest:
     return manifest
 
 
-def _digest(path: Path) -> str | None:
-    try:
-        with open_regular(path, limit=MOST_BYTES) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
+def _digest_of(artifact: Artifact, name: str) -> str:
+    digest = manifest_here(artifact).files.get(name)
+    if digest is None:
+        raise CorruptArtifactError(f"artifact {artifact.path}: it has no file {name!r}")
+    return digest
 
 
-def _read(bucket: Bucket, artifact: Artifact, name: str, digest: str) -> bytes:
+def _use(path: Path) -> None:
+    """Note that a copy is used: what was used last is removed last."""
+    with suppress(FileNotFoundError):
+        os.utime(path)
+
+
+def _fetch(artifact: Artifact, name: str, digest: str) -> bytes:
+    """Read a file from its bucket, and keep a copy."""
+    bucket = Bucket(str(artifact.bucket))
     place = object_name(artifact.kind, artifact.key, name, digest)
     content = bucket.read(place, most_bytes=MOST_BYTES)
     if content is None or hashlib.sha256(content).hexdigest() != digest:
         bucket.remove(manifest_name(artifact.kind, artifact.key))
         state = "was removed" if content is None else "was changed"
         raise CorruptArtifactError(f"{bucket.url}/{place} {state}; the next run makes the artifact again")
+    put(artifact.path / name, content)
     return content

@@ -9,7 +9,7 @@ from safetensors import SafetensorError, safe_open
 
 from fedfisher_core.errors import CorruptArtifactError
 from fedfisher_core.files import open_regular, parse_json, read_regular
-from fedfisher_core.store.caching import manifest_here, path_of
+from fedfisher_core.store.caching import bytes_of, manifest_here, path_of
 from fedfisher_core.store.manifest import MOST_BYTES, read_manifest
 from fedfisher_core.store.shedding import missing_files
 from fedfisher_core.store.step import Artifact
@@ -96,10 +96,11 @@ def read_bytes(artifact: Artifact, name: str) -> bytes:
         CorruptArtifactError: the file is not what was written.
         InputError: the bucket that it lies in does not answer.
     """
-    path = path_of(artifact, name)
-    manifest = manifest_here(artifact)
+    if artifact.bucket is not None:
+        return bytes_of(artifact, name)
+    manifest = read_manifest(artifact.path)
     try:
-        data = read_regular(path, limit=MOST_BYTES)
+        data = read_regular(artifact.path / name, limit=MOST_BYTES)
     except OSError as error:
         raise CorruptArtifactError(f"artifact {artifact.path}: {name} can't be read: {error.strerror}") from error
     _require_equal(artifact.path, name, hashlib.sha256(data).hexdigest(), manifest.files.get(name))

@@ -126,17 +126,6 @@ class Store:
         except OSError:
             return False
 
-    def here(self, artifact: Artifact) -> Artifact:
-        """Refer to an artifact that another process of the same store has found or made.
-
-        Args:
-            artifact: from `find` or `write` there.
-
-        Returns:
-            The artifact, for this process.
-        """
-        return artifact
-
     def find(self, step: Step) -> Artifact | None:
         """Look for the result of a step.
 

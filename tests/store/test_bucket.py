@@ -6,7 +6,8 @@ import re
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,7 @@ from fedfisher_core.store import (
     Step,
     Store,
     bucket_store,
-    folder_of,
+    caching,
     names_of,
     open_store,
     path_of,
@@ -33,6 +34,8 @@ from fedfisher_core.store import (
 from fedfisher_core.store import bucket as buckets
 from fedfisher_core.store.bucket import Bucket
 from fedfisher_core.store.caching import manifest_name, trim
+from flows.sharing import export
+from tests.servers import answering
 from tests.swift import BUCKET, object_store
 
 STEP = Step(kind="clients", code="a", settings={"epochs": 3}, inputs={"data": "abc"})
@@ -65,6 +68,11 @@ def machine(url: str, name: str) -> Store:
 def travelled(value: object) -> object:
     """What another process gets of it."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301 - it was pickled here.
+
+
+def seen_from(store: Store, artifact: Artifact) -> Artifact:
+    """An artifact that another machine has told of."""
+    return replace(artifact, path=store.root / artifact.kind / artifact.key)
 
 
 def content(value: float = 1.0) -> Content:
@@ -106,8 +114,6 @@ def test_only_what_is_read_travels(url: str) -> None:
     assert found is not None
     read_document(found, "info.json")
     assert {path.name for path in found.path.iterdir()} == {"manifest.json", "info.json"}
-    whole = {"manifest.json", "info.json", "payload", "tensors.safetensors"}
-    assert {path.name for path in folder_of(found).iterdir()} == whole
 
 
 def test_it_is_the_artifact_that_a_folder_would_hold(url: str) -> None:
@@ -144,7 +150,7 @@ def test_results_of_writers_at_the_same_moment_are_never_mixed(url: str) -> None
     reader = machine(url, "reader")
     for artifact in made.values():
         try:
-            value = read_tensors(reader.here(artifact), "tensors.safetensors")["weight"][0, 0]
+            value = read_tensors(seen_from(reader, artifact), "tensors.safetensors")["weight"][0, 0]
         except CorruptArtifactError:
             continue
         assert local[int(value)] == artifact.digest
@@ -161,7 +167,7 @@ def test_a_result_that_did_not_stay_is_named(url: str) -> None:
     assert stayed is not None
     Bucket(url).write({name: stayed})
     with pytest.raises(CorruptArtifactError, match="was written by two machines at once, with different results"):
-        read_document(machine(url, "reader").here(lost), "info.json")
+        read_document(seen_from(machine(url, "reader"), lost), "info.json")
 
 
 def test_what_was_cut_off_before_its_manifest_is_none(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,14 +184,25 @@ def test_what_was_cut_off_before_its_manifest_is_none(url: str, monkeypatch: pyt
     assert read_tensors(again, "tensors.safetensors")["weight"][0, 0] == 2
 
 
-def test_an_artifact_of_another_process_is_read_through_the_own_cache(url: str) -> None:
-    one, other = machine(url, "one"), machine(url, "other")
-    there, written = travelled(other), travelled(one.write(STEP, content()))
-    assert isinstance(there, Store)
+def test_what_travels_is_read_through_the_cache_of_each_working_directory(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = travelled(machine(url, "cache").write(STEP, content()))
     assert isinstance(written, Artifact)
-    found = there.here(written)
-    assert read_document(found, "info.json") == {"name": "größe"}
-    assert (Path("other/clients") / STEP.key / "info.json").is_file()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert read_document(written, "info.json") == {"name": "größe"}
+    assert (tmp_path / "elsewhere/cache/clients" / STEP.key / "info.json").is_file()
+
+
+def test_a_stage_of_dvc_gets_all_files(url: str) -> None:
+    machine(url, "one").write(STEP, content())
+    found = machine(url, "other").find(STEP)
+    assert found is not None
+    STAGES.mkdir()
+    folder = export("benchmark", "train", [found])
+    whole = {"manifest.json", "info.json", "payload", "tensors.safetensors"}
+    assert {path.name for path in (folder / "clients" / STEP.key).iterdir()} == whole
 
 
 def test_a_damaged_copy_is_brought_again(url: str) -> None:
@@ -258,6 +275,17 @@ def test_a_cache_beyond_its_bound_loses_what_was_used_least_recently(url: str) -
     assert path_of(again, "payload").read_bytes() == bytes(SIZE)
 
 
+def test_writing_keeps_a_cache_within_its_bound(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching, "_PAUSE_SECONDS", 0)
+    store = bucket_store.BucketStore(url, Path("one"), most_bytes=SIZE)
+    store.prepare()
+    old, new = (Step(kind="clients", code="a", settings={"client": number}) for number in range(2))
+    path = path_of(store.write(old, Content(files={"payload": bytes(SIZE)})), "payload")
+    os.utime(path, (time.time() - 2 * HOUR,) * 2)
+    store.write(new, Content(files={"payload": bytes(SIZE)}))
+    assert not path.exists()
+
+
 def test_what_is_in_use_stays_in_a_cache_of_any_size(url: str) -> None:
     path = path_of(machine(url, "one").write(STEP, content()), "payload")
     trim(Path("one"), 0)
@@ -313,14 +341,12 @@ def test_a_missing_library_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_service_that_writes_over_objects_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Careless) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    with answering(Careless) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
         with pytest.raises(
             InputError, match=r"writes over objects though it is asked not to \(If-None-Match\); allowed"
         ):
             open_store(url).prepare()
-        server.shutdown()
 
 
 class Careless(BaseHTTPRequestHandler):
