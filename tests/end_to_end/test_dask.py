@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import Workplace
+from tests.end_to_end.conftest import Workplace, same_rows
 from tests.servers import dask_cluster
 
 pytestmark = pytest.mark.end_to_end
@@ -30,7 +30,7 @@ def test_a_cluster_of_this_machine_gives_the_same_rows(
     workplace: Workplace, local_rows: list[dict[str, object]]
 ) -> None:
     done = workplace.run("fedfisher", "run", "params.yaml", "--set", "name=on_dask", *ON_DASK, "--set", "run.workers=2")
-    assert _same(workplace.rows("on_dask"), local_rows)
+    assert same_rows(workplace.rows("on_dask"), local_rows)
     assert "distributed" not in done.stderr
 
 
@@ -39,11 +39,7 @@ def test_workers_elsewhere_give_the_same_rows(
 ) -> None:
     on_dask = (*ON_DASK, "--set", f"run.dask.scheduler={scheduler}")
     workplace.run("fedfisher", "run", "params.yaml", *on_dask, "--set", "name=on_dask")
-    assert _same(workplace.rows("on_dask"), local_rows)
+    assert same_rows(workplace.rows("on_dask"), local_rows)
     before = workplace.artifacts("clients")
     workplace.run("fedfisher", "run", "params.yaml", *on_dask, "--set", "name=again")
     assert workplace.artifacts("clients") == before
-
-
-def _same(rows: list[dict[str, object]], others: list[dict[str, object]]) -> bool:
-    return [{**row, "benchmark": None} for row in rows] == [{**row, "benchmark": None} for row in others]

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from mlflow import MlflowClient
 
-from tests.end_to_end.conftest import ROOT, Workplace
+from tests.end_to_end.conftest import ROOT, Workplace, same_rows
 from tests.postgres import postgres
 from tests.servers import dask_cluster, free_port, stopped_after, wait_for
 from tests.swift import BUCKET, object_store
@@ -64,14 +64,14 @@ def test_machines_that_share_only_servers_give_the_rows_of_one(
     with dask_cluster(workplace.environment, tmp_path) as address:
         on_dask = ("--set", "run.runner=dask", "--set", f"run.dask.scheduler={address}")
         done = workplace.run("fedfisher", "run", "params.yaml", *shared, *on_dask, "--set", "name=together")
-    assert _same(workplace.rows("together"), workplace.rows("local"))
+    assert same_rows(workplace.rows("together"), workplace.rows("local"))
     # Each worker keeps what it has read or written itself, in its own folder.
     assert all(list((tmp_path / name / ".artifacts").rglob("*.safetensors")) for name in ("one", "two"))
 
     # Another machine, which has nothing yet, trains nothing.
     another = ("--set", "run.cache.folder=another", "--set", "name=again")
     workplace.run("fedfisher", "run", "params.yaml", *shared, *another)
-    assert _same(workplace.rows("again"), workplace.rows("local"))
+    assert same_rows(workplace.rows("again"), workplace.rows("local"))
     # Of all tensors the page needs the split alone, which it pictures.
     assert {path.parent.parent.name for path in (workplace.folder / "another").rglob("*.safetensors")} == {"partitions"}
 
@@ -100,7 +100,3 @@ def test_servers_without_a_password_are_not_started(environment: dict[str, str],
     assert done.returncode == 2
     assert said in done.stderr
     assert "hidden" not in done.stderr
-
-
-def _same(rows: list[dict[str, object]], others: list[dict[str, object]]) -> bool:
-    return [{**row, "benchmark": None} for row in rows] == [{**row, "benchmark": None} for row in others]

@@ -3,10 +3,9 @@
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.settings import RunSettings
 from fedfisher_core.store import bucket
 from flows.cluster import look, require_cluster
-from tests.servers import dask_scheduler, dask_worker, wait_for_workers
+from tests.servers import answering, dask_scheduler, dask_worker, wait_for_workers
 
 NO_SERVER = "http://127.0.0.1:9/api"
 ROOT = Path(__file__).parents[2]
@@ -38,10 +37,8 @@ class Healthy(BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def prefect_api() -> Iterator[str]:
     """What answers as a Prefect server does when it is asked for its health."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), Healthy) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}/api"
-        server.shutdown()
+    with answering(Healthy) as address:
+        yield f"{address}/api"
 
 
 @pytest.fixture(scope="module")

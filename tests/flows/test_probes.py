@@ -8,7 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +17,12 @@ from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 
 from fedfisher_core.errors import InputError
 from flows.probes import require_places
+from tests.servers import answering, free_port
 from tests.tiny import tiny_settings
 
 
 def require(folder: Path, **changes: Any) -> None:
     require_places(tiny_settings(folder, **changes))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize(
@@ -185,17 +180,10 @@ class _Healthy(BaseHTTPRequestHandler):
 
 
 def test_servers_that_answer_are_accepted(workplace: Path) -> None:
-    with HTTPServer(("127.0.0.1", 0), _Healthy) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            address = f"http://127.0.0.1:{server.server_port}"
-            require(workplace, tracking={"mlflow": f"{address}/", "prefect_api": f"{address}/api"})
-            with pytest.raises(InputError, match=r"Prefect server .* can't be reached: Not Found"):
-                require(workplace, tracking={"mlflow": address, "prefect_api": f"{address}/other"})
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(_Healthy) as address:
+        require(workplace, tracking={"mlflow": f"{address}/", "prefect_api": f"{address}/api"})
+        with pytest.raises(InputError, match=r"Prefect server .* can't be reached: Not Found"):
+            require(workplace, tracking={"mlflow": address, "prefect_api": f"{address}/other"})
 
 
 class _Guarded(BaseHTTPRequestHandler):
@@ -213,14 +201,8 @@ class _Guarded(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def guarded() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), _Guarded) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with answering(_Guarded) as address:
+        yield address
 
 
 @pytest.mark.parametrize(
