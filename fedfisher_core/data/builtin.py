@@ -7,6 +7,7 @@ _GREY = ((0.1307,), (0.3081,))
 _CIFAR = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
 _CINIC = ((0.47889522, 0.47227842, 0.43047404), (0.24205776, 0.23828046, 0.25874835))
 _HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 # FedFisher's authors feed SVHN to the network without normalisation.
 _NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _GREY_28 = Images(1, 28, 28)
@@ -23,6 +24,10 @@ for _spec in (
     DatasetSpec(EMBEDDED, None, 10, _GREY_28, *_GREY),
     DatasetSpec("mnist", "ylecun/mnist", 10, _GREY_28, *_GREY),
     DatasetSpec("fashion_mnist", "zalando-datasets/fashion_mnist", 10, _GREY_28, *_GREY),
+    # Letters of both cases are one class each, 0 to 25; images lie on their side, as NIST released them.
+    DatasetSpec("emnist_letters", "tanganke/emnist_letters", 26, _GREY_28, *_GREY),
+    # The hub's copies that were looked at hold MNIST's own file format, so it is read from its folder only.
+    DatasetSpec("emnist_balanced", None, 47, _GREY_28, *_GREY),
     DatasetSpec("svhn", "ufldl-stanford/svhn", 10, _COLOURED_32, *_NONE, hub_config="cropped_digits"),
     DatasetSpec("cifar10", "uoft-cs/cifar10", 10, _COLOURED_32, *_CIFAR, augment=True),
     DatasetSpec(
@@ -36,6 +41,10 @@ for _spec in (
         coarse_columns=("coarse_label",),
     ),
     DatasetSpec("cinic10", "flwrlabs/cinic10", 10, _COLOURED_32, *_CINIC, augment=True),
+    # The test labels of Tiny-ImageNet were never published, so its validation images are the test examples.
+    DatasetSpec(
+        "tiny_imagenet", "zh-plus/tiny-imagenet", 200, _COLOURED_32, *_IMAGENET, augment=True, hub_test_split="valid"
+    ),
     DatasetSpec("usps", "flwrlabs/usps", 10, Images(1, 16, 16), *_GREY),
     # Two ways to scan digits, as two domains; MNIST's constants normalise both.
     DatasetSpec("digits", None, 10, _GREY_28, *_GREY, client_column="domain", parts=("mnist", "usps")),

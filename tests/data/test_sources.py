@@ -323,3 +323,25 @@ def test_the_embedded_digits_are_always_the_same(embedded: Dataset) -> None:
         content.update(split.inputs.numpy().tobytes())
         content.update(split.labels.numpy().tobytes())
     assert content.hexdigest()[:16] == "09070f6641aecd2a"
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "last", "shape"),
+    [
+        ("emnist_letters", 28, 25, (1, 28, 28)),
+        ("emnist_balanced", 28, 46, (1, 28, 28)),
+        ("tiny_imagenet", 64, 199, (3, 32, 32)),
+    ],
+)
+def test_data_sets_of_many_classes_are_read_up_to_their_last(
+    root: Path, name: str, size: int, last: int, shape: tuple[int, ...]
+) -> None:
+    pictures = [grey(value, size=(size, size)) for value in (10, 20)]
+    write(root, name, image=pictures, label=[0, last])
+    dataset = read(name)
+    assert dataset.train.inputs[:, 0, 0, 0].tolist() == [10, 20]
+    assert dataset.test.inputs.shape == (2, *shape)
+    assert dataset.train.labels.tolist() == [0, last]
+    write(root, name, image=pictures, label=[0, last + 1])
+    with pytest.raises(InputError, match=f"label {last + 1} is out of range; allowed: 0 to {last}"):
+        read(name)
