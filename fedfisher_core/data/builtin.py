@@ -19,12 +19,13 @@ _HEART = (
 )
 
 
-# Constants and augmentation are those of FedFisher's reference code (data.py, main.py).
+# Constants and augmentation are those of FedFisher's reference code (data.py, main.py). EMNIST and Tiny-ImageNet are
+# this project's additions: the one takes MNIST's constants, the other ImageNet's, with crops and flips as for CIFAR.
 for _spec in (
     DatasetSpec(EMBEDDED, None, 10, _GREY_28, *_GREY),
     DatasetSpec("mnist", "ylecun/mnist", 10, _GREY_28, *_GREY),
     DatasetSpec("fashion_mnist", "zalando-datasets/fashion_mnist", 10, _GREY_28, *_GREY),
-    # Letters of both cases are one class each, 0 to 25; images lie on their side, as NIST released them.
+    # Both cases of a letter are one class.
     DatasetSpec("emnist_letters", "tanganke/emnist_letters", 26, _GREY_28, *_GREY),
     # The hub's copies that were looked at hold MNIST's own file format, so it is read from its folder only.
     DatasetSpec("emnist_balanced", None, 47, _GREY_28, *_GREY),

@@ -345,3 +345,19 @@ def test_data_sets_of_many_classes_are_read_up_to_their_last(
     write(root, name, image=pictures, label=[0, last + 1])
     with pytest.raises(InputError, match=f"label {last + 1} is out of range; allowed: 0 to {last}"):
         read(name)
+
+
+def test_where_the_hub_has_no_test_labels_its_validation_images_are_tested_on(root: Path) -> None:
+    # A repository's own files, which the hub's library takes from a folder of its name in the working directory.
+    copy = Path("zh-plus/tiny-imagenet")
+    tiny.write_split(copy / "data" / "train-00000.parquet", {"image": [grey(10), grey(20)], "label": [0, 1]})
+    tiny.write_split(copy / "data" / "valid-00000.parquet", {"image": [grey(30)], "label": [2]})
+    files = [f"{{split: {split}, path: data/{split}-*}}" for split in ("train", "valid")]
+    (copy / "README.md").write_text(
+        f"---\nconfigs:\n- {{config_name: default, data_files: [{', '.join(files)}]}}\n---\n"
+    )
+    dataset = read("tiny_imagenet")
+    assert dataset.train.labels.tolist() == [0, 1]
+    assert dataset.test.labels.tolist() == [2]
+    assert fetch("tiny_imagenet") == Path("data/tiny_imagenet")
+    assert read("tiny_imagenet").test.labels.tolist() == [2]
