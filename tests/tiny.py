@@ -59,18 +59,6 @@ class Tiny(nn.Module):
         return self.head(functional.relu(self.hidden(maps.flatten(1))))
 
 
-@model("linear")
-class SoftmaxRegression(nn.Module):
-    """Softmax regression."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
-        self.head = nn.Linear(spec.inputs.size, spec.classes, bias=spec.bias)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(inputs.flatten(1))
-
-
 @model("normalised")
 class Normalised(nn.Module):
     """A network whose batch normalisation has no Fisher block."""

@@ -6,7 +6,7 @@ from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
 from fedfisher_core.models.spec import ModelSpec, models, parameters_of
 from tests import tiny
 
-FAMILIES = ("cnn", "compact", "lenet", "mlp", "resnet18")
+FAMILIES = ("cnn", "compact", "lenet", "linear", "mlp", "resnet18")
 
 
 def size_of(spec: ModelSpec) -> int:
@@ -20,6 +20,7 @@ def size_of(spec: ModelSpec) -> int:
         (ModelSpec("compact", Images(1, 28, 28), classes=10), 2_630),
         (ModelSpec("cnn", Images(3, 32, 32), classes=10), 939_616),
         (ModelSpec("mlp", Images(1, 28, 28), classes=10), 414_600),
+        (ModelSpec("linear", Images(1, 28, 28), classes=10), 7_840),
         # 64 * 27; then per group 4 or 3 convolutions of 3x3 and a shortcut of 1x1; 512 * 10.
         (
             ModelSpec("resnet18", Images(3, 32, 32), classes=10),
@@ -41,6 +42,7 @@ def test_networks_have_the_size_that_is_known_of_them(spec: ModelSpec, parameter
         ("lenet", 6 + 16 + 120 + 84 + 10),
         ("cnn", 32 + 64 + 512 + 128 + 10),
         ("mlp", 400 + 200 + 100 + 10),
+        ("linear", 10),
         ("resnet18", 64 + 4 * 64 + 5 * (128 + 256 + 512) + 10),
     ],
 )
@@ -75,6 +77,16 @@ def test_images_need_not_be_square(name: str) -> None:
     assert (inputs.grad[..., :36] != 0).any(dim=(0, 1, 2)).all()
 
 
+def test_softmax_regression_is_the_head_of_given_features() -> None:
+    spec = ModelSpec("linear", Vectors(13), classes=3, bias=True)
+    parameters = tiny.initial(spec)
+    inputs = torch.randn(4, 13)
+    expected = inputs @ parameters["head.weight"].T + parameters["head.bias"]
+    torch.testing.assert_close(spec.load(parameters)(inputs), expected)
+    with pytest.raises(InputError, match=r"model 'linear': widths=\(5,\); it has no hidden layer: allowed: none"):
+        ModelSpec("linear", Vectors(13), classes=3, widths=(5,)).skeleton()
+
+
 def test_a_fully_connected_network_takes_numbers() -> None:
     spec = ModelSpec("mlp", Vectors(13), classes=3, widths=(7, 6, 5))
     assert spec.load(tiny.initial(spec))(torch.randn(4, 13)).shape == (4, 3)
@@ -88,6 +100,7 @@ def test_a_fully_connected_network_takes_numbers() -> None:
         ("compact", Tokens(80, 90), "takes images; the data has 80 tokens of 90"),
         ("resnet18", Vectors(13), "takes images; the data has 13 numbers"),
         ("mlp", Tokens(80, 90), "takes images and numbers; the data has 80 tokens of 90"),
+        ("linear", Tokens(80, 90), "takes images and numbers; the data has 80 tokens of 90"),
         ("gru", Vectors(13), "takes tokens; the data has 13 numbers"),
         ("transformer", Images(1, 28, 28), "takes tokens; the data has 1 x 28 x 28"),
         ("cnn", Images(1, 40, 15), "needs images of at least 16x16 pixels; they have 40x15"),
