@@ -48,7 +48,7 @@ def settings_of(model: str, epochs: int, rounds: int) -> dict[str, Any]:
     return {
         "name": "rounds",
         "seeds": 0,
-        "data": {"train_size": CLIENTS * IMAGES},
+        "data": {"examples": CLIENTS * IMAGES},
         "partition": {"scheme": "iid", "clients": CLIENTS},
         "model": {"name": model},
         "train": {"epochs": epochs, "batch_size": 16},

@@ -51,7 +51,7 @@ from fedfisher_core.settings import Cell, MethodEntry
             {"train": {"objective": {"plain": {"name": "fedprox"}}}},
             "label 'plain' stands for 'fedprox'; allowed: 'plain'",
         ),
-        ({"data": {"train_size": 0}}, "data.train_size=0"),
+        ({"data": {"examples": 0}}, "data.examples=0"),
         (
             {"data": {"held_out": 9}, "report": {"published": "a, Table 1"}},
             "report.published with data.held_out=9: published numbers are of test images; allowed: one of them",

@@ -73,7 +73,7 @@ def count_training(
         return None
     spec = source.spec
     try:
-        used, apart = sample.draw(len(read.labels))
+        used, apart = sample.draw(read.labels)
         groups = None
         if read.makers is not None:
             train, test = read.makers.train, read.makers.test

@@ -16,22 +16,23 @@ class Sample:
     """A part of the training examples, which is the same for every seed.
 
     Args:
-        train_size: how many are used; None for all that are not held out.
+        examples: how many are used, each label's share of them being its share of all; None for all that are not held
+            out.
         held_out: how many take the place of the test examples; None to score on these.
     """
 
-    train_size: int | None = None
+    examples: int | None = None
     held_out: int | None = None
 
     def described(self) -> dict[str, int]:
         """What is not as in the whole data set, as JSON has it."""
         return {name: size for name, size in vars(self).items() if size is not None}
 
-    def draw(self, examples: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw the examples.
+    def draw(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Draw the examples; what fewer are used of is a part of what more are used of.
 
         Args:
-            examples: number of training examples that there are.
+            labels: of the training examples that there are.
 
         Returns:
             Indices of those that are used and of those that are held out, in rising order.
@@ -39,15 +40,18 @@ class Sample:
         Raises:
             InputError: there are too few.
         """
+        there = len(labels)
         if self == ALL:
-            return np.arange(examples), np.arange(0)
-        apart, used = self.held_out or 0, self.train_size
+            return np.arange(there), np.arange(0)
+        apart, used = self.held_out or 0, self.examples
         needed = apart + (1 if used is None else used)
-        if needed > examples:
+        if needed > there:
             given = " with ".join(f"data.{name}={size}" for name, size in self.described().items())
-            raise InputError(f"{given} needs {needed} training examples; there are {examples}")
-        order = numpy_generator(0, Stream.SAMPLE).permutation(examples)
-        kept = order[apart:] if used is None else order[apart : apart + used]
+            raise InputError(f"{given} needs {needed} training examples; there are {there}")
+        order = numpy_generator(0, Stream.SAMPLE).permutation(there)
+        kept = order[apart:]
+        if used is not None:
+            kept = kept[_stratified(labels[kept])[:used]]
         return np.sort(kept), np.sort(order[:apart])
 
     def of(self, dataset: Dataset) -> Dataset:
@@ -64,13 +68,22 @@ class Sample:
         """
         if self == ALL:
             return dataset
-        used, apart = self.draw(len(dataset.train))
+        used, apart = self.draw(dataset.train.labels.numpy())
         test = _part(dataset.train, apart) if self.held_out else dataset.test
         return replace(dataset, train=_part(dataset.train, used), test=test)
 
 
 ALL = Sample()
 """Everything, as it is."""
+
+
+def _stratified(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Order examples so that the first of them, however many, have the labels by Webster's apportionment."""
+    by_label = np.argsort(labels, kind="stable")
+    counts = np.unique(labels, return_counts=True)[1]
+    # The examples of a label, in the order in which they come, are spread evenly over the new order.
+    places = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
+    return by_label[np.argsort(places, kind="stable")]
 
 
 def _part(split: Split, indices: NDArray[np.int64]) -> Split:

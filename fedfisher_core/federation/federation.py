@@ -121,7 +121,7 @@ class Federations:
     @property
     def sample(self) -> Sample:
         """What is used of each data set."""
-        return Sample(train_size=self.settings.data.train_size, held_out=self.settings.data.held_out)
+        return Sample(examples=self.settings.data.examples, held_out=self.settings.data.held_out)
 
     def data(self, place: Place) -> DecodeData:
         """The job that decodes the data set."""

@@ -22,8 +22,10 @@ class DataSettings(Strict):
     dataset: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
         ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, one setting each"
     )
-    train_size: Count | None = Field(
-        None, description="training images that are used, drawn at random, the same in every split; default: all"
+    examples: Count | None = Field(
+        None,
+        description="training images that are used: drawn at random, each class in its share, and the same for every "
+        "seed and split; the test images are all there; default: all",
     )
     held_out: Count | None = Field(
         None,

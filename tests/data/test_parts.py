@@ -84,7 +84,7 @@ def test_parts_are_counted_as_they_are_read(root: Path) -> None:
     assert counted is not None
     assert counted.groups == {"mnist": 5, "usps": 4}
     assert counted.labels.tolist() == read_dataset(find_source("digits")).train.labels.bincount(minlength=10).tolist()
-    sample = Sample(train_size=3, held_out=2)
+    sample = Sample(examples=3, held_out=2)
     counted = count_training(find_source("digits"), sample=sample, group_column="domain")
     whole = read_dataset(find_source("digits"), group_column="domain")
     sampled = sample.of(whole)

@@ -184,7 +184,7 @@ def test_held_out_images_take_the_place_of_the_test_images(workplace: Path, tiny
 
 
 def test_a_part_of_the_training_images_is_split(workplace: Path) -> None:
-    walked = walk_tiny(workplace, {"fedavg": {}}, data={"train_size": 70})
+    walked = walk_tiny(workplace, {"fedavg": {}}, data={"examples": 70})
     partition = walked.plan.federations.partition(walked.place)
     assert sum(map(sum, label_counts(walked.outcome.artifacts[partition.name]))) == 70
     assert walked.rows["fedavg"].train_size == 70

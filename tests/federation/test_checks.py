@@ -136,12 +136,12 @@ SECURE = {"budget": "none", "server_view": "secure_sum"}
     [
         ({"data": {"validation_size": 121}}, r"data\.validation_size=121 exceeds the 120 training examples"),
         (
-            {"data": {"train_size": 50, "validation_size": 51}},
+            {"data": {"examples": 50, "validation_size": 51}},
             r"data\.validation_size=51 exceeds the 50 training examples",
         ),
         (
-            {"data": {"train_size": 100, "held_out": 30}},
-            r"data set 'tiny': data\.train_size=100 with data\.held_out=30 needs 130 training examples; there are 120",
+            {"data": {"examples": 100, "held_out": 30}},
+            r"data set 'tiny': data\.examples=100 with data\.held_out=30 needs 130 training examples; there are 120",
         ),
         ({"partition": {"min_size": 41}}, r"partition\.min_size=41 needs 123 training examples; there are 120"),
         ({"partition": {"scheme": "classes", "classes_per_client": 4}}, "classes_per_client=4 exceeds the 3 classes"),

@@ -24,7 +24,10 @@ def _images(rows: Sequence[Row]) -> list[str]:
     """Say where clients share a part of the training images, and where numbers are of training images."""
     said = []
     for size in sorted({row.train_size for row in rows if row.train_size is not None}):
-        said.append(f"The clients share {size:,} of the training images, drawn at random, the same with every seed.")
+        said.append(
+            f"The clients share {size:,} of the training images, drawn at random with each class in its share, the "
+            "same with every seed."
+        )
     for size in sorted({row.held_out for row in rows if row.held_out is not None}):
         said.append(
             f"These accuracies choose settings, and are no results: they are of {size:,} training images that no "

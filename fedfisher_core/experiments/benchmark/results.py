@@ -102,7 +102,7 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         audited_epsilon=None if audited is None else read_audit(audited).lower,
         track=plan.settings.track,
         training=_training(plan, cell.objective),
-        train_size=plan.settings.data.train_size,
+        train_size=plan.settings.data.examples,
         held_out=plan.settings.data.held_out,
         shift=cell.shift.kind if cell.shift else None,
         shift_strength=cell.shift.strength if cell.shift else None,
