@@ -1,34 +1,62 @@
 """The images of a column, decoded and brought to one size."""
 
 import io
-from typing import Any
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from fedfisher_core.data.columns import Table
+from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images
+from fedfisher_core.layouts import Images, require_images
+
+ImageSizes = Literal["same", "any"]
+"""Whether images of several sizes may be in one data set."""
+
+_NAMED = 5
 
 
-def images(table: Table, column: str, layout: Images) -> Tensor:
-    """Decode images.
+def images(tables: Sequence[Table], spec: DatasetSpec, *, sizes: ImageSizes) -> list[Tensor]:
+    """Decode the images of a data set.
 
     Args:
-        table: the split.
-        column: of encoded images, such as PNG files, or of their paths.
-        layout: their channels, and the size that others are brought to.
+        tables: its splits, each with a column of encoded images, such as PNG files, or of their paths.
+        spec: the data set; its layout says how many channels images have, and the size that others are brought to.
+        sizes: whether they may differ in size among themselves.
 
     Returns:
-        uint8, shape (rows, channels, height, width).
+        A tensor a split: uint8, shape (rows, channels, height, width).
 
     Raises:
-        InputError: the column holds something else, or an image can't be read.
+        InputError: the column holds something else, an image can't be read, or sizes differ that may not.
     """
+    layout = require_images(spec.inputs, f"data set {spec.name!r}")
+    found: Counter[tuple[int, int]] = Counter()
+    decoded = []
+    for table in tables:
+        pixels, counts = _decode(table, table.column(spec.image_columns, "image"), layout)
+        decoded.append(pixels)
+        found += counts
+    if sizes == "same" and len(found) > 1:
+        named = ", ".join(f"{height}x{width} ({count:,})" for (width, height), count in found.most_common(_NAMED))
+        more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+        raise InputError(
+            f"data set {spec.name!r} has images of {len(found):,} sizes: {named}{more}; allowed: images of one size, "
+            f"or data.image_sizes=any, which brings each to {layout.height}x{layout.width}"
+        )
+    return decoded
+
+
+def _decode(table: Table, column: str, layout: Images) -> tuple[Tensor, Counter[tuple[int, int]]]:
+    """Decode the images of one split, and count those of each width and height."""
     import datasets as hub
     from PIL import Image, UnidentifiedImageError
 
+    found: Counter[tuple[int, int]] = Counter()
     _require_images(table, column)
     raw = table.rows.select_columns([column]).cast_column(column, hub.Image(decode=False))
     mode = "L" if layout.channels == 1 else "RGB"
@@ -37,6 +65,7 @@ def images(table: Table, column: str, layout: Images) -> Tensor:
     for row, record in enumerate(raw):
         try:
             with Image.open(_stream(record[column])) as image:
+                found[image.size] += 1
                 pixels = image.convert(mode)
                 if pixels.size != size:
                     pixels = pixels.resize(size, Image.Resampling.BILINEAR)
@@ -44,7 +73,7 @@ def images(table: Table, column: str, layout: Images) -> Tensor:
         except (UnidentifiedImageError, OSError, SyntaxError, TypeError) as error:
             raise table.refuse(row, f"the image can't be read: {error}") from error
         decoded[row] = torch.from_numpy(array.reshape(layout.height, layout.width, layout.channels)).permute(2, 0, 1)
-    return decoded
+    return decoded, found
 
 
 def _require_images(table: Table, column: str) -> None:

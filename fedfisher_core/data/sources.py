@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
 from fedfisher_core.data.makers import Codes, makers_of_parts, read_makers
 from fedfisher_core.data.pachinko import coarse_of_labels
-from fedfisher_core.data.pictures import images
+from fedfisher_core.data.pictures import ImageSizes, images
 from fedfisher_core.data.plays import CHARACTER_NAMES, read_plays
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tensors import Dataset, Split
@@ -107,22 +108,24 @@ def _folder_source(spec: DatasetSpec, folder: Path) -> Source:
     return Source(spec=spec, folder=folder, identity="parquet:" + ":".join(digests))
 
 
-def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
+def read_dataset(source: Source, *, group_column: str | None = None, sizes: ImageSizes = "same") -> Dataset:
     """Read and decode a data set.
 
     Args:
         source: where from.
         group_column: a column that says who made each example, which the test split may lack.
+        sizes: whether images may differ in size among themselves, before they are brought to the data set's.
 
     Returns:
         The decoded examples, labels and groups.
 
     Raises:
         InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read, a
-            label is out of range, or the maker of a test example made no training example.
+            label is out of range, images differ in size that may not, or the maker of a test example made no training
+            example.
     """
     if source.parts:
-        return _read_parts(source, group_column)
+        return _read_parts(source, group_column, sizes)
     spec = source.spec
     with scratch() as cache:
         tables = _open(source, str(cache))
@@ -130,20 +133,25 @@ def read_dataset(source: Source, *, group_column: str | None = None) -> Dataset:
         makers = None
         if group_column is not None:
             makers = read_makers(train, test, group_column, needs_test=spec.impute is not None)
+        labels = [_labels(table, spec) for table in (train, test)]
+        inputs = _inputs((train, test), spec, sizes)
+        groups = (None, None) if makers is None else (makers.train, makers.test)
+        decoded = [Split(*parts) for parts in zip(inputs, labels, map(_codes, groups), strict=True)]
         return Dataset(
             spec=spec,
-            train=_decode(train, spec, None if makers is None else makers.train),
-            test=_decode(test, spec, None if makers is None else makers.test),
+            train=decoded[0],
+            test=decoded[1],
             class_names=_class_names(train, spec),
             group_names=() if makers is None else makers.names,
             coarse=_coarse(train, spec),
         )
 
 
-def _read_parts(source: Source, group_column: str | None) -> Dataset:
+def _read_parts(source: Source, group_column: str | None, sizes: ImageSizes) -> Dataset:
     """Read the data sets that one is made of, and put them one behind the other."""
     spec = source.spec
-    read = [read_dataset(replace(part, spec=replace(part.spec, inputs=spec.inputs))) for part in source.parts]
+    brought = [replace(part, spec=replace(part.spec, inputs=spec.inputs)) for part in source.parts]
+    read = [read_dataset(part, sizes=sizes) for part in brought]
     for part in read:
         if part.class_names != read[0].class_names:
             raise InputError(
@@ -167,8 +175,12 @@ def _behind_each_other(splits: list[Split], groups: Codes | None) -> Split:
     return Split(
         inputs=torch.cat([one.inputs for one in splits]),
         labels=torch.cat([one.labels for one in splits]),
-        groups=None if groups is None else torch.from_numpy(groups),
+        groups=_codes(groups),
     )
+
+
+def _codes(groups: Codes | None) -> Tensor | None:
+    return None if groups is None else torch.from_numpy(groups)
 
 
 def windows_of(source: Source) -> dict[str, Any] | None:
@@ -220,7 +232,7 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
         ) from error
 
 
-def _decode(table: Table, spec: DatasetSpec, groups: Codes | None) -> Split:
+def _labels(table: Table, spec: DatasetSpec) -> Tensor:
     label_column = table.column(spec.label_columns, "label")
     if len(table.rows) == 0:
         raise InputError(f"{table.where} is empty")
@@ -229,9 +241,7 @@ def _decode(table: Table, spec: DatasetSpec, groups: Codes | None) -> Split:
     if len(wrong):
         row = int(wrong[0])
         raise table.refuse(row, f"label {int(labels[row])} is out of range; allowed: 0 to {spec.classes - 1}")
-    return Split(
-        inputs=_inputs(table, spec), labels=labels, groups=None if groups is None else torch.from_numpy(groups)
-    )
+    return labels
 
 
 def _coarse(table: Table, spec: DatasetSpec) -> tuple[int, ...]:
@@ -244,14 +254,16 @@ def _coarse(table: Table, spec: DatasetSpec) -> tuple[int, ...]:
     return coarse_of_labels(labels.numpy(), coarse.numpy(), spec.classes, where=table.where)
 
 
-def _inputs(table: Table, spec: DatasetSpec) -> Tensor:
-    match spec.inputs:
+def _inputs(tables: Sequence[Table], spec: DatasetSpec, sizes: ImageSizes) -> list[Tensor]:
+    layout = spec.inputs
+    match layout:
         case Images():
-            return images(table, table.column(spec.image_columns, "image"), spec.inputs)
+            return images(tables, spec, sizes=sizes)
         case Vectors():
-            return vectors(table, spec.feature_columns, spec.inputs, may_miss=spec.impute is not None)
+            missing = spec.impute is not None
+            return [vectors(table, spec.feature_columns, layout, may_miss=missing) for table in tables]
         case Tokens():
-            return tokens(table, table.column(spec.token_columns, "token"), spec.inputs)
+            return [tokens(table, table.column(spec.token_columns, "token"), layout) for table in tables]
 
 
 def _class_names(table: Table, spec: DatasetSpec) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from fedfisher_core.data.pictures import ImageSizes
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.jobs import Job, NoInputs
@@ -18,6 +19,7 @@ class DecodeData(Job[NoInputs]):
         dataset: its name.
         column: names the client of an example; None where the partition does not ask for it.
         sample: which examples are used.
+        sizes: whether its images may differ in size among themselves.
     """
 
     reads_sources: ClassVar[bool] = True
@@ -25,6 +27,7 @@ class DecodeData(Job[NoInputs]):
     dataset: str
     column: str | None
     sample: Sample
+    sizes: ImageSizes = "same"
 
     def step(self, inputs: NoInputs) -> Step:
         """See `Job.step`; the same files give the same step, wherever they are."""
@@ -34,6 +37,7 @@ class DecodeData(Job[NoInputs]):
             "column": self.column,
             "source": source.identity,
             **self.sample.described(),
+            **({} if self.sizes == "same" else {"sizes": self.sizes}),
         }
         return Step(kind="data", code=source_digest(type(self)), settings=settings)
 
@@ -44,7 +48,8 @@ class DecodeData(Job[NoInputs]):
             InputError: the data can't be found or read, or has too few examples.
         """
         source = find_source(self.dataset)
-        dataset, spec = self.sample.of(read_dataset(source, group_column=self.column)), source.spec
+        spec = source.spec
+        dataset = self.sample.of(read_dataset(source, group_column=self.column, sizes=self.sizes))
         # With what normalises the examples, a change of it reaches every digest that rests on them.
         info: dict[str, Any] = {
             "name": spec.name,

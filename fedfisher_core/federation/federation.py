@@ -125,8 +125,8 @@ class Federations:
 
     def data(self, place: Place) -> DecodeData:
         """The job that decodes the data set."""
-        dataset = place.cell.dataset
-        return DecodeData(dataset, self.settings.partition.column, self.sample, name=f"decode {dataset}")
+        dataset, column, sizes = place.cell.dataset, self.settings.partition.column, self.settings.data.image_sizes
+        return DecodeData(dataset, column, self.sample, sizes, name=f"decode {dataset}")
 
     def partition(self, place: Place) -> SplitData:
         """The job that splits the data."""

@@ -27,6 +27,11 @@ class DataSettings(Strict):
         description="training images that are used: drawn at random, each class in its share, and the same for every "
         "seed and split; the test images are all there; default: all",
     )
+    image_sizes: Literal["same", "any"] = Field(
+        "same",
+        description="any: images of different sizes may be in one data set, and each is brought to the data set's; "
+        "otherwise they are refused with the sizes found",
+    )
     held_out: Count | None = Field(
         None,
         description="training images, drawn at random, that no client or server has and that take the place of the "

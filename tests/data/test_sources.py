@@ -169,11 +169,30 @@ def test_images_of_another_size_are_resized(root: Path) -> None:
     left_half = np.zeros((18, 12), dtype=np.uint8)
     left_half[:, :6] = 200
     write(root, image=[grey(90, size=(5, 9)), tiny.png(left_half)])
-    images = read().train.inputs
+    images = read(sizes="any").train.inputs
     assert images.shape == (2, 1, 6, 6)
     assert (images[0] == 90).all()
     assert (images[1, 0, :, :2] == 200).all()
     assert (images[1, 0, :, 4:] == 0).all()
+
+
+def test_images_of_one_other_size_are_resized_without_a_setting(root: Path) -> None:
+    write(root, image=[grey(90, size=(5, 9)), grey(20, size=(5, 9))])
+    assert read().train.inputs[:, 0, 0, 0].tolist() == [90, 20]
+
+
+def test_images_of_several_sizes_are_refused_with_those_that_were_found(root: Path) -> None:
+    few = r"data set 'tiny' has images of 2 sizes: 6x6 \(3\), 5x9 \(1\); allowed: images of one size, or "
+    for odd in ("train", "test"):
+        for split in ("train", "test"):
+            size = (5, 9) if split == odd else (6, 6)
+            content = {"image": [grey(1), grey(2, size=size)], "label": [0, 1]}
+            tiny.write_split(root / "tiny" / f"{split}.parquet", content)
+        with pytest.raises(InputError, match=few + r"data\.image_sizes=any, which brings each to 6x6"):
+            read()
+    write(root, image=[grey(1, size=(side, side)) for side in range(1, 8)], label=[0] * 7)
+    with pytest.raises(InputError, match=r"images of 7 sizes: 1x1 \(2\), .* and 2 more; allowed"):
+        read()
 
 
 def test_images_need_not_be_square(root: Path) -> None:
@@ -181,7 +200,7 @@ def test_images_need_not_be_square(root: Path) -> None:
     top_half = np.zeros((24, 18), dtype=np.uint8)
     top_half[:12] = 200
     write(root, "banners", image=[tiny.png(rows), tiny.png(top_half)])
-    images = read("banners").train.inputs
+    images = read("banners", sizes="any").train.inputs
     assert images.shape == (2, 1, 6, 9)
     assert torch.equal(images[0, 0], torch.from_numpy(rows))
     assert (images[1, 0, :2] == 200).all()

@@ -16,7 +16,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.sampling import ALL
 from fedfisher_core.data.specs import DatasetSpec, datasets
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.aggregating import read_result
@@ -188,6 +188,20 @@ def test_a_part_of_the_training_images_is_split(workplace: Path) -> None:
     partition = walked.plan.federations.partition(walked.place)
     assert sum(map(sum, label_counts(walked.outcome.artifacts[partition.name]))) == 70
     assert walked.rows["fedavg"].train_size == 70
+
+
+def test_images_of_several_sizes_need_a_setting(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "mixed"))
+    for seed, split in enumerate(("train", "test")):
+        pixels, labels = tiny.images(70, seed=seed)
+        pixels[3] = pixels[3][:, :-1]
+        columns = {"image": list(map(tiny.png, pixels)), "label": labels}
+        tiny.write_split(workplace / f"mixed/tiny/{split}.parquet", columns)
+    with pytest.raises(
+        InputError, match=r"'tiny' has images of 2 sizes: 6x6 \(138\), 6x5 \(2\); allowed: .*image_sizes=any"
+    ):
+        walk_tiny(workplace, {"fedavg": {}})
+    assert run(workplace, {"fedavg": {}}, data={"image_sizes": "any"})["fedavg"].accuracy > 0
 
 
 def test_uploads_fit_the_budget_that_the_settings_name(workplace: Path) -> None:
