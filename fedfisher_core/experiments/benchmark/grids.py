@@ -22,6 +22,8 @@ _BLUE = (0, 114, 178)
 _MAX_ANNOTATED_COLUMNS = 12
 _MAX_ANNOTATED_ROWS = 20
 _MAX_TICKS = 50
+_MAX_CLIENTS = 400
+"""Beyond, a picture counts clients, as nobody reads a line of each."""
 _LETTER = 0.62
 """Width of a letter, in heights of its font."""
 
@@ -90,7 +92,7 @@ class Grid:
 def partition_grid(
     label_counts: NDArray[np.integer], class_names: Sequence[str], title: str, *, levels: Sequence[str] = ()
 ) -> Grid:
-    """Picture the label distribution of each client, a darker cell for more examples.
+    """Picture the label distribution of each client, a darker cell for more examples; of very many, how they spread.
 
     Args:
         label_counts: number of examples, shape (clients, classes).
@@ -99,7 +101,8 @@ def partition_grid(
         levels: what is said of each client, such as the level of its shift; nothing where there is nothing to say.
 
     Returns:
-        The picture, with each client's total at the right, and what is said of it beside its number.
+        The picture, with each client's total at the right, and what is said of it beside its number. Of more than 400
+        clients, how many hold how many examples of each class, and at the right of all classes together.
 
     Raises:
         InputError: shapes that don't fit, or negative counts.
@@ -107,6 +110,8 @@ def partition_grid(
     counts = _counts(label_counts, class_names, "label_counts")
     if levels and len(levels) != len(counts):
         raise InputError(f"levels has {len(levels)} names; it needs one for each of the {len(counts)} clients")
+    if len(counts) > _MAX_CLIENTS:
+        return _spread_grid(counts, class_names, title)
     beside = [f" ({level})" for level in levels] or [""] * len(counts)
     return Grid(
         title=title,
@@ -116,6 +121,27 @@ def partition_grid(
         shades=np.sqrt(counts / max(counts.max(), 1)),
         cells=[[_short(count) for count in line] for line in counts],
         sums=("examples", [grouped(total) for total in counts.sum(axis=1)]),
+    )
+
+
+def _spread_grid(counts: NDArray[np.integer], class_names: Sequence[str], title: str) -> Grid:
+    """Count the clients that hold none, one, two or three, four to seven, ... examples of each class."""
+    totals = counts.sum(axis=1)
+    doublings = int(totals.max()).bit_length()
+    starts = [0, *(2**power for power in range(doublings))]
+    names = [str(start) if start < 2 else f"{start}–{2 * start - 1}" for start in starts]
+
+    def clients_by_holding(holdings: NDArray[np.integer]) -> NDArray[np.integer]:
+        return np.bincount(np.digitize(holdings, starts) - 1, minlength=len(starts))
+
+    held = np.stack([clients_by_holding(column) for column in counts.T], axis=1)
+    return Grid(
+        title=f"{title}: how many of {grouped(len(counts))} clients hold how many",
+        rows=("examples that a client holds", names),
+        columns=("class", class_names),
+        shades=np.sqrt(held / held.max()),
+        cells=[[_short(count) for count in line] for line in held],
+        sums=("all classes", [grouped(count) for count in clients_by_holding(totals)]),
     )
 
 

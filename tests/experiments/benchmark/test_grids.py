@@ -44,7 +44,21 @@ def test_a_confusion_shows_shares_of_the_true_class() -> None:
     assert {"75", "25", "75.0", "–", "true class", "predicted class"} <= set(texts(grid))
 
 
-@pytest.mark.parametrize(("clients", "classes"), [(5, 10), (50, 10), (5, 100), (400, 100)])
+def test_of_very_many_clients_a_picture_says_how_many_hold_how_much() -> None:
+    counts = np.zeros((401, 3), int)
+    counts[:100, 0], counts[100:107, 0], counts[107, 0] = 1, 3, 5
+    counts[:50, 1] = 7
+    grid = partition_grid(counts, ["a", "b", "c"], "title", levels=["level"] * 401)
+    assert grid.title == "title: how many of 401 clients hold how many"
+    assert grid.rows[1] == ["0", "1", "2–3", "4–7", "8–15"]
+    held = {"a": ["293", "100", "7", "1", ""], "b": ["351", "", "", "50", ""], "c": ["401", "", "", "", ""]}
+    assert dict(zip("abc", map(list, zip(*grid.cells, strict=True)), strict=True)) == held
+    # A client with 1 of the one class and 7 of the other has 8.
+    assert grid.sums[1] == ["293", "50", "7", "1", "50"]
+    assert not any("level" in text for text in texts(grid))
+
+
+@pytest.mark.parametrize(("clients", "classes"), [(5, 10), (50, 10), (5, 100), (400, 100), (10_000, 100)])
 def test_rows_have_room_and_the_picture_fits_a_page(clients: int, classes: int) -> None:
     counts = np.random.default_rng(0).integers(0, 9000, (clients, classes))
     grid = parsed(partition_grid(counts, [f"class number {index}" for index in range(classes)], "title"))
