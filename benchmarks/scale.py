@@ -6,16 +6,20 @@ Two kinds of jobs, of 2 s and of 20 ms of processor time, are run by two workers
 are this project's runners with all that belongs to a run: Prefect's tasks, the store, the walk. `bare map` has Dask map
 the same work and writes to the same kind of store, without Prefect and without a walk. `bare work` is the number of
 jobs times their length, divided by the workers. All sides start and end their workers within what is timed. With a
-bucket, the long jobs run once more by threads that store there.
+bucket, the long jobs run once more by threads that store there, and the requests that they send are counted.
 """
 
 import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -80,6 +84,26 @@ def _nap(store: Store, job: Nap) -> str:
     return store.write(job.step(NOTHING), job.compute(NOTHING)).key
 
 
+@contextmanager
+def counted_requests() -> Iterator[Counter[str]]:
+    """Count the requests that this process sends to a bucket, those that are tried again among them.
+
+    Yields:
+        How many of each kind, such as GET.
+    """
+    from botocore.httpsession import URLLib3Session
+
+    sent: Counter[str] = Counter()
+    send = URLLib3Session.send
+
+    def counting(session: Any, request: Any) -> Any:
+        sent[request.method] += 1
+        return send(session, request)
+
+    with patch.object(URLLib3Session, "send", counting):
+        yield sent
+
+
 def seconds_of(call: Callable[[], None]) -> float:
     """Time a call by the clock."""
     begun = time.perf_counter()
@@ -109,10 +133,13 @@ def main() -> None:
                 "dask": partial(by_runner, "dask", jobs, place / "dask"),
                 "bare map": partial(by_map, jobs, place / "map"),
             }
-            if options.bucket and seconds == LONG:
-                sides["bucket"] = partial(by_runner, "threads", jobs, options.bucket)
             spent = {"bare work": count * seconds / WORKERS}
             spent |= {side: seconds_of(call) for side, call in sides.items()}
+            if options.bucket and seconds == LONG:
+                with counted_requests() as sent:
+                    spent["bucket"] = seconds_of(partial(by_runner, "threads", jobs, options.bucket))
+                each = ", ".join(f"{number / count:.2f} {kind}" for kind, number in sorted(sent.items()))
+                print(f"requests to the bucket, a job: {each}")
             print(
                 f"{count} jobs of {seconds:g} s: " + ", ".join(f"{side} {took:.1f} s" for side, took in spent.items())
             )
