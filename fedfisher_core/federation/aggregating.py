@@ -166,7 +166,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             settings={
                 "method": self.bound.method.name,
                 "method_settings": self.bound.dumped_settings(),
-                "model": {"name": place.cell.model, "bias": place.settings.model.bias},
+                "model": {"name": place.spec.name, "bias": place.settings.model.bias},
                 "seed": place.cell.seed,
                 **protocol,
                 **({} if place.settings.may_validate else {"validation": "private"}),

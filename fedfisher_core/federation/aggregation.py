@@ -28,7 +28,7 @@ class AggregateUploads(Aggregation):
 
     def step(self, inputs: AggregationInputs[Artifact]) -> Step:
         """See `Job.step`."""
-        method, family = self.bound.method, models.get(self.place.cell.model)
+        method, family = self.bound.method, models.get(self.place.spec.name)
         sources = (method.function, family, *method.uploads, *codecs_of(self.schema))
         return self._step(inputs, sources, wire=self.schema.digest().hex())
 

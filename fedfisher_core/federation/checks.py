@@ -14,6 +14,7 @@ from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.model_checks import require_models
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
 from fedfisher_core.federation.round_checks import require_features, require_rounds, require_server_optimisers
@@ -27,7 +28,7 @@ from fedfisher_core.fisher.nngeometry_backend import supported_layers
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.methods.binding import BoundMethod, bind
-from fedfisher_core.models.spec import ModelSpec, models
+from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.privacy.training import private_layers
 from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
 from fedfisher_core.sources import source_digest
@@ -51,8 +52,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         _require_label(settings, dataset)
         _require_scaling(settings, dataset)
         _require_coarse(settings, dataset)
-    for model in settings.model.name:
-        source_digest(models.get(model))
+    require_models(settings)
     _require_objectives(settings)
     numerics = Numerics.of(settings.run)
     places = [Place(settings, cell, numerics, title) for cell in settings.cells()]

@@ -97,7 +97,7 @@ class MeasureBarrier(Job[BarrierInputs[Artifact]]):
         trained = {f"client_{client}": sent.trained.digest for client, sent in inputs.clients.items()}
         return Step(
             kind="barriers",
-            code=source_digest(type(self), models.get(self.place.cell.model)),
+            code=source_digest(type(self), models.get(self.place.spec.name)),
             settings={"model": _model(self.place), "seed": self.place.cell.seed, **self.numerics.described()},
             inputs=digests_of(inputs) | trained,
         )
@@ -156,7 +156,7 @@ class Personalise(ClientJob[MeasuringInputs[Artifact]]):
         held = held_by(inputs.partition, self.client)
         return Step(
             kind="personalisations",
-            code=source_digest(type(self), models.get(self.place.cell.model)),
+            code=source_digest(type(self), models.get(self.place.spec.name)),
             settings={
                 "model": _model(self.place),
                 "train": self.recipe.model_dump(mode="json", exclude_none=True, exclude={"objective"}),
@@ -225,7 +225,7 @@ def mean_score(scores: Sequence[Score]) -> Score:
 
 
 def _model(place: Place) -> dict[str, str | bool]:
-    return {"name": place.cell.model, "bias": place.settings.model.bias}
+    return {"name": place.spec.name, "bias": place.settings.model.bias}
 
 
 def _taken(share: float, examples: int) -> int:

@@ -7,6 +7,10 @@ from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import Dataset, Split
 from fedfisher_core.store import Artifact, read_document, read_tensors
 
+INFO = "info.json"
+FEATURES = "features"
+"""Where the document says how many features stand in the place of an image; it is silent where none do."""
+
 _loading = Lock()
 
 
@@ -14,7 +18,7 @@ def load_data(artifact: Artifact) -> Dataset:
     """Read a decoded data set; the last two stay in memory for all jobs.
 
     Args:
-        artifact: made by `DecodeData`.
+        artifact: made by `DecodeData` or by `ExtractFeatures`.
 
     Returns:
         The data set; its tensors must not be changed.
@@ -25,9 +29,10 @@ def load_data(artifact: Artifact) -> Dataset:
 
 @lru_cache(maxsize=2)
 def _load(artifact: Artifact) -> Dataset:
-    info = read_document(artifact, "info.json")
+    info = read_document(artifact, INFO)
+    spec = datasets.get(info["name"])
     return Dataset(
-        spec=datasets.get(info["name"]),
+        spec=spec.of_features(info[FEATURES]) if FEATURES in info else spec,
         train=Split(**read_tensors(artifact, "train.safetensors")),
         test=Split(**read_tensors(artifact, "test.safetensors")),
         class_names=tuple(info["class_names"]),

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 from fedfisher_core.data.pictures import ImageSizes
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.data.sources import find_source, read_dataset
+from fedfisher_core.federation.data import INFO
 from fedfisher_core.jobs import Job, NoInputs
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Content, Step
@@ -65,5 +66,5 @@ class DecodeData(Job[NoInputs]):
                 f"{part}.safetensors": {name: tensor for name, tensor in vars(split).items() if tensor is not None}
                 for part, split in (("train", dataset.train), ("test", dataset.test))
             },
-            documents={"info.json": info},
+            documents={INFO: info},
         )

@@ -17,6 +17,7 @@ from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.auditing import AuditClient
 from fedfisher_core.federation.client_measures import MeasureBarrier, Personalise
 from fedfisher_core.federation.decoding import DecodeData
+from fedfisher_core.federation.features import ExtractFeatures
 from fedfisher_core.federation.inputs import DataInputs, StartInputs, TrainingInputs
 from fedfisher_core.federation.measuring import Measuring
 from fedfisher_core.federation.place import POOLED, Place
@@ -95,6 +96,7 @@ class Federations:
     def jobs(self) -> Iterator[Job[Any]]:
         """List all jobs, some of them more than once."""
         for place in self.places:
+            yield self.decoding(place)
             yield self.data(place)
             yield self.partition(place)
             yield self.start(place)
@@ -123,14 +125,23 @@ class Federations:
         """What is used of each data set."""
         return Sample(examples=self.settings.data.examples, held_out=self.settings.data.held_out)
 
-    def data(self, place: Place) -> DecodeData:
+    def data(self, place: Place) -> DecodeData | ExtractFeatures:
+        """The job that makes the examples as networks take them: a trunk's features, or what is decoded."""
+        trunk, decoding = place.trunk, self.decoding(place)
+        if trunk is None:
+            return decoding
+        size = self.settings.model.trunk_size or trunk.size
+        name = f"features of {place.cell.dataset} by {trunk.name}"
+        return ExtractFeatures(trunk.name, size, name=name, needs=DataInputs(decoding.name), numerics=place.numerics)
+
+    def decoding(self, place: Place) -> DecodeData:
         """The job that decodes the data set."""
         dataset, column, sizes = place.cell.dataset, self.settings.partition.column, self.settings.data.image_sizes
         return DecodeData(dataset, column, self.sample, sizes, name=f"decode {dataset}")
 
     def partition(self, place: Place) -> SplitData:
         """The job that splits the data."""
-        return SplitData(place, name=f"split {place.label}", needs=DataInputs(self.data(place).name))
+        return SplitData(place, name=f"split {place.label}", needs=DataInputs(self.decoding(place).name))
 
     def start(self, place: Place, client: int = POOLED) -> DrawStart:
         """The job that draws the weights that a client starts from: the server's, unless it has its own."""

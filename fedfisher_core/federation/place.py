@@ -11,6 +11,7 @@ from fedfisher_core.lazily import computed_once
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.seeds import Stream, numpy_generator, torch_generator
 from fedfisher_core.settings import Cell, FederationSettings
+from fedfisher_core.trunks.trunk import Trunk, split_name
 
 I = TypeVar("I")  # noqa: E741
 
@@ -46,14 +47,20 @@ class Place:
 
     @property
     def dataset(self) -> DatasetSpec:
-        """The data set that clients share."""
-        return datasets.get(self.cell.dataset)
+        """The data set that clients share, as their networks take it."""
+        spec = datasets.get(self.cell.dataset)
+        return spec if self.trunk is None else spec.of_features(self.trunk.features)
+
+    @computed_once
+    def trunk(self) -> Trunk | None:
+        """The frozen network whose features stand in the place of images; None for the images themselves."""
+        return split_name(self.cell.model)[0]
 
     @computed_once
     def spec(self) -> ModelSpec:
         """The network that the clients train."""
-        data, bias = self.dataset, self.settings.model.bias
-        return ModelSpec(name=self.cell.model, inputs=data.inputs, classes=data.classes, bias=bias)
+        data, bias, name = self.dataset, self.settings.model.bias, split_name(self.cell.model)[1]
+        return ModelSpec(name=name, inputs=data.inputs, classes=data.classes, bias=bias)
 
     @property
     def participants(self) -> range:

@@ -40,7 +40,7 @@ class AggregateSecurely(Aggregation):
 
     def step(self, inputs: AggregationInputs[Artifact]) -> Step:
         """See `Job.step`."""
-        method, summation, family = self.bound.method, self.bound.summation, models.get(self.place.cell.model)
+        method, summation, family = self.bound.method, self.bound.summation, models.get(self.place.spec.name)
         assert summation is not None
         sources = (summation.aggregate, summation.terms, family, *method.uploads)
         return self._step(inputs, sources, secure_sum=self.bound.wire.secure.model_dump(mode="json"))

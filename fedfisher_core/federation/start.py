@@ -27,7 +27,7 @@ class DrawStart(ClientJob[NoInputs]):
         spec = self.place.spec
         return Step(
             kind=_KIND,
-            code=source_digest(type(self), models.get(self.place.cell.model)),
+            code=source_digest(type(self), models.get(self.place.spec.name)),
             settings={
                 "model": {"name": spec.name, "inputs": str(spec.inputs), "classes": spec.classes, "bias": spec.bias},
                 "seed": self.place.cell.seed,

@@ -56,7 +56,7 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
         fisher = self.place.settings.fisher.model_dump(mode="json")
         return Step(
             kind="statistics",
-            code=source_digest(type(self), self.statistic, models.get(self.place.cell.model)),
+            code=source_digest(type(self), self.statistic, models.get(self.place.spec.name)),
             settings={
                 "statistic": self.statistic.name,
                 **({"settings": chosen} if (chosen := self.bound.described()) else {}),

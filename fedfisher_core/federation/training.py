@@ -51,9 +51,9 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         place, settings, objective = self.place, self.place.settings, self.objective
         return Step(
             kind="clients",
-            code=source_digest(type(self), models.get(place.cell.model), *objective.sources),
+            code=source_digest(type(self), models.get(place.spec.name), *objective.sources),
             settings={
-                "model": {"name": place.cell.model, "bias": settings.model.bias},
+                "model": {"name": place.spec.name, "bias": settings.model.bias},
                 "train": {
                     **settings.train.model_dump(mode="json", exclude_none=True, exclude={"objective"}),
                     **objective.described(),

@@ -152,9 +152,18 @@ class ModelSettings(Strict):
     """The network that every client trains."""
 
     name: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
-        ("lenet",), min_length=1, description="names that `fedfisher models` lists, one setting each"
+        ("lenet",),
+        min_length=1,
+        description="names that `fedfisher models` lists, one setting each. TRUNK/NAME, as mobilenet_v2/linear, is "
+        "the network NAME on features that a frozen pre-trained trunk makes of images: clients train and send it alone",
     )
     bias: bool = Field(False, description="whether layers have a bias; the papers' models have none")
+    trunk_size: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        description="height and width in pixels of the images that a trunk is given; default: the trunk's own",
+    )
     initialisation: Literal["same", "different"] = Field(
         "same", description="whether all clients start from the same weights, or each from its own"
     )

@@ -1,10 +1,13 @@
 import json
+from pathlib import Path
 
 from torch import nn
 
+from fedfisher_core.models.linear import Linear
 from fedfisher_core.models.spec import ModelSpec, model
 from flows import listings
 from tests import arranged, tiny
+from tests.trunks import tiny_trunk
 
 
 def by_name(entries: list[dict[str, object]]) -> dict[object, dict[str, object]]:
@@ -66,8 +69,17 @@ def test_networks_are_listed_with_their_size() -> None:
     assert entries["mlp"]["summary"] == "Inputs - 400 - 200 - 100 - classes, with ReLU."
 
 
+def test_trunks_are_listed_with_where_their_weights_are(tmp_path: Path) -> None:
+    trunk = tiny_trunk.register(tmp_path)
+    listed = by_name(listings.models())["tiny_trunk/NAME"]
+    assert listed["summary"] == "The network NAME on 7 features of a frozen, pre-trained trunk."
+    assert (listed["image size"], listed["weights"]) == ("8 x 8, or model.trunk_size", trunk.file)
+    Path(trunk.file).unlink()
+    assert by_name(listings.models())["tiny_trunk/NAME"]["weights"].startswith("missing: trunk 'tiny_trunk': there is")
+
+
 def undocumented(spec: ModelSpec) -> nn.Module:
-    return tiny.SoftmaxRegression(spec)
+    return Linear(spec)
 
 
 def test_a_network_without_docstring_is_listed() -> None:

@@ -128,7 +128,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
             kind="attacks",
             code=source_digest(
                 type(self),
-                models.get(self.place.cell.model),
+                models.get(self.place.spec.name),
                 *self.bound.method.uploads,
                 *codecs_of(self.schema),
                 *(one for one in known if one is not None),
@@ -138,7 +138,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
                 # Of the choices of factors, this attack makes one.
                 "inversion": self.settings.inversion.model_dump(mode="json", exclude={"factors"}),
                 **({} if self.case.factors is Factors.ALL else {"factors": self.case.factors.value}),
-                "model": {"name": self.place.cell.model, "bias": self.settings.model.bias},
+                "model": {"name": self.place.spec.name, "bias": self.settings.model.bias},
                 "fisher": self.settings.fisher.estimator,
                 "views": {name: view.value for name, view in self.case.views.items()},
                 "wire": self.schema.digest().hex(),

@@ -22,6 +22,7 @@ from fedfisher_core.federation.inputs import DataInputs, PartitionInputs
 from fedfisher_core.federation.place import Place
 from fedfisher_core.fisher.layers import matrix_layers
 from fedfisher_core.jobs import Job
+from fedfisher_core.layouts import require_images
 from fedfisher_core.methods.binding import BoundMethod
 
 _LEAST_CLASSES = 4
@@ -158,6 +159,7 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
                 "on Fishers: exact, monte_carlo"
             )
         for place in federations.places:
+            require_images(place.dataset.inputs, f"an attack on model.name={place.cell.model!r}")
             _require_layers(federations.methods_of(place), place)
             _require_factors(each, place)
             host = hosts.setdefault((place.cell.dataset, victim.target_label, place.cell.seed), place)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from fedfisher_core.experiments.benchmark.roles import method_of
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.views import shift_remarks
+from fedfisher_core.trunks.trunk import SEPARATOR
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
@@ -17,7 +18,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         Sentences in the little markup of notes.
     """
     rows = list(rows)
-    return [*_images(rows), *shift_remarks(rows), *_like_methods(rows)]
+    return [*_images(rows), *_trunks(rows), *shift_remarks(rows), *_like_methods(rows)]
 
 
 def _images(rows: Sequence[Row]) -> list[str]:
@@ -34,6 +35,21 @@ def _images(rows: Sequence[Row]) -> list[str]:
             "client and no server has. No test image was looked at."
         )
     return said
+
+
+def _trunks(rows: Sequence[Row]) -> list[str]:
+    """Say what clients do not train."""
+    heads: dict[str, set[str]] = {}
+    for row in rows:
+        trunk, found, _ = row.model.partition(SEPARATOR)
+        if found:
+            heads.setdefault(trunk, set()).add(f"`{row.model}`")
+    return [
+        f"Clients of {' and '.join(sorted(names))} train and send a network on the features that a frozen, pre-trained "
+        f"{trunk} makes of images, without augmentation. All have its weights beforehand: they are in no upload and no "
+        "download, and the time that it looks at images is not in any client's."
+        for trunk, names in sorted(heads.items())
+    ]
 
 
 def _like_methods(rows: Sequence[Row]) -> list[str]:

@@ -12,6 +12,7 @@ from fedfisher_core.experiments.attack.plan import AttackPlan, make_plan
 from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.models.spec import ModelSpec, model
 from tests import arranged
+from tests.trunks import tiny_trunk
 
 
 def plan(folder: Path, **changes: Any) -> AttackPlan:
@@ -137,3 +138,10 @@ def test_another_choice_of_factors_adds_an_attack_and_nothing_else(tmp_path: Pat
     (added,) = {job.name for job in found.jobs} - before
     assert before < {job.name for job in found.jobs}
     assert added.startswith("attack on label 0 through outputs by fedfisher_kfac: ")
+
+
+def test_features_are_not_attacked(tmp_path: Path) -> None:
+    tiny_trunk.register(tmp_path)
+    message = "an attack on model.name='tiny_trunk/mlp' takes images; the data has 7 numbers"
+    with pytest.raises(InputError, match=message):
+        plan(tmp_path, model={"name": "tiny_trunk/mlp"})

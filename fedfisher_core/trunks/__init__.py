@@ -1,0 +1,1 @@
+"""Frozen pre-trained networks that turn images into features, one a file."""
