@@ -16,6 +16,7 @@ from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.model_checks import require_models
 from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.pretrained import read_weights
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
 from fedfisher_core.federation.round_checks import require_features, require_rounds, require_server_optimisers
 from fedfisher_core.federation.secure_checks import require_protocol
@@ -82,6 +83,8 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
             _require_method(label, bound, place)
     for spec in dict.fromkeys(place.spec for place in places):
         spec.initialise(torch.Generator())
+        if settings.model.pretrained is not None:
+            read_weights(settings.model.pretrained, spec)
         require_features(settings, spec)
     _require_private_layers(federations)
     _require_fishers(federations)

@@ -25,8 +25,8 @@ class Download:
     Args:
         start_bits: what those that train start from.
         model_bits: the global model, to all clients.
-        start_sent: what is sent before the training: SEED, MODEL after the first round, or NOTHING where every client
-            draws weights of its own or none trains.
+        start_sent: what is sent before the training: SEED, MODEL after the first round and where weights are
+            pre-trained, or NOTHING where every client draws weights of its own or none trains.
     """
 
     start_bits: int
@@ -59,6 +59,8 @@ def download(
         return Download(takers * (bits_of(start) + beside_bits), model_bits, MODEL)
     if place.settings.model.initialisation == "different":
         return Download(0, model_bits, NOTHING)
+    if place.settings.model.pretrained is not None:
+        return Download(takers * bits_of(start), model_bits, MODEL)
     return Download(takers * SEED_BITS, model_bits, SEED)
 
 

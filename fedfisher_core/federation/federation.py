@@ -21,13 +21,14 @@ from fedfisher_core.federation.features import ExtractFeatures
 from fedfisher_core.federation.inputs import DataInputs, StartInputs, TrainingInputs
 from fedfisher_core.federation.measuring import Measuring
 from fedfisher_core.federation.place import POOLED, Place
+from fedfisher_core.federation.pretrained import ReadStart
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.private_statistics import ReleaseStatistic
 from fedfisher_core.federation.private_training import TrainPrivately
 from fedfisher_core.federation.secure import AggregateSecurely
 from fedfisher_core.federation.sending import SendInputs, SendUpload
 from fedfisher_core.federation.splitting import SplitData
-from fedfisher_core.federation.start import DrawStart
+from fedfisher_core.federation.start import DrawStart, StartJob
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, training_name
@@ -143,8 +144,10 @@ class Federations:
         """The job that splits the data."""
         return SplitData(place, name=f"split {place.label}", needs=DataInputs(self.decoding(place).name))
 
-    def start(self, place: Place, client: int = POOLED) -> DrawStart:
-        """The job that draws the weights that a client starts from: the server's, unless it has its own."""
+    def start(self, place: Place, client: int = POOLED) -> StartJob:
+        """The job that makes the weights that a client starts from: the server's, unless it has its own."""
+        if (pretrained := self.settings.model.pretrained) is not None:
+            return ReadStart(place, POOLED, pretrained, name=f"pre-trained weights: {place.label}")
         if client == POOLED or self.settings.model.initialisation != "different":
             return DrawStart(place, POOLED, name=f"initial weights: {place.label}")
         return DrawStart(place, client, name=f"initial weights of {client_title(place, client)}")

@@ -1,6 +1,8 @@
 """The weights that clients start from."""
 
+from abc import ABC
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -11,25 +13,34 @@ from fedfisher_core.seeds import Stream
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_tensors
 
-_WEIGHTS = "weights.safetensors"
-_KIND = "starts"
+WEIGHTS = "weights.safetensors"
+KIND = "starts"
 
 NETWORK = "network_{}.safetensors"
 """Where an aggregation keeps each of its networks; the first is what a further round starts from."""
 
 
 @dataclass(frozen=True)
-class DrawStart(ClientJob[NoInputs]):
+class StartJob(ClientJob[NoInputs], ABC):
+    """Make initial weights."""
+
+    def described(self) -> dict[str, Any]:
+        """Say which network they are of, as JSON has it."""
+        spec = self.place.spec
+        return {"name": spec.name, "inputs": str(spec.inputs), "classes": spec.classes, "bias": spec.bias}
+
+
+@dataclass(frozen=True)
+class DrawStart(StartJob):
     """Draw initial weights; the pooled client's are the server's, which clients share that have none of their own."""
 
     def step(self, inputs: NoInputs) -> Step:
         """See `Job.step`; all federations of one network and seed share it."""
-        spec = self.place.spec
         return Step(
-            kind=_KIND,
+            kind=KIND,
             code=source_digest(type(self), models.get(self.place.spec.name)),
             settings={
-                "model": {"name": spec.name, "inputs": str(spec.inputs), "classes": spec.classes, "bias": spec.bias},
+                "model": self.described(),
                 "seed": self.place.cell.seed,
                 "branch": self.branch,
             },
@@ -37,18 +48,18 @@ class DrawStart(ClientJob[NoInputs]):
 
     def compute(self, inputs: NoInputs) -> Content:
         """See `Job.compute`."""
-        return Content(tensors={_WEIGHTS: self.place.spec.initialise(self.generator(Stream.INITIALISATION))})
+        return Content(tensors={WEIGHTS: self.place.spec.initialise(self.generator(Stream.INITIALISATION))})
 
 
 def load_start(artifact: Artifact, device: torch.device) -> Parameters:
     """Read the weights that a round starts from.
 
     Args:
-        artifact: made by `DrawStart`, or by the aggregation of the round before.
+        artifact: made by `DrawStart` or `ReadStart`, or by the aggregation of the round before.
         device: where they go.
 
     Returns:
         Named parameters.
     """
-    name = _WEIGHTS if artifact.kind == _KIND else NETWORK.format(0)
+    name = WEIGHTS if artifact.kind == KIND else NETWORK.format(0)
     return {name: tensor.to(device) for name, tensor in read_tensors(artifact, name).items()}

@@ -33,6 +33,7 @@ from fedfisher_core.settings.federation import FederationSettings, RecipeSetting
 from fedfisher_core.settings.measures import MeasureSettings, PersonalisationSettings
 from fedfisher_core.settings.methods import MethodEntry
 from fedfisher_core.settings.places import BUCKET, CacheSettings, StorePlace
+from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
@@ -66,6 +67,7 @@ __all__ = [
     "PartitionSettings",
     "PersonalisationSettings",
     "Positive",
+    "PretrainedSettings",
     "PrivacyMechanism",
     "PrivacySettings",
     "RecipeSettings",

@@ -13,6 +13,7 @@ from pydantic import (
 
 from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
 from fedfisher_core.settings.choices import PLAIN, Choice, Objectives
+from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
 
@@ -167,6 +168,18 @@ class ModelSettings(Strict):
     initialisation: Literal["same", "different"] = Field(
         "same", description="whether all clients start from the same weights, or each from its own"
     )
+    pretrained: PretrainedSettings | None = Field(
+        None, description="weights that all clients start from; default: drawn at random"
+    )
+
+    @model_validator(mode="after")
+    def _pretrained_weights_are_shared(self) -> "ModelSettings":
+        if self.pretrained is not None and self.initialisation != "same":
+            raise ValueError(
+                f"model.initialisation={self.initialisation!r} with model.pretrained, which all clients start from; "
+                "allowed: 'same'"
+            )
+        return self
 
 
 class TrainSettings(Strict):

@@ -67,7 +67,8 @@ class Row:
         upload_bits: bits on the wire, all clients.
         upload_bits_formula: the paper's count of the same.
         download_bits: bits from the server, all clients: what they start from, and the global model as it is encoded.
-        start_sent: what the server sends before the training, "seed" or "nothing"; None where it was not counted.
+        start_sent: what the server sends before the training, "seed", "model" or "nothing"; None where it was not
+            counted.
         peak_memory_bytes: working memory of the aggregation at its peak.
         uses_validation: whether the method saw the server's validation set.
         reference: whether it is not compared with the methods of one network: an ensemble, or a bound or baseline of

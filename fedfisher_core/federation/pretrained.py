@@ -1,0 +1,110 @@
+"""Starting from weights that were trained before, elsewhere."""
+
+import hashlib
+import pickle
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.federation.start import KIND, WEIGHTS, StartJob
+from fedfisher_core.jobs import NoInputs
+from fedfisher_core.models.spec import ModelSpec, Parameters, models
+from fedfisher_core.seeds import Stream
+from fedfisher_core.settings import PretrainedSettings
+from fedfisher_core.sources import source_digest
+from fedfisher_core.store import Content, Step
+
+
+@dataclass(frozen=True)
+class ReadStart(StartJob):
+    """Read the weights that all clients start from; those that the settings name are drawn.
+
+    Args:
+        pretrained: says where they are.
+    """
+
+    reads_sources: ClassVar[bool] = True
+
+    pretrained: PretrainedSettings
+
+    def step(self, inputs: NoInputs) -> Step:
+        """See `Job.step`; the same file gives the same step, wherever it is."""
+        drawn = sorted(self.pretrained.drawn)
+        return Step(
+            kind=KIND,
+            code=source_digest(type(self), models.get(self.place.spec.name)),
+            settings={
+                "model": self.described(),
+                "pretrained": self.pretrained.sha256,
+                **({"drawn": drawn, "seed": self.place.cell.seed} if drawn else {}),
+            },
+        )
+
+    def compute(self, inputs: NoInputs) -> Content:
+        """See `Job.compute`.
+
+        Raises:
+            InputError: the file is another, or does not fit the network.
+        """
+        given = read_weights(self.pretrained, self.place.spec)
+        drawn = self.place.spec.initialise(self.generator(Stream.INITIALISATION))
+        return Content(tensors={WEIGHTS: {name: given.get(name, tensor) for name, tensor in drawn.items()}})
+
+
+def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:
+    """Read weights that were trained before.
+
+    Args:
+        pretrained: says where they are, and which of a network's are not taken from there.
+        spec: the network.
+
+    Returns:
+        Float32 by name, all of the network's but those that are to be drawn.
+
+    Raises:
+        InputError: the file is missing, another or not readable; or names or shapes are not the network's.
+    """
+    setting = f"model.pretrained.file={pretrained.file}"
+    if not pretrained.file.is_file():
+        raise InputError(f"{setting}: there is no such file")
+    content = pretrained.file.read_bytes()
+    if (found := hashlib.sha256(content).hexdigest()) != pretrained.sha256:
+        raise InputError(f"{setting} has the SHA-256 {found}; allowed: model.pretrained.sha256={pretrained.sha256}")
+    shapes = {name: tensor.shape for name, tensor in spec.skeleton().named_parameters()}
+    unknown = sorted(set(pretrained.drawn) - shapes.keys())
+    if unknown:
+        raise InputError(
+            f"model.pretrained.drawn={unknown}: model {spec.name!r} has no such weights; allowed: {', '.join(shapes)}"
+        )
+    wanted = {name: shape for name, shape in shapes.items() if name not in pretrained.drawn}
+    tensors = _tensors(pretrained, setting)
+    for name, shape in wanted.items():
+        given = None if name not in tensors else tuple(tensors[name].shape)
+        if given != tuple(shape):
+            raise InputError(
+                f"{setting} has {name!r} {'nowhere' if given is None else f'in shape {given}'}; model {spec.name!r} "
+                f"needs {tuple(shape)}; allowed: this shape, or to name it in model.pretrained.drawn"
+            )
+    left = sorted(tensors.keys() - shapes.keys())
+    if left:
+        raise InputError(
+            f"{setting} has {', '.join(left)}, which model {spec.name!r} has not; allowed: its weights only"
+        )
+    return {name: tensors[name].float() for name in wanted}
+
+
+def _tensors(pretrained: PretrainedSettings, setting: str) -> dict[str, Tensor]:
+    try:
+        if pretrained.file.suffix == ".safetensors":
+            return load_file(pretrained.file)
+        read = torch.load(pretrained.file, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
+        raise InputError(f"{setting} can't be read: {' '.join(str(error).split())}") from error
+    if not (isinstance(read, dict) and all(isinstance(one, Tensor) for one in read.values())):
+        raise InputError(f"{setting} holds a {type(read).__name__}; allowed: a mapping of names to tensors")
+    return read

@@ -1,0 +1,108 @@
+"""Clients that all start from weights of a file."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.plan import make_plan
+from fedfisher_core.federation.start import load_start
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.store import Artifact
+from fedfisher_core.wire.uncompressed import bits_of
+from tests import tiny
+from tests.walked import Walked, walk_tiny
+
+CPU = torch.device("cpu")
+
+
+def weights() -> dict[str, Tensor]:
+    return tiny.TINY.initialise(torch.Generator().manual_seed(99))
+
+
+def settings(file: Path, **changes: Any) -> dict[str, Any]:
+    return {"pretrained": {"file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()} | changes}
+
+
+def written(folder: Path, content: Any, name: str = "given.pth") -> Path:
+    folder.mkdir(exist_ok=True)
+    file = folder / name
+    save_file(content, file) if file.suffix == ".safetensors" else torch.save(content, file)
+    return file
+
+
+def start(done: Walked) -> Artifact:
+    return done.outcome.artifacts[done.plan.federations.start(done.place, 1).name]
+
+
+def refused(workplace: Path, message: str, model: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=message):
+        make_plan(tiny.tiny_settings(workplace, model=model))
+
+
+@pytest.mark.parametrize("name", ["given.pth", "given.safetensors"])
+def test_all_clients_start_from_the_file(workplace: Path, name: str) -> None:
+    file = written(workplace / "weights", weights(), name)
+    # Steps that are too small for float32 lead nowhere else.
+    done = walk_tiny(workplace, {"fedavg": {}}, model=settings(file), train={"learning_rate": 1e-30, "epochs": 1})
+    assert all(torch.equal(tensor, weights()[name]) for name, tensor in load_start(start(done), CPU).items())
+    row = done.rows["fedavg"]
+    assert row.start_sent == "model"
+    # Before the training and after it, to each of three clients.
+    assert row.download_bits == 2 * 3 * bits_of(weights())
+
+
+def test_weights_that_are_named_are_drawn_by_seed(workplace: Path) -> None:
+    content = weights()
+    content["head.weight"] = torch.zeros(9, 9)
+    file = written(workplace / "weights", content)
+    model = settings(file, drawn="head.weight")
+    found = [load_start(start(walk_tiny(workplace, {"fedavg": {}}, model=model, seeds=[seed])), CPU) for seed in (0, 1)]
+    for seed, one in enumerate(found):
+        drawn = tiny.TINY.initialise(torch_generator(seed, Stream.INITIALISATION, 0))
+        for name, tensor in one.items():
+            expected = drawn[name] if name == "head.weight" else weights()[name]
+            assert torch.equal(tensor, expected), name
+    assert not torch.equal(found[0]["head.weight"], found[1]["head.weight"])
+
+
+def test_the_file_may_be_anywhere_and_is_known_by_its_content(workplace: Path) -> None:
+    first = start(walk_tiny(workplace, {"fedavg": {}}, model=settings(written(workplace / "one", weights()))))
+    moved = start(walk_tiny(workplace, {"fedavg": {}}, model=settings(written(workplace / "two", weights()))))
+    assert moved.key == first.key
+    other = {name: tensor + 1 for name, tensor in weights().items()}
+    assert (
+        start(walk_tiny(workplace, {"fedavg": {}}, model=settings(written(workplace / "two", other)))).key != first.key
+    )
+
+
+def test_what_does_not_fit_is_refused_before_any_work(workplace: Path) -> None:
+    folder = workplace / "weights"
+    short = weights()
+    del short["head.weight"]
+    refused(workplace, r"given\.pth has 'head.weight' nowhere; model 'tiny' needs", settings(written(folder, short)))
+    wide = weights() | {"head.weight": torch.zeros(9, 9)}
+    refused(
+        workplace,
+        r"has 'head.weight' in shape \(9, 9\); model 'tiny' needs \(\d+, \d+\); allowed: this shape, or to name it in",
+        settings(written(folder, wide)),
+    )
+    more = weights() | {"norm.weight": torch.zeros(1)}
+    refused(workplace, "has norm.weight, which model 'tiny' has not", settings(written(folder, more)))
+    refused(workplace, "holds a list; allowed: a mapping", settings(written(folder, [1])))
+    file = written(folder, weights())
+    refused(workplace, r"drawn=\['tail'\]: model 'tiny' has no such weights", settings(file, drawn="tail"))
+    refused(workplace, "has the SHA-256 .*; allowed: model.pretrained.sha256=0000", settings(file, sha256="0" * 64))
+    refused(
+        workplace, "initialisation='different' with model.pretrained", settings(file) | {"initialisation": "different"}
+    )
+    file.with_suffix(".safetensors").write_bytes(b"none")
+    refused(workplace, r"given.safetensors can't be read", settings(file.with_suffix(".safetensors")))
+    known = settings(file)
+    file.unlink()
+    refused(workplace, "given.pth: there is no such file", known)
