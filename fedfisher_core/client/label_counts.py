@@ -19,7 +19,7 @@ class LabelCounts(TensorStatistic):
     """Counts by class, shape (classes,)."""
 
     name: ClassVar[str] = "label_counts"
-    server_view: ClassVar[ServerView] = ServerView.EACH
+    server_view: ClassVar[ServerView] = ServerView.SUM
     structure: ClassVar[Structure] = EXACT
 
     @classmethod

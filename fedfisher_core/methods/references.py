@@ -47,7 +47,7 @@ def ensemble_logits(server: Server, uploads: Sequence[Upload]) -> Aggregate:
 @method(
     "ensemble_by_labels",
     uploads=(Weights, LabelCounts),
-    sees_each=(Weights,),
+    sees_each=(Weights, LabelCounts),
     reference="https://arxiv.org/abs/2002.06440",
     one_shot=False,
     continues=False,
@@ -71,7 +71,7 @@ def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
 @method(
     "ensemble_by_holders",
     uploads=(Weights, LabelCounts),
-    sees_each=(Weights,),
+    sees_each=(Weights, LabelCounts),
     reference="https://github.com/FudanVI/MAEcho",
     one_shot=False,
     continues=False,
