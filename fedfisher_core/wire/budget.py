@@ -7,6 +7,7 @@ from enum import StrEnum
 from fedfisher_core.errors import InputError
 from fedfisher_core.wire.codec import Codec, TensorSpec
 from fedfisher_core.wire.elementwise import MAX_QUANTISED_WIDTH, SCALE_BITS, Float32, Uniform
+from fedfisher_core.wire.foremost import Foremost
 from fedfisher_core.wire.formula import paper_bits
 from fedfisher_core.wire.payload import HEADER_BITS, Schema, Section
 from fedfisher_core.wire.signed import PAPER_WIDTH, uniform
@@ -47,6 +48,11 @@ class StatisticSpec:
         return sum(tensor.size for tensor in self.tensors)
 
     @property
+    def comes_first(self) -> bool:
+        """Whether it gets its part of a budget before the others divide what it leaves."""
+        return self.is_model or isinstance(self.structure, Foremost)
+
+    @property
     def freedom(self) -> int:
         """Number of entries that are not known from the others."""
         return self.structure.freedom(self.tensors)
@@ -81,6 +87,8 @@ def fit(
     floor(rest / (b - 1) / sum(2 n + 1)), n each matrix's size and b the bits of an entry, which for b = 9 is
     floor(2 d / sum(2 n + 1)). As in the paper, neither scales nor the signs in that rank are counted, so that the
     payload exceeds the budget: by 3.4% for K-FAC on LeNet. Nor are a few numbers that are sent as they are.
+
+    What is `Foremost` has the weights' part in both.
 
     `FEDFISHER` never exceeds the budget. Weights get half of it, at most 16 bits an entry; the rest is divided by the
     statistics' degrees of freedom.
@@ -196,11 +204,11 @@ def _enough(statistic: StatisticSpec, codec: Codec | None, budget: int) -> Codec
 
 
 def _models(statistics: Sequence[StatisticSpec]) -> list[StatisticSpec]:
-    return [s for s in statistics if s.is_model]
+    return [s for s in statistics if s.comes_first]
 
 
 def _extras(statistics: Sequence[StatisticSpec], fixed: Mapping[str, Codec]) -> list[StatisticSpec]:
-    return [s for s in statistics if not s.is_model and s.name not in fixed]
+    return [s for s in statistics if not s.comes_first and s.name not in fixed]
 
 
 def _with_codec(statistics: Sequence[StatisticSpec], fixed: Mapping[str, Codec]) -> list[tuple[StatisticSpec, Codec]]:

@@ -7,6 +7,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.wire.budget import Family, StatisticSpec, fedavg_bits, fit
 from fedfisher_core.wire.codec import TensorSpec
 from fedfisher_core.wire.elementwise import Float32, Root, Uniform
+from fedfisher_core.wire.foremost import FOREMOST
 from fedfisher_core.wire.formula import formula_bits
 from fedfisher_core.wire.low_rank import LowRank
 from fedfisher_core.wire.payload import encode
@@ -150,3 +151,21 @@ def test_statistics_without_entries_and_symmetric_ones_that_are_not_square_are_r
         fit([StatisticSpec("empty", EXACT, ())], family=Family.FLOAT32, budget_bits=None)
     with pytest.raises(InputError, match="'x' of statistic 'gram' has shape \\(2, 3\\)"):
         fit([StatisticSpec("gram", SYMMETRIC, (TensorSpec("x", (2, 3)),))], family=Family.FLOAT32, budget_bits=None)
+
+
+@pytest.mark.parametrize(("family", "rest"), [(Family.FEDFISHER, Spectral), (Family.PAPER, LowRank)])
+def test_what_stands_for_weights_has_their_part_of_a_budget(family: Family, rest: type) -> None:
+    classes, features = 10, 784
+    sums = StatisticSpec("sums", FOREMOST, (TensorSpec("sums", (classes, features)),))
+    moment = StatisticSpec("moment", SYMMETRIC, (TensorSpec("moment", (features, features)),))
+    counts = StatisticSpec("counts", EXACT, (TensorSpec("counts", (classes,)),))
+    budget = fedavg_bits(classes * features + classes)
+    schema = fit([counts, sums, moment], family=family, budget_bits=budget)
+    assert schema.sections[1].codec == Uniform(15)
+    assert isinstance(schema.sections[2].codec, rest)
+    if family is Family.FEDFISHER:
+        assert schema.sections[2].codec == Spectral(16 * classes * features - 32)
+        assert schema.bits <= budget
+    assert all(
+        section.codec == Float32() for section in fit([counts, sums, moment], family=family, budget_bits=None).sections
+    )
