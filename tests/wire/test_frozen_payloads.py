@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.client.bound import bind_statistics
+from fedfisher_core.client.class_gaussians import ClassGaussians
+from fedfisher_core.client.class_sums import ClassSums
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
@@ -46,6 +48,8 @@ UPLOADS: tuple[tuple[type[Statistic], ...], ...] = (
     *((one, LabelCounts, Weights) for one in EXTRAS if one is not LabelCounts),
     (Weights, KFAC, DiagonalFisher),
     (Weights, *EXTRAS),
+    (LabelCounts, ClassSums, Gram),
+    (LabelCounts, ClassGaussians),
 )
 REFUSED = "refused"
 
