@@ -36,6 +36,7 @@ TINY_AUGMENTED = DatasetSpec(
 TINY = ModelSpec(name="tiny", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
 TINY_WITH_BIAS = ModelSpec(name="tiny", inputs=Images(1, SIZE, SIZE), classes=CLASSES, bias=True)
 LINEAR = ModelSpec(name="linear", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
+LINEAR_WITH_BIAS = ModelSpec(name="linear", inputs=Images(1, SIZE, SIZE), classes=CLASSES, bias=True)
 
 datasets.add(TINY_DATA.name, TINY_DATA)
 datasets.add(TINY_AUGMENTED.name, TINY_AUGMENTED)

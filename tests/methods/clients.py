@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.class_gaussians import ClassGaussians
+from fedfisher_core.client.class_sums import ClassSums
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
@@ -106,6 +108,10 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
             {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
         )
         statistics[LabelCounts] = LabelCounts({"counts": torch.full((spec.classes,), 5.0)})
+        if spec.name == "linear":
+            for kind in (ClassSums, ClassGaussians):
+                drawn = {name: torch.rand(shape, generator=generator) for name, shape in kind.shapes(spec).items()}
+                statistics[kind] = kind.of(drawn)
         uploads.append(Upload(num_examples=SIZES[client % len(SIZES)], statistics=statistics))
     return uploads
 

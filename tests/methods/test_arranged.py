@@ -1,6 +1,7 @@
 """Which methods serve networks on vectors and tokens, and which of them refuse a network, and why."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -19,6 +20,8 @@ GRU = ModelSpec("gru", arranged.SEQUENCES, classes=3, widths=(4, 6))
 TRANSFORMER = ModelSpec("transformer", arranged.SEQUENCES, classes=3, widths=(4, 6))
 
 EMBEDDING = "layer '{embedding}' is a Embedding"
+FEATURES = "the layers with weights are {embedding}, "
+OF_FEATURES = ("fedcgs", "gh_lda", "fedpft")
 # Diagonal and whole Fishers exist for embeddings and normalisations, and for no recurrent layer.
 FISHERS = ("fedfisher_diag", "fedfisher_full", "fisher_merge", "gradient_matching")
 REFUSED = {
@@ -35,6 +38,7 @@ REFUSED = {
     "pfnm": EMBEDDING,
     "pfnm_original": EMBEDDING,
     "dense": "the generator takes images; the data has 5 tokens of 12",
+    **dict.fromkeys(OF_FEATURES, FEATURES),
 }
 PROJECT = [name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core.")]
 
@@ -57,7 +61,7 @@ def test_every_method_serves_a_recurrent_layer_or_says_why_not(name: str) -> Non
     if name not in REFUSED and name not in FISHERS:
         bind_written(name, {}, [GRU])
         return
-    reason = "layer '(gru' is a GRU|embedding' is a Embedding)|the generator takes images"
+    reason = "layer '(gru' is a GRU|embedding' is a Embedding)|the generator takes images|weights are embedding, gru, "
     with pytest.raises(InputError, match=f"method '{name}' can't serve model 'gru': .*({reason})"):
         bind_written(name, {}, [GRU])
 
@@ -66,7 +70,9 @@ def test_what_averages_weights_serves_all() -> None:
     assert {"fedavg", "fedfish", "regmean", "ensemble", "centralised"} <= set(PROJECT) - set(REFUSED) - set(FISHERS)
 
 
-@pytest.mark.parametrize("name", [name for name in PROJECT if name not in ("dense", "pfnm", "pfnm_original")])
+@pytest.mark.parametrize(
+    "name", [name for name in PROJECT if name not in ("dense", "pfnm", "pfnm_original", *OF_FEATURES)]
+)
 @pytest.mark.parametrize("spec", [ROWS, ONE_HOT], ids=lambda spec: spec.name)
 def test_methods_of_linear_layers_serve_them_on_any_inputs(name: str, spec: ModelSpec) -> None:
     if (name, spec) == ("gaussian_distillation", ONE_HOT):
@@ -81,3 +87,10 @@ def test_projections_of_layers_that_see_sequences_are_refused(name: str) -> None
     message = rf"method '{name}' can't serve model 'places': layer 'each', a Linear, sees inputs of shape \(1, 2, 3\)"
     with pytest.raises(InputError, match=message):
         bind_written(name, {}, [PLACES])
+
+
+@pytest.mark.parametrize("name", OF_FEATURES)
+def test_methods_of_features_serve_one_layer_on_any_inputs(name: str) -> None:
+    bind_written(name, {}, [replace(ONE_HOT, bias=True)])
+    with pytest.raises(InputError, match=f"method '{name}' can't serve model 'mlp': .*allowed: one Linear alone"):
+        bind_written(name, {}, [ROWS])

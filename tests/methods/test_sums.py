@@ -12,12 +12,13 @@ from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import bind_written, made_up_uploads, server
 
+OF_FEATURES = ["fedcgs", "gh_lda"]
 METHODS = ["fedavg", "fisher_merge", "fedfisher_diag", "fedfish", "iso_c", "gradient_matching"]
 WIRE = {"wire": {"budget": "none", "server_view": "secure_sum"}}
 
 
-def exact_sums(name: str, uploads: Sequence[Upload]) -> Sums:
-    summation = bind_written(name, WIRE, [tiny.TINY]).summation
+def exact_sums(name: str, uploads: Sequence[Upload], spec: ModelSpec = tiny.TINY) -> Sums:
+    summation = bind_written(name, WIRE, [spec]).summation
     assert summation is not None
     each = [(upload.num_examples, summation.terms(upload)) for upload in uploads]
     totals = {
@@ -28,13 +29,18 @@ def exact_sums(name: str, uploads: Sequence[Upload]) -> Sums:
     return Sums(sum(count for count, _ in each), totals, errors)
 
 
-@pytest.mark.parametrize("spec", [tiny.TINY, tiny.TINY_WITH_BIAS], ids=["no bias", "bias"])
-@pytest.mark.parametrize("name", METHODS)
+CASES = [
+    *((name, spec) for name in METHODS for spec in (tiny.TINY, tiny.TINY_WITH_BIAS)),
+    *((name, tiny.LINEAR_WITH_BIAS) for name in OF_FEATURES),
+]
+
+
+@pytest.mark.parametrize(("name", "spec"), CASES, ids=lambda one: one if isinstance(one, str) else f"bias={one.bias}")
 @pytest.mark.parametrize("clients", [1, 3])
 def test_exact_sums_give_what_the_uploads_give(name: str, spec: ModelSpec, clients: int) -> None:
     uploads = made_up_uploads([tiny.initial(spec, seed=seed) for seed in range(clients)], spec)
     plain = bind_written(name, {}, [spec])(server(spec), uploads)
-    summed = bind_written(name, WIRE, [spec]).of_sums(server(spec), exact_sums(name, uploads))
+    summed = bind_written(name, WIRE, [spec]).of_sums(server(spec), exact_sums(name, uploads, spec))
     assert list(summed.networks[0]) == list(plain.networks[0])
     for key, tensor in plain.networks[0].items():
         assert summed.networks[0][key].dtype == tensor.dtype
