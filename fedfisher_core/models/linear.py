@@ -8,8 +8,8 @@ from fedfisher_core.models.spec import ModelSpec, model
 
 
 @model("linear")
-class Linear(nn.Module):
-    """One linear layer, from pixels or numbers to classes."""
+class SoftmaxRegression(nn.Module):
+    """One linear layer, from pixels or numbers to classes; nngeometry takes a module called Linear for a layer."""
 
     def __init__(self, spec: ModelSpec) -> None:
         if isinstance(spec.inputs, Tokens):

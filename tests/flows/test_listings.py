@@ -3,7 +3,7 @@ from pathlib import Path
 
 from torch import nn
 
-from fedfisher_core.models.linear import Linear
+from fedfisher_core.models.linear import SoftmaxRegression
 from fedfisher_core.models.spec import ModelSpec, model
 from flows import listings
 from tests import arranged, tiny
@@ -79,7 +79,7 @@ def test_trunks_are_listed_with_where_their_weights_are(tmp_path: Path) -> None:
 
 
 def undocumented(spec: ModelSpec) -> nn.Module:
-    return Linear(spec)
+    return SoftmaxRegression(spec)
 
 
 def test_a_network_without_docstring_is_listed() -> None:
