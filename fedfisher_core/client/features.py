@@ -23,7 +23,8 @@ class Features:
 
     def __init__(self, network: nn.Module) -> None:
         name = last_layer(network)
-        self._frozen = copy.deepcopy(network)
+        # In training, dropout would make features of other weights differ by more than the weights.
+        self._frozen = copy.deepcopy(network).eval()
         self._batch: tuple[Any, ...] = ()
         self._now: Tensor | None = None
         self._other: Tensor | None = None

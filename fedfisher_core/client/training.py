@@ -11,6 +11,7 @@ from fedfisher_core.client.descent import Descent
 from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.models.dropout import begin_training
 from fedfisher_core.models.spec import Parameters, parameters_of
 from fedfisher_core.settings import TrainSettings
 
@@ -79,7 +80,7 @@ def train(
         network: holds the initial weights; trained in place, on its own device.
         examples: the client's data, on the same device.
         settings: epochs or steps, learning rate, momentum, weight decay and batch size.
-        generator: draws the order of the examples and the augmentation, on the CPU.
+        generator: draws the order of the examples, the augmentation and the dropout, on the CPU.
         losses: loss of each example of a batch; others than cross-entropy are made for this network.
         augmented: whether each batch is cropped and mirrored at random.
 
@@ -89,7 +90,7 @@ def train(
     Raises:
         DivergedClientError: the loss or a weight is not finite.
     """
-    network.train()
+    begin_training(network, generator)
     descent = Descent(network, settings)
     means: list[float] = []
     for epoch, batches in enumerate(_epochs(len(examples), settings, generator)):

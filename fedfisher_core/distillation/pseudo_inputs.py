@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.client.input_moments import InputMoments
+from fedfisher_core.models.dropout import begin_training
 from fedfisher_core.progress import track
 
 Draw = Callable[[int, torch.Generator], Tensor]
@@ -97,14 +98,14 @@ def distil(
         steps: of Adam, at least one.
         samples: inputs of each client in a step.
         learning_rate: of the first step.
-        generator: draws the inputs, on the CPU.
+        generator: draws the inputs and the dropout, on the CPU.
 
     Returns:
         The objective on the inputs of the last step.
     """
     optimiser = torch.optim.Adam(student.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    student.train()
+    begin_training(student, generator)
     answers: list[tuple[Tensor, Tensor]] = []
     for _ in track(range(steps), what="step"):
         answers = []

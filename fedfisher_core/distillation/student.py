@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from fedfisher_core.distillation.synthesis import View
 from fedfisher_core.evaluation.predictions import logits
+from fedfisher_core.models.dropout import begin_training
 
 
 def distillation_loss(student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
@@ -90,12 +91,12 @@ def train_on_pool(
         pool: at least one image.
         temperature: of the distillation.
         batch_size: images a step.
-        generator: draws the order of the images, on the CPU.
+        generator: draws the order of the images and the dropout, on the CPU.
 
     Returns:
         The mean loss of the images, each at its own step.
     """
-    student.train()
+    begin_training(student, generator)
     total = 0.0
     for inputs, taught in pool.batches(batch_size, generator):
         loss = distillation_loss(student(inputs), taught, temperature)

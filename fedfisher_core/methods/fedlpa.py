@@ -75,7 +75,7 @@ def factor_scales(server: Server) -> dict[str, float]:
         sqrt(C') S^2, by layer.
     """
     directions = nominal_directions(estimator_of(server.fisher), server.spec.classes)
-    network = server.spec.skeleton()
+    network = server.spec.skeleton().eval()
     seen = trace(network, matrix_layers(network), server.spec.inputs.zeros(1).to("meta"))
     return {name: directions**0.5 * math.prod(shape[2:]) ** 2 for name, shape in seen.output_shapes.items()}
 

@@ -1,4 +1,4 @@
-"""The two small convolutional networks of the FedFisher paper, LeNet and FedMA's CNN, and one smaller than both."""
+"""The small convolutional networks of the FedFisher papers, LeNet and two of FedMA's CNN, and one smaller than all."""
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -9,19 +9,22 @@ from fedfisher_core.models.spec import ModelSpec, model
 
 
 class _Convolutions(nn.Module):
-    """Two 5x5 convolutions, each with 2x2 max pooling and ReLU."""
+    """Two 5x5 convolutions, each with 2x2 max pooling and ReLU; padded ones leave the size to the pooling."""
 
-    def __init__(self, spec: ModelSpec, filters: tuple[int, ...]) -> None:
+    def __init__(self, spec: ModelSpec, filters: tuple[int, ...], *, padded: bool) -> None:
         super().__init__()
         images = require_images(spec.inputs, f"model {spec.name!r}")
-        height, width = (((side - 4) // 2 - 4) // 2 for side in (images.height, images.width))
-        if min(height, width) < 1:
+        padding, least = (2, 4) if padded else (0, 16)
+        if min(images.height, images.width) < least:
             raise InputError(
-                f"model {spec.name!r} needs images of at least 16x16 pixels; they have {images.height}x{images.width}"
+                f"model {spec.name!r} needs images of at least {least}x{least} pixels; they have "
+                f"{images.height}x{images.width}"
             )
+        cut = 4 - 2 * padding
+        height, width = (((side - cut) // 2 - cut) // 2 for side in (images.height, images.width))
         self.features = filters[1] * height * width
-        self.conv1 = nn.Conv2d(images.channels, filters[0], kernel_size=5, bias=spec.bias)
-        self.conv2 = nn.Conv2d(filters[0], filters[1], kernel_size=5, bias=spec.bias)
+        self.conv1 = nn.Conv2d(images.channels, filters[0], kernel_size=5, padding=padding, bias=spec.bias)
+        self.conv2 = nn.Conv2d(filters[0], filters[1], kernel_size=5, padding=padding, bias=spec.bias)
 
     def convolve(self, inputs: Tensor) -> Tensor:
         """Compute the features.
@@ -40,9 +43,9 @@ class _Convolutions(nn.Module):
 class _ThreeLayers(_Convolutions):
     """Convolutions, then three linear layers."""
 
-    def __init__(self, spec: ModelSpec, widths: tuple[int, int, int, int]) -> None:
+    def __init__(self, spec: ModelSpec, widths: tuple[int, int, int, int], *, padded: bool = False) -> None:
         *filters, first, second = spec.widths_or(widths)
-        super().__init__(spec, tuple(filters))
+        super().__init__(spec, tuple(filters), padded=padded)
         self.fc1 = nn.Linear(self.features, first, bias=spec.bias)
         self.fc2 = nn.Linear(first, second, bias=spec.bias)
         self.fc3 = nn.Linear(second, spec.classes, bias=spec.bias)
@@ -57,7 +60,7 @@ class _OneLayer(_Convolutions):
     """Convolutions, then one linear layer."""
 
     def __init__(self, spec: ModelSpec, widths: tuple[int, int]) -> None:
-        super().__init__(spec, spec.widths_or(widths))
+        super().__init__(spec, spec.widths_or(widths), padded=False)
         self.fc = nn.Linear(self.features, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -75,6 +78,12 @@ def lenet(spec: ModelSpec) -> nn.Module:
 def cnn(spec: ModelSpec) -> nn.Module:
     """Build FedMA's CNN: 32 and 64 filters, 512 and 128 hidden units."""
     return _ThreeLayers(spec, (32, 64, 512, 128))
+
+
+@model("cnn_padded")
+def cnn_padded(spec: ModelSpec) -> nn.Module:
+    """Build FedMA's CNN with padded convolutions, which the workshop paper's compression ratios on CIFAR-10 are of."""
+    return _ThreeLayers(spec, (32, 64, 512, 128), padded=True)
 
 
 @model("compact")

@@ -24,6 +24,40 @@ class _Block(nn.Module):
         return functional.relu(self.conv2(functional.relu(self.conv1(maps))) + self.shortcut(maps))
 
 
+FILTERS = (64, 128, 256, 512)
+"""Of the four groups of blocks."""
+
+
+def residual_blocks(*, bias: bool) -> nn.Sequential:
+    """Build four groups of two blocks; each group but the first halves the feature maps.
+
+    Args:
+        bias: whether its convolutions have a bias.
+
+    Returns:
+        The blocks, which read as many feature maps as the first group has filters.
+    """
+    blocks = []
+    inputs = FILTERS[0]
+    for outputs in FILTERS:
+        stride = 1 if outputs == FILTERS[0] else 2
+        blocks += [_Block(inputs, outputs, stride, bias), _Block(outputs, outputs, 1, bias)]
+        inputs = outputs
+    return nn.Sequential(*blocks)
+
+
+def pooled_features(maps: Tensor) -> Tensor:
+    """Average each feature map.
+
+    Args:
+        maps: shape (batch, filters, height, width).
+
+    Returns:
+        Shape (batch, filters).
+    """
+    return functional.adaptive_avg_pool2d(maps, 1).flatten(1)
+
+
 @model("resnet18")
 class ResNet18(nn.Module):
     """Four groups of two blocks with 64, 128, 256 and 512 filters, average pooling and one linear layer."""
@@ -33,14 +67,9 @@ class ResNet18(nn.Module):
             raise InputError(f"model {spec.name!r}: widths={spec.widths}; its skip connections tie them: allowed: none")
         images = require_images(spec.inputs, f"model {spec.name!r}")
         super().__init__()
-        self.conv1 = nn.Conv2d(images.channels, 64, kernel_size=3, padding=1, bias=spec.bias)
-        blocks = []
-        inputs = 64
-        for outputs, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            blocks += [_Block(inputs, outputs, stride, spec.bias), _Block(outputs, outputs, 1, spec.bias)]
-            inputs = outputs
-        self.blocks = nn.Sequential(*blocks)
-        self.linear = nn.Linear(512, spec.classes, bias=spec.bias)
+        self.conv1 = nn.Conv2d(images.channels, FILTERS[0], kernel_size=3, padding=1, bias=spec.bias)
+        self.blocks = residual_blocks(bias=spec.bias)
+        self.linear = nn.Linear(FILTERS[-1], spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute logits.
@@ -51,5 +80,4 @@ class ResNet18(nn.Module):
         Returns:
             Shape (batch, classes).
         """
-        maps = self.blocks(functional.relu(self.conv1(inputs)))
-        return self.linear(functional.adaptive_avg_pool2d(maps, 1).flatten(1))
+        return self.linear(pooled_features(self.blocks(functional.relu(self.conv1(inputs)))))

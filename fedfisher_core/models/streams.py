@@ -71,7 +71,8 @@ def streams(spec: ModelSpec) -> tuple[StreamLayer, ...]:
         UnsupportedLayerError: the network's operations can't be followed, or reordering the units of a stream would
             change its function.
     """
-    network = spec.skeleton()
+    # In training, dropout would depend on more than its inputs.
+    network = spec.skeleton().eval()
     modules = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)}
     for name, module in network.named_modules():
         if name not in modules and any(True for _ in module.parameters(recurse=False)):

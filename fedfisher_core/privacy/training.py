@@ -12,6 +12,7 @@ from fedfisher_core.client.training import Trained
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
 from fedfisher_core.fisher.layers import Layer, matrix_layers
+from fedfisher_core.models.dropout import begin_training
 from fedfisher_core.privacy.accountant import sampling_rate
 from fedfisher_core.settings import TrainSettings
 
@@ -45,7 +46,7 @@ def train_privately(
         settings: epochs or steps, learning rate, momentum, weight decay and batch size.
         noise_multiplier: deviation of the noise, as a multiple of the clip.
         gradient_clip: largest L2 norm of an example's gradient.
-        generator: draws the batches, the augmentation and the noise, on the CPU.
+        generator: draws the batches, the augmentation, the dropout and the noise, on the CPU.
         losses: loss of each example of a batch, by its own outputs and label alone.
         num_examples: n, the number that is public; more than there are where some add nothing. None for all there are.
         augmented: whether each batch is cropped and mirrored at random.
@@ -63,7 +64,7 @@ def train_privately(
     # Opacus takes seconds to import.
     from fedfisher_core.privacy.descent import PrivateDescent
 
-    network.train()
+    begin_training(network, generator)
     means: list[float] = []
     with (
         _contiguous_inputs(layers),

@@ -6,6 +6,9 @@ from torch import nn
 
 from fedfisher_core.client.features import Features, last_layer
 from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.layouts import Images
+from fedfisher_core.models.dropout import begin_training
+from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 
 
@@ -38,6 +41,20 @@ def test_features_follow_the_network_while_it_is_trained() -> None:
     torch.optim.SGD(network.parameters(), lr=1.0).step()
     network(inputs)
     torch.testing.assert_close(features.now, hidden(dict(network.named_parameters()), inputs))
+
+
+def test_features_under_other_weights_are_without_dropout() -> None:
+    spec = ModelSpec("ma_echo_cnn", Images(1, 8, 8), classes=3, widths=(3, 4, 5, 6, 7))
+    parameters = tiny.initial(spec)
+    network = spec.load(parameters)
+    features = Features(network)
+    begin_training(network, torch.Generator().manual_seed(0))
+    inputs = torch.randn(4, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    network(inputs)
+    dropped, kept = features.now, features.under(parameters)
+    network.eval()(inputs)
+    assert torch.equal(kept, features.now)
+    assert not torch.equal(kept, dropped)
 
 
 def test_features_need_a_batch() -> None:

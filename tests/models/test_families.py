@@ -6,7 +6,19 @@ from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
 from fedfisher_core.models.spec import ModelSpec, models, parameters_of
 from tests import tiny
 
-FAMILIES = ("cnn", "compact", "lenet", "linear", "mlp", "resnet18")
+FAMILIES = (
+    "cnn",
+    "cnn_padded",
+    "compact",
+    "lenet",
+    "linear",
+    "ma_echo_cnn",
+    "mlp",
+    "resnet18",
+    "resnet18_tiny_imagenet",
+)
+# Per group 4 or 3 convolutions of 3x3, and a shortcut of 1x1 in all but the first.
+RESIDUAL_BLOCKS = 4 * 64 * 64 * 9 + sum(c * c // 2 * 9 + 3 * c * c * 9 + c * c // 2 for c in (128, 256, 512))
 
 
 def size_of(spec: ModelSpec) -> int:
@@ -19,15 +31,14 @@ def size_of(spec: ModelSpec) -> int:
         (ModelSpec("lenet", Images(1, 28, 28), classes=10), 44_190),
         (ModelSpec("compact", Images(1, 28, 28), classes=10), 2_630),
         (ModelSpec("cnn", Images(3, 32, 32), classes=10), 939_616),
+        (ModelSpec("cnn_padded", Images(3, 32, 32), classes=10), 2_217_568),
+        (ModelSpec("ma_echo_cnn", Images(3, 32, 32), classes=10), 4_971_368),
         (ModelSpec("mlp", Images(1, 28, 28), classes=10), 414_600),
         (ModelSpec("linear", Images(1, 28, 28), classes=10), 7_840),
-        # 64 * 27; then per group 4 or 3 convolutions of 3x3 and a shortcut of 1x1; 512 * 10.
+        (ModelSpec("resnet18", Images(3, 32, 32), classes=10), 64 * 27 + RESIDUAL_BLOCKS + 512 * 10),
         (
-            ModelSpec("resnet18", Images(3, 32, 32), classes=10),
-            64 * 27
-            + 4 * 64 * 64 * 9
-            + sum(c * c // 2 * 9 + 3 * c * c * 9 + c * c // 2 for c in (128, 256, 512))
-            + 512 * 10,
+            ModelSpec("resnet18_tiny_imagenet", Images(3, 32, 32), classes=43),
+            64 * 3 * 7 * 7 + RESIDUAL_BLOCKS + 512 * 1000 + 1000 * 200 + 200 * 43,
         ),
     ],
     ids=lambda value: value.name if isinstance(value, ModelSpec) else "",
@@ -41,9 +52,12 @@ def test_networks_have_the_size_that_is_known_of_them(spec: ModelSpec, parameter
     [
         ("lenet", 6 + 16 + 120 + 84 + 10),
         ("cnn", 32 + 64 + 512 + 128 + 10),
+        ("cnn_padded", 32 + 64 + 512 + 128 + 10),
+        ("ma_echo_cnn", 64 + 128 + 256 + 1000 + 500 + 10),
         ("mlp", 400 + 200 + 100 + 10),
         ("linear", 10),
         ("resnet18", 64 + 4 * 64 + 5 * (128 + 256 + 512) + 10),
+        ("resnet18_tiny_imagenet", 64 + 4 * 64 + 5 * (128 + 256 + 512) + 1000 + 200 + 10),
     ],
 )
 def test_a_bias_adds_one_parameter_an_output(name: str, outputs: int) -> None:
@@ -61,7 +75,7 @@ def test_images_of_any_kind_get_one_logit_a_class(
 ) -> None:
     spec = ModelSpec(name, Images(channels, size, size), classes=classes, bias=bias)
     with torch.device("meta"):
-        logits = spec.skeleton()(torch.empty(3, channels, size, size))
+        logits = spec.skeleton().eval()(torch.empty(3, channels, size, size))
     assert logits.shape == (3, classes)
 
 
@@ -69,7 +83,7 @@ def test_images_of_any_kind_get_one_logit_a_class(
 def test_images_need_not_be_square(name: str) -> None:
     spec = ModelSpec(name, Images(3, 16, 37), classes=5)
     inputs = spec.inputs.drawn(2, torch.Generator().manual_seed(0)).requires_grad_()
-    logits = spec.load(tiny.initial(spec))(inputs)
+    logits = spec.load(tiny.initial(spec)).eval()(inputs)
     assert logits.shape == (2, 5)
     logits.square().sum().backward()
     # All but what the pooling cuts off at the right is seen.
@@ -104,6 +118,11 @@ def test_a_fully_connected_network_takes_numbers() -> None:
         ("gru", Vectors(13), "takes tokens; the data has 13 numbers"),
         ("transformer", Images(1, 28, 28), "takes tokens; the data has 1 x 28 x 28"),
         ("cnn", Images(1, 40, 15), "needs images of at least 16x16 pixels; they have 40x15"),
+        ("cnn_padded", Images(1, 40, 3), "needs images of at least 4x4 pixels; they have 40x3"),
+        ("ma_echo_cnn", Images(1, 7, 40), "needs images of at least 8x8 pixels; they have 7x40"),
+        ("ma_echo_cnn", Tokens(80, 90), "takes images; the data has 80 tokens of 90"),
+        ("resnet18_tiny_imagenet", Images(1, 4, 9), "needs images of at least 5x5 pixels; they have 4x9"),
+        ("resnet18_tiny_imagenet", Vectors(13), "takes images; the data has 13 numbers"),
     ],
 )
 def test_examples_that_a_family_cannot_take_are_refused(name: str, inputs: Layout, message: str) -> None:
@@ -114,7 +133,7 @@ def test_examples_that_a_family_cannot_take_are_refused(name: str, inputs: Layou
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_logits_depend_on_every_parameter(name: str) -> None:
     spec = ModelSpec(name, Images(1, 16, 16), classes=4, bias=True)
-    network = spec.load(tiny.initial(spec))
+    network = spec.load(tiny.initial(spec)).eval()
     inputs = torch.randn(8, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     network(inputs).square().sum().backward()
     for key, parameter in network.named_parameters():
@@ -131,18 +150,31 @@ def test_images_that_vanish_in_the_pooling_are_refused(name: str, size: int) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "widths"), [("mlp", (5, 7, 3)), ("lenet", (2, 3, 5, 4)), ("cnn", (2, 3, 5, 4)), ("compact", (2, 3))]
+    ("name", "widths"),
+    [
+        ("mlp", (5, 7, 3)),
+        ("lenet", (2, 3, 5, 4)),
+        ("cnn", (2, 3, 5, 4)),
+        ("cnn_padded", (2, 3, 5, 4)),
+        ("ma_echo_cnn", (2, 3, 2, 5, 4)),
+        ("compact", (2, 3)),
+    ],
 )
 def test_hidden_layers_take_the_widths_that_are_asked_for(name: str, widths: tuple[int, ...]) -> None:
     spec = ModelSpec(name, Images(1, 16, 16), classes=4, widths=widths)
     network = spec.load(tiny.initial(spec))
-    assert network(torch.zeros(2, 1, 16, 16)).shape == (2, 4)
+    assert network.eval()(torch.zeros(2, 1, 16, 16)).shape == (2, 4)
     assert [tensor.shape[0] for tensor in tiny.initial(spec).values()] == [*widths, 4]
 
 
 @pytest.mark.parametrize(
     ("name", "widths", "allowed"),
-    [("mlp", (5, 7), "3 positive numbers"), ("lenet", (1, 2, 3, 0), "4 positive numbers"), ("resnet18", (64,), "none")],
+    [
+        ("mlp", (5, 7), "3 positive numbers"),
+        ("lenet", (1, 2, 3, 0), "4 positive numbers"),
+        ("resnet18", (64,), "none"),
+        ("resnet18_tiny_imagenet", (64,), "none"),
+    ],
 )
 def test_widths_that_do_not_fit_are_refused(name: str, widths: tuple[int, ...], allowed: str) -> None:
     with pytest.raises(InputError, match=rf"model '{name}': widths=.*allowed: {allowed}"):
