@@ -17,11 +17,13 @@ from fedfisher_core.fisher.estimators import (
     Exact,
     Loss,
     MonteCarlo,
+    Truncated,
     nominal_directions,
     sampling_noise,
 )
 from fedfisher_core.fisher.result import Fisher
 from fedfisher_core.fisher.single_pass import FisherPass
+from fedfisher_core.fisher.truncation import plan_chunks
 
 MEMORY_LIMIT = 256 * 2**20
 """Default bytes of working memory."""
@@ -98,6 +100,11 @@ def compute_fisher(
             )
         with evaluation_mode(model):
             return nngeometry_backend.compute(model, inputs, approximations=approximations)
+    if isinstance(estimator, Truncated) and loss is not Loss.CLASSIFICATION:
+        raise InputError(
+            f"loss={loss.value!r} with estimator={estimator}: its directions all weigh the same; allowed: "
+            f"'classification'"
+        )
     with evaluation_mode(model):
         one_pass = FisherPass(
             model,
@@ -109,6 +116,12 @@ def compute_fisher(
         )
         targets = _targets(labels, len(inputs), one_pass.outputs, loss=loss, estimator=estimator)
         noise = _noise(len(inputs), one_pass.outputs, loss=loss, estimator=estimator, generator=generator)
+        if isinstance(estimator, Truncated):
+            outputs = _outputs(model, inputs, one_pass.fitting(1), device=parameter.device)
+            for part in plan_chunks(outputs, estimator.tolerance, one_pass.fitting):
+                some = inputs[part.examples.to(inputs.device)].to(parameter.device)
+                one_pass.add(some, None, None, leading=part.directions)
+            return one_pass.result(nominal_directions=nominal_directions(estimator, one_pass.outputs))
         # Chunks of one size: a small one at the end would take nearly the time of a full one.
         chunks = math.ceil(len(inputs) / one_pass.examples_per_chunk)
         size = math.ceil(len(inputs) / chunks)
@@ -120,6 +133,12 @@ def compute_fisher(
                 None if noise is None else noise[chunk].to(parameter.device),
             )
         return one_pass.result(nominal_directions=nominal_directions(estimator, one_pass.outputs))
+
+
+def _outputs(model: nn.Module, inputs: Tensor, batch_size: int, *, device: torch.device) -> Tensor:
+    """The model's outputs for all examples, shape (examples, outputs)."""
+    with torch.no_grad():
+        return torch.cat([model(some.to(device)) for some in inputs.split(batch_size)])
 
 
 def _targets(labels: Tensor | None, examples: int, outputs: int, *, loss: Loss, estimator: Estimator) -> Tensor | None:

@@ -30,6 +30,21 @@ class Exact:
 
 
 @dataclass(frozen=True)
+class Truncated:
+    """The exact expectation without the output directions that carry next to nothing; see `truncation`.
+
+    Args:
+        tolerance: largest part of the mean over examples of trace H that is left out.
+    """
+
+    tolerance: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance < 1:
+            raise InputError(f"tolerance={self.tolerance}; allowed for a truncated Fisher: above 0, below 1")
+
+
+@dataclass(frozen=True)
 class MonteCarlo:
     """The mean over targets drawn from the model's own outputs.
 
@@ -49,7 +64,7 @@ class Empirical:
     """The true targets in place of the model's outputs."""
 
 
-Estimator = Exact | MonteCarlo | Empirical
+Estimator = Exact | Truncated | MonteCarlo | Empirical
 
 
 def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> int:
@@ -61,14 +76,14 @@ def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> in
         outputs: number of the model's outputs.
 
     Returns:
-        The number of backward passes that an example needs.
+        The most backward passes that an example needs.
     """
     match estimator:
         case MonteCarlo(samples):
             return samples
         case Empirical():
             return 1
-        case Exact():
+        case Exact() | Truncated():
             return outputs - 1 if loss is Loss.CLASSIFICATION else outputs
 
 
@@ -82,7 +97,7 @@ def nominal_directions(estimator: Estimator, outputs: int) -> int:
     Returns:
         The number of outputs, samples or targets of an example.
     """
-    return outputs if isinstance(estimator, Exact) else directions_per_example(Loss.SQUARED, estimator, outputs)
+    return outputs if isinstance(estimator, Exact | Truncated) else directions_per_example(Loss.SQUARED, estimator, outputs)
 
 
 def sampling_noise(examples: int, outputs: int, *, loss: Loss, samples: int, generator: torch.Generator) -> Tensor:
@@ -106,7 +121,13 @@ def sampling_noise(examples: int, outputs: int, *, loss: Loss, samples: int, gen
 
 
 def output_directions(
-    outputs: Tensor, *, loss: Loss, estimator: Estimator, labels: Tensor | None, noise: Tensor | None
+    outputs: Tensor,
+    *,
+    loss: Loss,
+    estimator: Estimator,
+    labels: Tensor | None = None,
+    noise: Tensor | None = None,
+    leading: int | None = None,
 ) -> Tensor:
     """The columns of L, for every example.
 
@@ -116,6 +137,7 @@ def output_directions(
         estimator: the estimator.
         labels: for `Empirical`, classes of shape (examples,) or targets shaped like the outputs.
         noise: for `MonteCarlo`, what `sampling_noise` drew for these examples.
+        leading: for `Truncated`, how many directions of each example are kept.
 
     Returns:
         Vectors at the outputs, shape (directions, examples, outputs).
@@ -127,6 +149,9 @@ def output_directions(
                 return categorical_root(outputs.softmax(dim=1))
             identity = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
             return identity[:, None, :].expand(-1, len(outputs), -1)
+        case Truncated():
+            assert leading is not None
+            return leading_root(outputs.softmax(dim=1), leading)
         case MonteCarlo(samples):
             assert noise is not None
             if not classification:
@@ -141,7 +166,7 @@ def output_directions(
             return _residuals(outputs.softmax(dim=1), labels[:, None]).transpose(0, 1)
 
 
-def categorical_root(probabilities: Tensor) -> Tensor:
+def categorical_root(probabilities: Tensor, columns: int | None = None) -> Tensor:
     """A root of diag(p) - p p^T that loses no digits when one probability is close to 1.
 
     Its Cholesky factor in closed form (Tanabe and Sagae 1992), with the remaining mass 1 - p_1 - ... - p_c summed
@@ -150,17 +175,34 @@ def categorical_root(probabilities: Tensor) -> Tensor:
 
     Args:
         probabilities: p, shape (examples, classes).
+        columns: how many of the first ones, at most classes - 1; None for all.
 
     Returns:
-        The columns, shape (classes - 1, examples, classes).
+        The columns, shape (columns, examples, classes).
     """
+    count = probabilities.shape[1] - 1 if columns is None else columns
     tail = probabilities.flip(1).cumsum(1).flip(1)
-    here, after = tail[:, :-1], tail[:, 1:]
-    length = (_ratio(probabilities[:, :-1], here) * after).sqrt()
+    here, after = tail[:, :count], tail[:, 1 : count + 1]
+    length = (_ratio(probabilities[:, :count], here) * after).sqrt()
     below = _ratio(probabilities[:, None, :], after[:, :, None]).triu(1)
     root = -below * length[:, :, None]
     root.diagonal(dim1=1, dim2=2).copy_(length)
     return root.transpose(0, 1)
+
+
+def leading_root(probabilities: Tensor, columns: int) -> Tensor:
+    """The first columns of the root with each example's classes in falling order of probability.
+
+    Args:
+        probabilities: p, shape (examples, classes).
+        columns: how many, at most classes - 1.
+
+    Returns:
+        The columns in the order of the classes, shape (columns, examples, classes).
+    """
+    falling, order = probabilities.sort(dim=1, descending=True, stable=True)
+    root = categorical_root(falling, columns)
+    return torch.empty_like(root).scatter_(2, order.expand_as(root), root)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

@@ -83,44 +83,62 @@ class FisherPass:
             for name, layer in self._layers.items()
         }
         self._dense = _dense_sum(model, self._like) if Approximation.DENSE in approximations else None
-        self.examples_per_chunk = self._fit(probe, graph_bytes, memory_limit)
+        self._outputs = [shape.numel() for shape in probe.output_shapes.values()]
+        self._inputs = [tensor.numel() for tensor in probe.inputs.values()]
+        self._graph_bytes, self._memory_limit = graph_bytes, memory_limit
+        self.examples_per_chunk = self.fitting(self._directions)
 
-    def _fit(self, probe: Trace, graph_bytes: int, memory_limit: int) -> int:
-        """Number of examples whose working memory fits."""
+    def fitting(self, directions: int) -> int:
+        """Number of examples whose working memory fits.
+
+        Args:
+            directions: how many each of them has.
+
+        Returns:
+            At least 1.
+
+        Raises:
+            InputError: one example doesn't fit the memory.
+        """
         sums = sum(block.size_in_bytes for block in self._blocks.values())
-        sums += max(block.workspace_in_bytes(self._directions) for block in self._blocks.values())
-        outputs = [shape.numel() for shape in probe.output_shapes.values()]
-        inputs = [tensor.numel() for tensor in probe.inputs.values()]
+        sums += max(block.workspace_in_bytes(directions) for block in self._blocks.values())
+        outputs, inputs = self._outputs, self._inputs
         # The gradients of all directions, of one in flight, what one step of a backward pass and of a block's
         # sums hold beside them, and the output directions with their intermediate results.
-        numbers = (self._directions + 1) * (sum(outputs) + max(outputs)) + 2 * max(outputs) + 2 * max(inputs)
-        numbers += 4 * self._directions * self.outputs
+        numbers = (directions + 1) * (sum(outputs) + max(outputs)) + 2 * max(outputs) + 2 * max(inputs)
+        numbers += 4 * directions * self.outputs
         if self._dense is not None:
             sums += self._dense.size_in_bytes
-            numbers += 2 * self._directions * len(self._dense.partial)
-        example = graph_bytes + numbers * self._like.element_size()
-        if sums + example > memory_limit:
+            numbers += 2 * directions * len(self._dense.partial)
+        example = self._graph_bytes + numbers * self._like.element_size()
+        if sums + example > self._memory_limit:
             raise InputError(
-                f"memory_limit={memory_limit} bytes is too small for one example of this model; "
+                f"memory_limit={self._memory_limit} bytes is too small for one example of this model; "
                 f"allowed: at least {sums + example}"
             )
         largest = max(outputs) * self._like.element_size()
-        return max(1, min((memory_limit - sums) // example, CHUNK // largest))
+        return max(1, min((self._memory_limit - sums) // example, CHUNK // largest))
 
-    def add(self, inputs: Tensor, labels: Tensor | None, noise: Tensor | None) -> None:
+    def add(self, inputs: Tensor, labels: Tensor | None, noise: Tensor | None, leading: int | None = None) -> None:
         """Add one chunk of examples.
 
         Args:
             inputs: shape (examples, ...), on the model's device.
             labels: for `Empirical`, their targets.
             noise: for `MonteCarlo`, their part of `sampling_noise`.
+            leading: for `Truncated`, how many directions of each are kept.
         """
         # Before more is added, as nothing is gained by flushing what is read next.
         if self._chunks and self._chunks % FLUSH_EVERY == 0:
             self._flush()
         seen = trace(self._model, self._layers, inputs)
         vectors = output_directions(
-            seen.outputs.detach(), loss=self._loss, estimator=self._estimator, labels=labels, noise=noise
+            seen.outputs.detach(),
+            loss=self._loss,
+            estimator=self._estimator,
+            labels=labels,
+            noise=noise,
+            leading=leading,
         )
         for name, block in self._blocks.items():
             block.begin(seen.inputs[name], len(vectors))
