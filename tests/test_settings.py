@@ -5,7 +5,8 @@ import pytest
 from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.settings import Cell, MethodEntry
+from fedfisher_core.settings import Cell, FisherSettings, MethodEntry
+from fedfisher_core.settings.clients import FEW_CLASSES
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,12 @@ from fedfisher_core.settings import Cell, MethodEntry
             {"fisher": {"backend": "nngeometry", "estimator": "empirical"}},
             "fisher.estimator='empirical' with fisher.backend='nngeometry'; allowed: 'exact'",
         ),
+        (
+            {"fisher": {"backend": "nngeometry", "estimator": "truncated"}},
+            "fisher.estimator='truncated' with fisher.backend='nngeometry'; allowed: 'exact'",
+        ),
+        ({"fisher": {"tolerance": 0}}, "fisher.tolerance=0"),
+        ({"fisher": {"tolerance": 1}}, "fisher.tolerance=1"),
         ({"wire": {"budget": 0}}, "wire.budget"),
         ({"wire": {"factor_bits": 1}}, "wire.factor_bits=1"),
         ({"seeds": [-1]}, "seeds.0=-1"),
@@ -190,6 +197,36 @@ def test_plain_training_is_written_as_before_there_were_objectives() -> None:
     assert "objective" not in settings.shown()["train"]
     assert settings == BenchmarkSettings()
     assert settings.digest() != validate(BenchmarkSettings, {"train": {"objective": "fedprox"}}).digest()
+
+
+@pytest.mark.parametrize(
+    ("given", "classes", "private", "estimate"),
+    [
+        ({}, FEW_CLASSES, False, "exact"),
+        ({}, FEW_CLASSES + 1, False, "truncated (0.01)"),
+        ({}, 1000, True, "exact"),
+        ({"backend": "nngeometry"}, 1000, False, "exact"),
+        ({"estimator": "exact"}, 1000, False, "exact"),
+        ({"estimator": "truncated", "tolerance": 0.1}, 2, False, "truncated (0.1)"),
+        ({"estimator": "monte_carlo", "samples": 3}, 1000, False, "monte_carlo (3)"),
+        ({"estimator": "empirical"}, 1000, False, "empirical"),
+    ],
+)
+def test_fishers_of_few_classes_are_exact_by_default(
+    given: dict[str, Any], classes: int, private: bool, estimate: str
+) -> None:
+    assert FisherSettings(**given).chosen(classes, private=private).estimate == estimate
+
+
+def test_an_exact_fisher_is_described_as_before_there_were_others() -> None:
+    before = {"backend": "native", "estimator": "exact", "samples": 1, "passes": "shared", "memory_mib": 256}
+    assert FisherSettings().chosen(10, private=False).described() == before
+    assert FisherSettings(tolerance=0.5).chosen(10, private=False).described() == before
+    truncated = {**before, "estimator": "truncated", "tolerance": 0.01}
+    assert FisherSettings().chosen(100, private=False).described() == truncated
+    assert "tolerance" not in FisherSettings().model_dump()
+    written = FisherSettings(estimator="truncated", tolerance=0.5).model_dump()
+    assert FisherSettings(**written) == FisherSettings(estimator="truncated", tolerance=0.5)
 
 
 def test_the_digest_sees_every_setting_but_the_name() -> None:

@@ -13,7 +13,7 @@ from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import Backend, compute_fisher
-from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo
+from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo, Truncated
 from fedfisher_core.fisher.result import Fisher
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.models.spec import Parameters
@@ -114,11 +114,15 @@ class Releasing(Local, ABC):
 
 
 def estimator_of(settings: FisherSettings) -> Estimator:
-    """Make the estimator that settings choose."""
+    """Make the estimator that settings choose, which is no longer "auto"."""
     match settings.estimator:
         case "exact":
             return Exact()
+        case "truncated":
+            return Truncated(settings.tolerance)
         case "monte_carlo":
             return MonteCarlo(settings.samples)
         case "empirical":
             return Empirical()
+        case "auto":
+            raise RuntimeError("an estimator is made of settings that do not choose one; see FisherSettings.chosen")

@@ -304,7 +304,7 @@ def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Ser
     return Server(
         spec=place.spec,
         dataset=dataset.spec,
-        fisher=place.settings.fisher,
+        fisher=place.fisher,
         initial=load_start(inputs.start, place.device),
         generator=torch_generator(place.cell.seed, Stream.SERVER, turn=turn),
         device=place.device,

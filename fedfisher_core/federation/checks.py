@@ -259,15 +259,15 @@ def _require_fishers(federations: Federations) -> None:
         _require_nngeometry(federations)
         return
     passes = {
-        (place.spec, group)
+        (place.spec, group, place.fisher)
         for place in federations.places
         for client in federations.clients(place)
         for group in group_by_pass(
             fisher, [one.statistic for one in federations.statistics(place, client) if one.statistic.approximation]
         )
     }
-    for spec, group in passes:
-        _require_memory(spec, group, fisher)
+    for spec, group, chosen in passes:
+        _require_memory(spec, group, chosen)
 
 
 def _require_nngeometry(federations: Federations) -> None:

@@ -53,14 +53,13 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
 
     def step(self, inputs: StatisticInputs[Artifact]) -> Step:
         """See `Job.step`."""
-        fisher = self.place.settings.fisher.model_dump(mode="json")
         return Step(
             kind="statistics",
             code=source_digest(type(self), self.statistic, models.get(self.place.spec.name)),
             settings={
                 "statistic": self.statistic.name,
                 **({"settings": chosen} if (chosen := self.bound.described()) else {}),
-                **({} if self.statistic.approximation is None else {"fisher": fisher}),
+                **({} if self.statistic.approximation is None else {"fisher": self.place.fisher.described()}),
                 **self.private(),
                 **self.later,
                 **self.numerics.described(),
@@ -85,7 +84,7 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
         first, chosen = jobs[0], {job.statistic: job.bound for job in jobs}
         local = first.local(inputs[0])
         contents: dict[type[Statistic], Content] = {}
-        for group in group_by_pass(first.place.settings.fisher, list(chosen)):
+        for group in group_by_pass(first.place.fisher, list(chosen)):
             contents |= first._compute(local, [chosen[one] for one in group])
         return [contents[job.statistic] for job in jobs]
 
@@ -132,7 +131,7 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
             examples=examples_of(place, inputs, self.client),
             classes=place.dataset.classes,
             batch_size=settings.train.batch_size,
-            settings=settings.fisher,
+            settings=place.fisher,
             approximations=frozenset(),
             generator=self.generator(Stream.FISHER),
         )

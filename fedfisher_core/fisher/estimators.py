@@ -97,7 +97,9 @@ def nominal_directions(estimator: Estimator, outputs: int) -> int:
     Returns:
         The number of outputs, samples or targets of an example.
     """
-    return outputs if isinstance(estimator, Exact | Truncated) else directions_per_example(Loss.SQUARED, estimator, outputs)
+    if isinstance(estimator, Exact | Truncated):
+        return outputs
+    return directions_per_example(Loss.SQUARED, estimator, outputs)
 
 
 def sampling_noise(examples: int, outputs: int, *, loss: Loss, samples: int, generator: torch.Generator) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, mirror
 from fedfisher_core.fisher.blocks import Approximation, Block
-from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
+from fedfisher_core.fisher.capture import backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.convolution_block import Conv2dBlock
 from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
 from fedfisher_core.fisher.layers import FisherLayer, fisher_layers, from_matrix, matrix_layers

@@ -47,7 +47,7 @@ def require_private_fisher(settings: FisherSettings) -> None:
     """
     if settings.backend != "native":
         raise InputError(f"privacy with fisher.backend={settings.backend!r}; allowed: 'native'")
-    if settings.estimator != "exact":
+    if settings.estimator not in ("auto", "exact"):
         raise InputError(f"privacy with fisher.estimator={settings.estimator!r}; allowed: 'exact'")
 
 

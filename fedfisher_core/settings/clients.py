@@ -223,14 +223,29 @@ class TrainSettings(Strict):
         return {**given, "epochs": 30} if epochs is None and steps is None else given
 
 
+FEW_CLASSES = 10
+"""Most classes for which Fishers are exact by default."""
+
+DEFAULT_TOLERANCE = 0.01
+
+
 class FisherSettings(Strict):
     """How clients compute their Fisher information."""
 
     backend: Literal["native", "nngeometry"] = Field(
         "native", description="nngeometry: the library that the paper used; exact only, a pass for each Fisher"
     )
-    estimator: Literal["exact", "monte_carlo", "empirical"] = Field(
-        "exact", description="expectation over the model's outputs: exact, sampled, or at the true labels"
+    estimator: Literal["auto", "exact", "truncated", "monte_carlo", "empirical"] = Field(
+        "auto",
+        description="expectation over the model's outputs: exact, a backward pass a class; truncated, exact but for "
+        "output directions that carry next to nothing; sampled; or at the true labels. auto: exact up to "
+        f"{FEW_CLASSES} classes and with privacy or nngeometry, else truncated",
+    )
+    tolerance: float = Field(
+        DEFAULT_TOLERANCE,
+        gt=0,
+        lt=1,
+        description="largest part of the Fisher's trace at the outputs that is left out (estimator: truncated)",
     )
     samples: Count = Field(1, description="outputs drawn for each image (estimator: monte_carlo)")
     passes: Literal["shared", "separate"] = Field(
@@ -242,9 +257,43 @@ class FisherSettings(Strict):
 
     @model_validator(mode="after")
     def _nngeometry_is_exact(self) -> "FisherSettings":
-        if self.backend == "nngeometry" and self.estimator != "exact":
+        if self.backend == "nngeometry" and self.estimator not in ("auto", "exact"):
             raise ValueError(f"fisher.estimator={self.estimator!r} with fisher.backend='nngeometry'; allowed: 'exact'")
         return self
+
+    @model_serializer(mode="wrap")
+    def _without_the_default_tolerance(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write settings as they were before there was a tolerance, so that names stay."""
+        written = handler(self)
+        if self.tolerance == DEFAULT_TOLERANCE:
+            written.pop("tolerance", None)
+        return written
+
+    def chosen(self, classes: int, *, private: bool) -> "FisherSettings":
+        """Choose the estimator where that is left to the number of classes.
+
+        Args:
+            classes: number of labels.
+            private: whether Fishers are released with differential privacy, which has the exact estimator alone.
+
+        Returns:
+            The settings, whose estimator is not "auto".
+        """
+        if self.estimator != "auto":
+            return self
+        exact = private or self.backend == "nngeometry" or classes <= FEW_CLASSES
+        return self.model_copy(update={"estimator": "exact" if exact else "truncated"})
+
+    @property
+    def estimate(self) -> str:
+        """The estimator with its own setting, as reports have it."""
+        own = {"truncated": f" ({self.tolerance:g})", "monte_carlo": f" ({self.samples})"}
+        return self.estimator + own.get(self.estimator, "")
+
+    def described(self) -> dict[str, Any]:
+        """What decides a Fisher, as JSON has it; of settings whose estimator is chosen."""
+        unused = set() if self.estimator == "truncated" else {"tolerance"}
+        return {name: value for name, value in dict(self).items() if name not in unused}
 
 
 class PrivacyMechanism(Strict):

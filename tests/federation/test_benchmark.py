@@ -29,6 +29,7 @@ from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.settings import clients
 from fedfisher_core.store import open_store, read_tensors
 from fedfisher_core.walk import walk_here
 from tests import tiny
@@ -132,7 +133,14 @@ def test_fishers_do_not_depend_on_which_others_shared_their_pass(workplace: Path
 
 
 @pytest.mark.parametrize(
-    "fisher", [{"estimator": "empirical"}, {"estimator": "monte_carlo"}, {"backend": "nngeometry"}, {"memory_mib": 64}]
+    "fisher",
+    [
+        {"estimator": "truncated"},
+        {"estimator": "empirical"},
+        {"estimator": "monte_carlo"},
+        {"backend": "nngeometry"},
+        {"memory_mib": 64},
+    ],
 )
 def test_another_fisher_is_computed_anew_by_the_same_clients(workplace: Path, fisher: dict[str, Any]) -> None:
     run(workplace, {"fisher_merge": {}, "regmean": {}})
@@ -144,6 +152,16 @@ def test_another_fisher_is_computed_anew_by_the_same_clients(workplace: Path, fi
     assert set(new) <= {"statistics", "payloads", "aggregates"}
     assert new.count("payloads") <= 3
     assert new.count("aggregates") <= 1
+
+
+def test_fishers_of_many_classes_are_truncated_by_default(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = run(workplace / "few", {"fisher_merge": {}, "fedavg": {}})
+    assert (few["fisher_merge"].fisher, few["fedavg"].fisher) == ("exact", None)
+    monkeypatch.setattr(clients, "FEW_CLASSES", 2)
+    many = run(workplace / "many", {"fisher_merge": {}})
+    named = run(workplace / "named", {"fisher_merge": {}}, fisher={"estimator": "truncated"})
+    assert many["fisher_merge"].fisher == named["fisher_merge"].fisher == "truncated (0.01)"
+    assert statistics(workplace / "many") == statistics(workplace / "named") != statistics(workplace / "few")
 
 
 def test_a_monte_carlo_fisher_is_drawn_from_the_seed(workplace: Path) -> None:

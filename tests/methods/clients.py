@@ -50,7 +50,7 @@ def server(
     return Server(
         spec=spec,
         dataset=dataset,
-        fisher=FisherSettings(),
+        fisher=FisherSettings(estimator="exact"),
         initial=tiny.initial(spec),
         generator=torch.Generator().manual_seed(0),
         device=torch.device("cpu"),

@@ -42,7 +42,7 @@ def aggregate(spec: ModelSpec, uploads: Sequence[Upload], *, seed: int = 0, **se
     server = Server(
         spec=spec,
         dataset=tiny.TINY_DATA,
-        fisher=FisherSettings(),
+        fisher=FisherSettings(estimator="exact"),
         initial=tiny.initial(spec),
         generator=torch.Generator().manual_seed(seed),
         device=torch.device("cpu"),

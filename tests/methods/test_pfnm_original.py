@@ -33,7 +33,7 @@ GRID = {"sigma": [1.0, 0.1], "sigma0": [1.0, 10.0], "gamma": [1.0, 0.001, 50.0]}
 
 def server(spec: ModelSpec, validation: Examples) -> Server:
     return Server(
-        fisher=FisherSettings(),
+        fisher=FisherSettings(estimator="exact"),
         spec=spec,
         dataset=tiny.TINY_DATA,
         initial=tiny.initial(spec),

@@ -209,9 +209,10 @@ def test_statistics_without_privacy_are_named() -> None:
 
 
 def test_settings_of_fishers_without_privacy_are_named() -> None:
-    require_private_fisher(FisherSettings())
+    for estimator in ("auto", "exact"):
+        require_private_fisher(FisherSettings(estimator=estimator))
     with pytest.raises(InputError, match=r"privacy with fisher\.backend='nngeometry'; allowed: 'native'"):
         require_private_fisher(FisherSettings(backend="nngeometry"))
-    for estimator in ("monte_carlo", "empirical"):
+    for estimator in ("truncated", "monte_carlo", "empirical"):
         with pytest.raises(InputError, match=rf"privacy with fisher\.estimator='{estimator}'; allowed: 'exact'"):
             require_private_fisher(FisherSettings(estimator=estimator))

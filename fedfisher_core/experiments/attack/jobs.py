@@ -139,7 +139,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
                 "inversion": self.settings.inversion.model_dump(mode="json", exclude={"factors"}),
                 **({} if self.case.factors is Factors.ALL else {"factors": self.case.factors.value}),
                 "model": {"name": self.place.spec.name, "bias": self.settings.model.bias},
-                "fisher": self.settings.fisher.estimator,
+                "fisher": self.place.fisher.estimator,
                 "views": {name: view.value for name, view in self.case.views.items()},
                 "wire": self.schema.digest().hex(),
                 **({} if self.budget is None else self.budget.described()),
@@ -201,7 +201,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
             network=place.spec.load(weights).eval(),
             auxiliary=select(dataset.train, dataset.spec, self.auxiliary(inputs)).inputs.to(place.device),
             share=uploads[TARGET_CLIENT].num_examples / len(held_by(inputs.partition, POOLED)),
-            estimator=estimator_of(self.settings.fisher),
+            estimator=estimator_of(place.fisher),
             release=self.released(inputs),
             factors=self.case.factors,
         )

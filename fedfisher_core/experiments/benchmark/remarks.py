@@ -18,7 +18,13 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         Sentences in the little markup of notes.
     """
     rows = list(rows)
-    return [*_images(rows), *_trunks(rows), *shift_remarks(rows), *_like_methods(rows)]
+    return [
+        *_images(rows),
+        *_trunks(rows),
+        *shift_remarks(rows),
+        *_fishers(rows),
+        *_like_methods(rows),
+    ]
 
 
 def _images(rows: Sequence[Row]) -> list[str]:
@@ -49,6 +55,14 @@ def _trunks(rows: Sequence[Row]) -> list[str]:
         f"{trunk} makes of images, without augmentation. All have its weights beforehand: they are in no upload and no "
         "download, and the time that it looks at images is not in any client's."
         for trunk, names in sorted(heads.items())
+    ]
+
+
+def _fishers(rows: Sequence[Row]) -> list[str]:
+    """Say where Fishers are not exact."""
+    found = sorted({(row.fisher, row.dataset) for row in rows if row.fisher not in (None, "exact")})
+    return [
+        f"Fishers of {dataset} are not exact but {fisher}, as `fisher.estimator` has it." for fisher, dataset in found
     ]
 
 

@@ -117,6 +117,7 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         download_bits=curve[-1].download_bits,
         start_sent=rounds[0].result.traffic.start_sent,
         unseen_clients=len(place.unseen) or None,
+        fisher=place.fisher.estimate if any(one.approximation for one in bound.method.uploads) else None,
         **_measures(federations, place, label, outcome),
     )
 

@@ -100,6 +100,8 @@ class Row:
         unseen_loss: the same of the mean cross-entropy, in nats.
         personalised_accuracy: on the same examples, after each unseen client trained the network on its other ones.
         personalised_loss: the same of the mean cross-entropy, in nats.
+        fisher: estimator of the clients' Fishers, such as "truncated (0.01)"; None for methods without one, and where
+            it was not kept.
 
     Raises:
         InputError: a measure is not finite.
@@ -155,6 +157,7 @@ class Row:
     unseen_loss: float | None = None
     personalised_accuracy: float | None = None
     personalised_loss: float | None = None
+    fisher: str | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):

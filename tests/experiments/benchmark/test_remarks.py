@@ -32,6 +32,17 @@ def test_pages_without_both_say_nothing(rows: list[Row]) -> None:
     assert "up to a floor" not in render(rows)
 
 
+def test_a_page_says_whose_fishers_are_not_exact() -> None:
+    estimators = ("truncated (0.01)", "exact", None, "truncated (0.01)")
+    rows = [
+        make_row(fisher=estimator, dataset=f"data{index % 3}", seed=index) for index, estimator in enumerate(estimators)
+    ]
+    (remark,) = remarks(rows)
+    assert remark == "Fishers of data0 are not exact but truncated (0.01), as `fisher.estimator` has it."
+    assert "not exact but truncated (0.01)" in render(rows)
+    assert remarks(rows[1:3]) == []
+
+
 def test_a_page_says_how_clients_saw_their_images_and_what_was_measured() -> None:
     rows = [make_row(), *(make_row(shift="rotation", shift_strength=strength) for strength in (60.0, 30.0))]
     turned, measured = remarks(rows)
