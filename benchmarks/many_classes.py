@@ -181,7 +181,7 @@ def print_accuracies(dataset: str | None, classes: int, count: int, *, alpha: fl
             content = {
                 "name": "many_classes",
                 "seeds": list(range(seeds)),
-                "data": {"dataset": dataset, "train_size": count, "validation_size": 0},
+                "data": {"dataset": dataset, "examples": count, "validation_size": 0},
                 "partition": {"alpha": alpha, "clients": 5},
                 "train": {"epochs": EPOCHS},
                 "fisher": fisher,

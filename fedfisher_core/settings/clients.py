@@ -239,7 +239,8 @@ class FisherSettings(Strict):
         "auto",
         description="expectation over the model's outputs: exact, a backward pass a class; truncated, exact but for "
         "output directions that carry next to nothing; sampled; or at the true labels. auto: exact up to "
-        f"{FEW_CLASSES} classes and with privacy or nngeometry, else truncated",
+        f"{FEW_CLASSES} classes and with privacy or nngeometry, else truncated; chosen by the seconds and errors of "
+        "`benchmarks.many_classes` on pairs of digits",
     )
     tolerance: float = Field(
         DEFAULT_TOLERANCE,
