@@ -153,12 +153,14 @@ def require_rows(layers: Mapping[str, FisherLayer], seen: Trace) -> None:
 
 
 def _check_input(name: str, layer: FisherLayer, inputs: Tensor, examples: int) -> None:
-    """Refuse inputs that are not one row, one sequence of rows or tokens, or one stack of feature maps an example."""
+    """Refuse inputs that are not one row, one sequence of rows or tokens, or one stack of maps an example."""
     allowed: tuple[int, ...] = (2, 3)
     if isinstance(layer, nn.Conv2d):
         allowed = (4,)
     elif isinstance(layer, nn.Embedding):
         allowed = (2,)
+    elif isinstance(layer, nn.GroupNorm):
+        allowed = (2, 3, 4, 5)
     if inputs.ndim not in allowed or len(inputs) != examples:
         raise _unknown_inputs(name, layer, inputs, examples, " or ".join(map(str, allowed)))
 

@@ -10,7 +10,7 @@ from fedfisher_core.errors import UnsupportedLayerError
 Layer = nn.Linear | nn.Conv2d
 """What has a matrix that its inputs are multiplied by."""
 
-FisherLayer = Layer | nn.Embedding | nn.LayerNorm
+FisherLayer = Layer | nn.Embedding | nn.LayerNorm | nn.GroupNorm
 """What has a diagonal and a dense Fisher."""
 
 BatchNormalisation = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
@@ -20,8 +20,8 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
     """Find the layers of a model that hold its parameters, in order of definition.
 
     Args:
-        model: the network; every parameter must belong to an `nn.Linear`, an ungrouped `nn.Conv2d`, an `nn.Embedding`
-            or an `nn.LayerNorm` of the last dimension.
+        model: the network; every parameter must belong to an `nn.Linear`, an ungrouped `nn.Conv2d`, an `nn.Embedding`,
+            an `nn.LayerNorm` of the last dimension or an `nn.GroupNorm`.
 
     Returns:
         The layers by their qualified name.
@@ -45,10 +45,10 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
             raise UnsupportedLayerError(
                 f"the model, a {type(module).__name__}, holds parameters itself; allowed: a model whose parts do"
             )
-        if not isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding | nn.LayerNorm):
+        if not isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding | nn.LayerNorm | nn.GroupNorm):
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(module).__name__}; Fisher blocks exist for Linear, Conv2d, Embedding and "
-                f"LayerNorm only"
+                f"layer {name!r} is a {type(module).__name__}; Fisher blocks exist for Linear, Conv2d, Embedding, "
+                f"LayerNorm and GroupNorm only"
             )
         _require_options(name, module)
         for parameter in own:
@@ -123,7 +123,7 @@ def from_matrix(matrix: Tensor, layer: str, like: Mapping[str, Tensor]) -> dict[
     """Undo `to_matrix`.
 
     Args:
-        matrix: shape (outputs, inputs [+ 1]); of a normalisation, (features, 1 [+ 1]).
+        matrix: shape (outputs, inputs [+ 1]); of a normalisation, (features or channels, 1 [+ 1]).
         layer: the layer's qualified name.
         like: tensors with the names and shapes to return.
 

@@ -127,8 +127,28 @@ class LayerNormBlock(PlaceBlock):
         return torch.stack([products, gradients.sum(1)], dim=2) if self._bias else products[:, :, None]
 
 
+class GroupNormBlock(PlaceBlock):
+    """The running sums of a group normalisation: with x normalised, sums over a channel's places of g x, and of g.
+
+    Its matrix has a row a channel, with the factor in the first column.
+    """
+
+    def __init__(
+        self, layer: nn.GroupNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+    ) -> None:
+        self._bias = layer.bias is not None
+        self._groups, self._eps = layer.num_groups, layer.eps
+        super().__init__(layer.num_channels, 1 + self._bias, input_shape[2:].numel(), approximations, like=like)
+
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        normal = functional.group_norm(inputs, self._groups, eps=self._eps)
+        shape = (*inputs.shape[:2], -1)
+        products = (gradients * normal).reshape(shape).sum(2)
+        return torch.stack([products, gradients.reshape(shape).sum(2)], dim=2) if self._bias else products[:, :, None]
+
+
 def place_block(
-    layer: nn.Linear | nn.Embedding | nn.LayerNorm,
+    layer: nn.Linear | nn.Embedding | nn.LayerNorm | nn.GroupNorm,
     input_shape: torch.Size,
     approximations: Set[Approximation],
     *,
@@ -152,3 +172,5 @@ def place_block(
             return EmbeddingBlock(layer, input_shape, approximations, like=like)
         case nn.LayerNorm():
             return LayerNormBlock(layer, input_shape, approximations, like=like)
+        case nn.GroupNorm():
+            return GroupNormBlock(layer, input_shape, approximations, like=like)

@@ -114,7 +114,7 @@ class ModelSpec:
                 nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
         elif isinstance(layer, nn.Embedding):
             nn.init.normal_(layer.weight, generator=generator)
-        elif isinstance(layer, nn.LayerNorm):
+        elif isinstance(layer, nn.LayerNorm | nn.GroupNorm):
             for parameter, value in ((layer.weight, 1.0), (layer.bias, 0.0)):
                 if parameter is not None:
                     nn.init.constant_(parameter, value)
@@ -124,7 +124,8 @@ class ModelSpec:
         elif any(True for _ in layer.parameters(recurse=False)):
             raise UnsupportedLayerError(
                 f"model {self.name!r}: layer {name!r} is a {type(layer).__name__}; initial weights can be drawn for "
-                f"Linear, Conv2d, Embedding, LayerNorm and GRU only, or by a layer's own method initialise(generator)"
+                f"Linear, Conv2d, Embedding, LayerNorm, GroupNorm and GRU only, or by a layer's own method "
+                f"initialise(generator)"
             )
         for child, part in layer.named_children():
             self._draw(f"{name}.{child}" if name else child, part, generator)

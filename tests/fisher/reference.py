@@ -46,6 +46,26 @@ class Sequences(nn.Module):
         return self.head(self.last(hidden.sum(1)))
 
 
+class Residual(nn.Module):
+    """Convolutions that are normalised by groups, a skip connection, and average pooling."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 4, 3, padding=1, bias=bias)
+        self.norm = nn.GroupNorm(2, 4)
+        self.second = nn.Conv2d(4, 4, 3, padding=1, bias=bias)
+        self.last = nn.GroupNorm(1, 4)
+        self.head = nn.Linear(16, 3, bias=bias)
+        if not bias:
+            for norm in (self.norm, self.last):
+                norm.register_parameter("bias", None)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps = self.norm(self.first(inputs)).tanh()
+        maps = self.last(self.second(maps)).tanh() + maps
+        return self.head(nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1))
+
+
 GEOMETRIES: dict[str, dict[str, object]] = {
     "plain": {},
     "padding": {"padding": (2, 1)},
@@ -64,8 +84,10 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-SEQUENCES: dict[str, Callable[[], nn.Module]] = {
-    f"sequences, {'bias' if bias else 'no bias'}": lambda bias=bias: Sequences(bias) for bias in (False, True)
+UNFACTORED: dict[str, Callable[[], nn.Module]] = {
+    f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, kind=kind: kind(bias)
+    for name, kind in (("sequences", Sequences), ("groups", Residual))
+    for bias in (False, True)
 }
 """Networks that have no Kronecker factors."""
 
@@ -73,11 +95,13 @@ SEQUENCES: dict[str, Callable[[], nn.Module]] = {
 def make(name: str, *, examples: int, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor]:
     """A network with parameters of size one, and inputs for it."""
     torch.manual_seed(3)
-    if name in SEQUENCES:
-        model = SEQUENCES[name]().to(dtype)
+    if name in UNFACTORED:
+        model = UNFACTORED[name]().to(dtype)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_()
+        if isinstance(model, Residual):
+            return model, torch.randn(examples, 2, 7, 6, dtype=dtype)
         return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
     model = NETWORKS[name]().to(dtype)
     shape = (4,) if name.startswith("linear") else (2, 7, 6)

@@ -21,7 +21,7 @@ from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.layouts import Tokens
 from fedfisher_core.models.spec import ModelSpec
 
-from .reference import SEQUENCES, flat, make, relative_error
+from .reference import UNFACTORED, flat, make, relative_error
 
 MEBIBYTE = 2**20
 
@@ -96,8 +96,8 @@ def test_sixty_thousand_examples_do_not_drift() -> None:
     assert relative_error(found.kfac["0"].outputs.double(), expected.kfac["0"].outputs) < 1e-6
 
 
-@pytest.mark.parametrize("network", list(SEQUENCES))
-def test_chunks_of_sequences_give_the_same(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("network", list(UNFACTORED))
+def test_chunks_of_places_give_the_same(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = make(network, examples=23)
     approximations = {Approximation.DIAGONAL, Approximation.DENSE}
     limit = smallest_limit(model, inputs, approximations)

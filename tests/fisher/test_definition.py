@@ -10,7 +10,7 @@ from fedfisher_core.fisher.estimators import Empirical, Loss, MonteCarlo
 
 from .reference import (
     NETWORKS,
-    SEQUENCES,
+    UNFACTORED,
     dense_fisher,
     flat,
     kfac_by_definition,
@@ -19,14 +19,14 @@ from .reference import (
 )
 
 ALL = set(Approximation)
-UNFACTORED = ALL - {Approximation.KFAC}
+NO_FACTORS = ALL - {Approximation.KFAC}
 
 
 @pytest.mark.parametrize("loss", list(Loss))
-@pytest.mark.parametrize("network", [*NETWORKS, *SEQUENCES])
+@pytest.mark.parametrize("network", [*NETWORKS, *UNFACTORED])
 def test_dense_and_diagonal_are_the_mean_of_jacobians_around_the_hessian(network: str, loss: Loss) -> None:
     model, inputs = make(network, examples=5)
-    fisher = compute_fisher(model, inputs, approximations=UNFACTORED if network in SEQUENCES else ALL, loss=loss)
+    fisher = compute_fisher(model, inputs, approximations=NO_FACTORS if network in UNFACTORED else ALL, loss=loss)
     expected = dense_fisher(model, inputs, squared=loss is Loss.SQUARED)
     assert relative_error(fisher.dense, expected) < 1e-12
     assert relative_error(flat(fisher.diagonal), expected.diagonal()) < 1e-12
@@ -89,12 +89,12 @@ def test_kfac_is_too_small_by_the_number_of_positions_where_it_can_be_known() ->
 
 
 @pytest.mark.parametrize("loss", list(Loss))
-@pytest.mark.parametrize("network", ["linear, bias", "all three, bias", "sequences, bias"])
+@pytest.mark.parametrize("network", ["linear, bias", "all three, bias", "sequences, bias", "groups, bias"])
 def test_empirical_averages_the_gradients_of_the_examples(network: str, loss: Loss) -> None:
     model, inputs = make(network, examples=6)
     squared = loss is Loss.SQUARED
     labels = torch.randn(6, 3, dtype=torch.float64) if squared else torch.tensor([0, 2, 1, 1, 0, 2])
-    approximations = UNFACTORED if network in SEQUENCES else ALL
+    approximations = NO_FACTORS if network in UNFACTORED else ALL
     fisher = compute_fisher(model, inputs, labels, approximations=approximations, loss=loss, estimator=Empirical())
     gradients = []
     for example, label in zip(inputs, labels, strict=True):

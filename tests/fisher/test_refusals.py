@@ -66,11 +66,16 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
         "layer '1' is a BatchNorm1d",
     ),
     "another layer": (
-        nn.Sequential(nn.Linear(4, 4), nn.GroupNorm(1, 4)),
+        nn.Sequential(nn.Linear(4, 4), nn.PReLU()),
         torch.zeros(3, 4),
-        "layer '1' is a GroupNorm",
+        "layer '1' is a PReLU; Fisher blocks exist for Linear, Conv2d, Embedding, LayerNorm and GroupNorm only",
     ),
-    "recurrent": (Recurrent(), TOKENS, "layer 'gru' is a GRU; Fisher blocks exist for Linear, Conv2d, Embedding and L"),
+    "unfactored groups": (
+        nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Flatten()),
+        IMAGES,
+        "layer '1' is a GroupNorm; Kronecker factors, .* exist for Linear and Conv2d only",
+    ),
+    "recurrent": (Recurrent(), TOKENS, "layer 'gru' is a GRU; Fisher blocks exist for Linear, Conv2d, Embedding, L"),
     "unfactored normalisation": (
         nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)),
         torch.zeros(3, 4),

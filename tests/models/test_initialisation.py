@@ -41,9 +41,22 @@ def test_initial_weights_depend_on_their_generator_alone() -> None:
     assert not any(torch.equal(first[name], other[name]) for name in first)
 
 
+@model("bent")
+class Bent(nn.Module):
+    """A network with parameters whose initial values torch does not draw."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.bend = nn.PReLU()
+        self.head = nn.Linear(spec.inputs.size, spec.classes)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.bend(inputs).flatten(1))
+
+
 @model("normed")
 class Normed(nn.Module):
-    """A network with parameters whose initial values torch does not draw."""
+    """A network that normalises its inputs by groups."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -54,7 +67,13 @@ class Normed(nn.Module):
         return self.head(self.norm(inputs).flatten(1))
 
 
-@pytest.mark.parametrize(("name", "layer"), [("normed", "'norm' is a GroupNorm"), ("normalised", "'norm' is a BatchN")])
+def test_a_group_normalisation_begins_without_changing_what_it_normalises() -> None:
+    parameters = ModelSpec("normed", Images(2, 6, 6), classes=3).initialise(torch.Generator())
+    assert torch.equal(parameters["norm.weight"], torch.ones(2))
+    assert torch.equal(parameters["norm.bias"], torch.zeros(2))
+
+
+@pytest.mark.parametrize(("name", "layer"), [("bent", "'bend' is a PReLU"), ("normalised", "'norm' is a BatchNorm2d")])
 def test_a_layer_that_cannot_be_initialised_is_refused(name: str, layer: str) -> None:
     with pytest.raises(UnsupportedLayerError, match=f"model '{name}': layer {layer}"):
         ModelSpec(name, Images(1, 6, 6), classes=3).initialise(torch.Generator())
