@@ -7,12 +7,10 @@ batches that were prepared before and keeps nothing. Both run on one thread, in 
 """
 
 import argparse
-import time
-from collections.abc import Callable
 
 import torch
 
-from benchmarks.scale import report
+from benchmarks.scale import report, seconds_of
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.federation.features import BATCH_SIZE, features_of
 from fedfisher_core.trunks.trunk import trunks
@@ -20,13 +18,6 @@ from fedfisher_core.trunks.weights import load_trunk, prepare
 
 _TURNS = 3
 SLOWER_THAN_BARE = 1 / 0.9
-
-
-def seconds_of(call: Callable[[], object]) -> float:
-    """Time a call by the clock."""
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
 
 
 def main() -> None:
