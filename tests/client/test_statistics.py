@@ -11,15 +11,17 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.local import Local
+from fedfisher_core.client.local import Local, estimator_of
 from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistic import ServerView, Statistic, TensorStatistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
+from fedfisher_core.fisher.estimators import Truncated
 from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import FisherSettings
 from tests import arranged, tiny
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
@@ -333,3 +335,9 @@ def test_the_fisher_of_a_network_on_tokens_is_that_of_their_one_hot_vectors() ->
     plain.weight = client.network.head.weight
     expected = dense_fisher(plain, Examples(inputs=vectors, labels=client.examples.labels))
     assert torch.allclose(DenseFisher.compute(client).tensors["matrix"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_estimator_must_be_chosen_before_it_is_made() -> None:
+    with pytest.raises(RuntimeError, match="settings that do not choose one"):
+        estimator_of(FisherSettings())
+    assert estimator_of(FisherSettings(estimator="truncated", tolerance=0.5)) == Truncated(0.5)
