@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 from fedfisher_core.leaderboard.entries import SETTING, Entry, Kind
-from fedfisher_core.leaderboard.ranking import MeanRanks
+from fedfisher_core.leaderboard.ranking import MeanRanks, rank_tracks
 from fedfisher_core.leaderboard.reading import Reports
 from fedfisher_core.reporting.page import PageData, render, script_data, template_text
 from fedfisher_core.settings import AVERAGE, PLAIN
@@ -108,6 +108,7 @@ def render_leaderboard(
         num_reports=len(reports.benchmarks),
         left_out=[(one, _link(one.folder, out)) for one in reports.left_out],
         shifts="shift" not in absent,
+        tracks=rank_tracks(entries),
         ensembles=any(one.kind is Kind.ENSEMBLE for one in entries),
         script=template_text("leaderboard.js"),
         data=script_data(_data(entries, best, {one.name: _link(one.folder, out) for one in reports.benchmarks})),

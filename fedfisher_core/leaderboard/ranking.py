@@ -4,9 +4,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedfisher_core.leaderboard.entries import Entry, Kind
+from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.ranks import mean_ranks
+from fedfisher_core.reporting.signed_ranks import Ahead, beside_others
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,27 @@ class MeanRanks:
 
     ranks: dict[str, float]
     num_settings: int
+
+
+@dataclass(frozen=True)
+class TrackRanks:
+    """The first method by mean rank of a track, over all of its reports.
+
+    Args:
+        track: name of the track.
+        reports: names of the reports with the settings that are compared.
+        num_settings: number of those settings, in which all methods ran.
+        first: label of the method.
+        mean_rank: of that method.
+        beside: the method beside each other one, by mean rank.
+    """
+
+    track: str
+    reports: tuple[str, ...]
+    num_settings: int
+    first: str
+    mean_rank: float
+    beside: tuple[Ahead, ...]
 
 
 def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
@@ -56,14 +80,48 @@ def mean_ranks_of(entries: Sequence[Entry], methods: Collection[str]) -> MeanRan
     Returns:
         The mean ranks (`reporting.ranks.mean_ranks`); none without a common setting.
     """
-    scores: dict[tuple[object, ...], dict[str, float]] = {}
-    for one in entries:
-        if one.kind is Kind.SINGLE and one.method in methods:
-            scores.setdefault(one.setting, {})[one.method] = one.score
-    whole = [found for found in scores.values() if len(found) == len(methods)]
-    if not whole:
-        return MeanRanks({}, 0)
     labels = sorted(methods)
-    found = mean_ranks(np.array([[own[label] for label in labels] for own in whole]))
-    by_rank = sorted(zip(found.tolist(), labels, strict=True))
-    return MeanRanks({label: rank for rank, label in by_rank}, len(whole))
+    scores, _ = _scores(entries, labels)
+    if not len(scores):
+        return MeanRanks({}, 0)
+    by_rank = sorted(zip(mean_ranks(scores).tolist(), labels, strict=True))
+    return MeanRanks({label: rank for rank, label in by_rank}, len(scores))
+
+
+def rank_tracks(entries: Sequence[Entry]) -> tuple[TrackRanks, ...]:
+    """Compare the first method of each track with each other one.
+
+    Args:
+        entries: of any kind.
+
+    Returns:
+        The tracks with enough common settings for a test, by name.
+    """
+    tracks = gather((one for one in entries if one.track is not None), lambda one: str(one.track))
+    found = (_rank_track(track, own) for track, own in sorted(tracks.items()))
+    return tuple(one for one in found if one.beside)
+
+
+def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks:
+    best = mean_ranks_of(entries, comparable_methods(entries))
+    labels = list(best.ranks)
+    scores, reports = _scores(entries, labels)
+    return TrackRanks(
+        track=track,
+        reports=reports,
+        num_settings=best.num_settings,
+        first=labels[0],
+        mean_rank=best.ranks[labels[0]],
+        beside=beside_others(scores, labels),
+    )
+
+
+def _scores(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Gather the scores of some methods, shape (settings, methods), and the reports that have all of these."""
+    settings: dict[tuple[object, ...], dict[str, Entry]] = {}
+    for one in entries:
+        if one.kind is Kind.SINGLE and one.method in labels:
+            settings.setdefault(one.setting, {})[one.method] = one
+    whole = [found for found in settings.values() if len(found) == len(labels)]
+    reports = sorted({one.report for found in whole for one in found.values()})
+    return np.array([[found[label].score for label in labels] for found in whole]), tuple(reports)

@@ -85,3 +85,18 @@ def test_a_shift_has_a_column_and_a_filter_where_there_is_one(tmp_path: Path) ->
     assert "shift" in shifted.values("data-column")
     assert "shift" in shifted.values("name")
     assert "blur 2" in data_of(shifted)["settings"][0]
+
+
+def test_the_first_of_a_track_is_shown_beside_the_others(tmp_path: Path) -> None:
+    rows = [
+        row
+        for alpha in range(1, 7)
+        for method, accuracy in {"kfac": 0.9, EVIL: 0.8}.items()
+        for row in scored(method, accuracy, alpha=float(alpha), track="best_effort")
+    ]
+    html = write_board(tmp_path, {"one": rows})
+    page = Page(html)
+    assert "First in the track best effort kfac has the best mean rank, 1.00 among 2 methods, over the 6" in page.text
+    assert "60+10.00+10.000.031" in page.text
+    assert EVIL not in html
+    assert "First in the track" not in Page(write_board(tmp_path / "none", {"one": scored("kfac", 0.5)})).text

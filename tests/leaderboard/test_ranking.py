@@ -1,7 +1,10 @@
 from pathlib import Path
 
+import pytest
+
+from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.leaderboard.entries import Entry, make_entries
-from fedfisher_core.leaderboard.ranking import MeanRanks, comparable_methods, mean_ranks_of
+from fedfisher_core.leaderboard.ranking import MeanRanks, comparable_methods, mean_ranks_of, rank_tracks
 from fedfisher_core.leaderboard.reading import read_reports
 from tests.leaderboard.boards import scored, write_report
 
@@ -41,3 +44,19 @@ def test_the_methods_with_the_most_ranks_are_chosen(tmp_path: Path) -> None:
     assert comparable_methods(board(tmp_path / "other", {"b": 0.1, "a": 0.2, "c": 0.3})) == ("a", "b", "c")
     assert comparable_methods(board(tmp_path / "apart", {"ensemble": 0.2})) == ()
     assert mean_ranks_of((), ()) == MeanRanks({}, 0)
+
+
+def test_a_track_is_compared_over_all_of_its_reports(tmp_path: Path) -> None:
+    def rows(method: str, accuracy: float, track: str | None) -> list[Row]:
+        return [row for alpha in range(4) for row in scored(method, accuracy, alpha=alpha + 1.0, track=track)]
+
+    for report, best in (("one", 0.9), ("two", 0.8)):
+        write_report(tmp_path, report, rows("a", best, "best_effort"), rows("b", 0.7, "best_effort"))
+    write_report(tmp_path, "untracked", rows("b", 0.9, None), rows("a", 0.1, None))
+    write_report(tmp_path, "few", rows("a", 0.9, "as_published"), rows("b", 0.7, "as_published"))
+    (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    assert (found.track, found.reports, found.num_settings) == ("best_effort", ("one", "two"), 8)
+    assert (found.first, found.mean_rank) == ("a", 1.0)
+    (beside,) = found.beside
+    assert (beside.other, beside.wins, beside.losses) == ("b", 8, 0)
+    assert (beside.mean, beside.lowest) == pytest.approx((0.15, 0.1))

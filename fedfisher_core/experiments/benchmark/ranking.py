@@ -1,14 +1,30 @@
 """Mean ranks of methods over the settings of a benchmark (Demsar 2006)."""
 
-from collections.abc import Sequence
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fedfisher_core.experiments.benchmark.summary import SettingSummary
+from fedfisher_core.experiments.benchmark.summary import MethodSummary, SettingSummary
+from fedfisher_core.reporting.measure import PairedDifference, gather, paired_difference
 from fedfisher_core.reporting.ranks import critical_difference, friedman_p_value, mean_ranks
+from fedfisher_core.reporting.signed_ranks import Ahead, beside_others
 
 _LEAST_FOR_FRIEDMAN = 3
+
+
+@dataclass(frozen=True)
+class BesideFirst:
+    """The first method by mean rank beside another.
+
+    Args:
+        ahead: setting by setting.
+        over_seeds: seed by seed, the mean accuracy over the settings less the other's; None without a common seed.
+    """
+
+    ahead: Ahead
+    over_seeds: PairedDifference | None
 
 
 @dataclass(frozen=True)
@@ -23,6 +39,7 @@ class Ranking:
             (Nemenyi's test).
         p_value: of Friedman's test that no method differs; None for two methods.
         left_out: labels of methods that did not run with every seed of every setting.
+        beside_first: the first method beside each other one, in their order; empty for too few settings.
     """
 
     methods: tuple[str, ...]
@@ -31,6 +48,7 @@ class Ranking:
     critical_difference: float
     p_value: float | None
     left_out: tuple[str, ...]
+    beside_first: tuple[BesideFirst, ...]
 
     @property
     def groups(self) -> list[tuple[int, int]]:
@@ -66,12 +84,30 @@ def rank_methods(summaries: Sequence[SettingSummary]) -> Ranking | None:
         return None
     # Sums of the same accuracies in another order may differ in the last bit; that is a tie.
     accuracies = np.array([[round(column[label].accuracy.mean, 12) for label in whole] for column in columns])
-    found = sorted(zip(mean_ranks(accuracies).tolist(), whole, strict=True))
+    found = mean_ranks(accuracies)
+    order = sorted(range(len(whole)), key=lambda place: (found[place], whole[place]))
+    methods = tuple(whole[place] for place in order)
     return Ranking(
-        methods=tuple(label for _, label in found),
-        mean_ranks=tuple(rank for rank, _ in found),
+        methods=methods,
+        mean_ranks=tuple(float(found[place]) for place in order),
         num_settings=len(summaries),
         critical_difference=critical_difference(len(whole), len(summaries)),
         p_value=friedman_p_value(accuracies) if len(whole) >= _LEAST_FOR_FRIEDMAN else None,
         left_out=tuple(label for label in labels if label not in whole),
+        beside_first=tuple(
+            BesideFirst(ahead, _over_seeds(columns, methods[0], ahead.other))
+            for ahead in beside_others(accuracies[:, order], methods)
+        ),
     )
+
+
+def _over_seeds(columns: Sequence[Mapping[str, MethodSummary]], one: str, other: str) -> PairedDifference | None:
+    """Compare means over the settings, with the seeds that all settings have."""
+    return paired_difference(_means(columns, one), _means(columns, other))
+
+
+def _means(columns: Sequence[Mapping[str, MethodSummary]], label: str) -> dict[int, float]:
+    rows = gather((row for column in columns for row in column[label].rows), lambda row: row.seed)
+    return {
+        seed: statistics.fmean(row.accuracy for row in own) for seed, own in rows.items() if len(own) == len(columns)
+    }

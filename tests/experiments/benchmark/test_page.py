@@ -276,3 +276,16 @@ def test_what_failed_is_said_where_its_number_would_be() -> None:
     assert "kfac: alpha=0.9ValueError: <b>out of paper</b>1 job" in page.text
     assert "kfacfailed: ValueError: <b>out of paper</b>" in page.text
     assert "Failed" not in Page(render(rows)).text
+
+
+def test_the_first_method_is_shown_beside_the_others_over_settings() -> None:
+    rows = [
+        make_row(method, alpha=float(alpha), seed=seed, accuracy=accuracy + 0.01 * seed * (method == "kfac"))
+        for alpha in range(1, 7)
+        for method, accuracy in {"kfac": 0.9, "fedavg": 0.8}.items()
+        for seed in range(2)
+    ]
+    shown = Page(render(rows)).text
+    assert "kfac beside each other method, over 6 settings" in shown
+    assert "fedavg60+10.50 [+4.15, +16.85]+10.500.031" in shown
+    assert "beside each other method" not in Page(render(rows[:20])).text

@@ -56,7 +56,7 @@ def test_too_little_to_rank_is_no_ranking(orders: list[str]) -> None:
 
 def ranked(*mean_ranks: float, critical_difference: float, names: str = "abcdefgh") -> Ranking:
     methods = tuple(names[: len(mean_ranks)])
-    return Ranking(methods, mean_ranks, 9, critical_difference, 0.5, ())
+    return Ranking(methods, mean_ranks, 9, critical_difference, 0.5, (), ())
 
 
 def test_bars_join_the_largest_groups_that_are_not_told_apart() -> None:
@@ -78,7 +78,7 @@ def test_the_diagram_shows_every_method_with_its_rank() -> None:
 
 def test_labels_stay_within_the_diagram() -> None:
     long = "a_method_with_quite_a_long_label"
-    drawn = ElementTree.fromstring(rank_diagram(Ranking((long, "b", "c"), (1.0, 2.0, 3.0), 9, 40.0, 0.5, ())))
+    drawn = ElementTree.fromstring(rank_diagram(Ranking((long, "b", "c"), (1.0, 2.0, 3.0), 9, 40.0, 0.5, (), ())))
     width, height = (float(drawn.attrib[name]) for name in ("width", "height"))
     for text in drawn.iter(f"{SVG}text"):
         x, y, length = float(text.attrib["x"]), float(text.attrib["y"]), 6.8 * len("".join(text.itertext()))
@@ -90,5 +90,25 @@ def test_labels_stay_within_the_diagram() -> None:
 
 
 def test_names_are_text_and_not_markup() -> None:
-    drawn = ElementTree.fromstring(rank_diagram(Ranking(("<b> & c", "d"), (1.0, 2.0), 9, 1.0, None, ())))
+    drawn = ElementTree.fromstring(rank_diagram(Ranking(("<b> & c", "d"), (1.0, 2.0), 9, 1.0, None, (), ())))
     assert "<b> & c (1.00)" in ["".join(one.itertext()) for one in drawn.iter(f"{SVG}text")]
+
+
+def test_the_first_is_compared_over_settings_and_over_seeds() -> None:
+    rows = [
+        make_row(method, alpha=float(number), seed=seed, accuracy=0.5 + gain * (1 + seed) * number / 100)
+        for number in range(1, 7)
+        for method, gain in {"a": 2.0, "b": 0.0}.items()
+        for seed in range(2)
+    ]
+    ranking = rank_methods(summarise(rows))
+    assert ranking is not None
+    (beside,) = ranking.beside_first
+    assert (beside.ahead.other, beside.ahead.wins, beside.ahead.losses) == ("b", 6, 0)
+    assert beside.over_seeds is not None
+    # With seed 0 the gain is 0.02 n over settings n of 1 to 6, with seed 1 twice that.
+    assert beside.over_seeds.mean == pytest.approx(0.105) == beside.ahead.mean
+    assert beside.over_seeds.deviation == pytest.approx(0.07 / 2**0.5)
+    fewer = rank_methods(summarise([row for row in rows if row.alpha != 1.0]))
+    assert fewer is not None
+    assert fewer.beside_first == ()
