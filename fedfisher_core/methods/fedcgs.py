@@ -27,6 +27,7 @@ def _of_sums(server: Server, sums: Sums, *, ridge: float) -> Aggregate:
     "fedcgs",
     uploads=(LabelCounts, ClassSums, Gram),
     reference="https://arxiv.org/abs/2503.06962",
+    trains=False,
     supports=require_biased_head,
     sums=Summation(terms, _of_sums),
 )

@@ -25,6 +25,7 @@ from fedfisher_core.settings import TrainSettings
     uploads=(LabelCounts, ClassGaussians),
     sees_each=(LabelCounts,),
     reference="https://arxiv.org/abs/2402.01862",
+    trains=False,
 )
 def fedpft(
     server: Server,

@@ -27,6 +27,7 @@ def _of_sums(server: Server, sums: Sums, *, shrinkage: float) -> Aggregate:
     "gh_lda",
     uploads=(LabelCounts, ClassSums, Gram),
     reference="https://arxiv.org/abs/2602.01186",
+    trains=False,
     supports=require_biased_head,
     sums=Summation(terms, _of_sums),
 )

@@ -36,6 +36,7 @@ class Method:
         one_shot: False for a row that methods are measured against, which no one-shot method could be.
         pooled: whether it is given one client that holds all data, instead of the clients.
         shared_start: whether it needs the weights that all clients started from.
+        trains: whether what clients upload depends on their training, whose seconds it then answers for.
         settings: the function's keyword arguments as a model.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
@@ -52,6 +53,7 @@ class Method:
     one_shot: bool
     pooled: bool
     shared_start: bool
+    trains: bool
     settings: type[BaseModel]
     supports: Callable[[ModelSpec], None] | None = None
     sums: Summation | None = None
@@ -84,6 +86,7 @@ def method(
     one_shot: bool = True,
     pooled: bool = False,
     shared_start: bool = False,
+    trains: bool = True,
     supports: Callable[[ModelSpec], None] | None = None,
     sums: Summation | None = None,
     validates: Callable[[Any], bool] | None = None,
@@ -100,6 +103,7 @@ def method(
         one_shot: False for a reference row.
         pooled: whether it is given one client that holds all data, instead of the clients.
         shared_start: whether it needs the weights that all clients started from; refused where each has its own.
+        trains: False where clients upload nothing that their training changes.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients, where that is possible.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
@@ -124,6 +128,7 @@ def method(
                 one_shot=one_shot,
                 pooled=pooled,
                 shared_start=shared_start,
+                trains=trains,
                 settings=settings,
                 supports=supports,
                 sums=sums,

@@ -8,6 +8,7 @@ import torch
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.methods.method import methods
 from fedfisher_core.store import read_tensors
 from tests import tiny
 from tests.walked import Walked, walk_tiny
@@ -48,6 +49,19 @@ def test_covariances_cost_what_is_said(place: Path, covariance: str, numbers: in
     (row,) = walk_tiny(place, {"fedpft": UNCOMPRESSED}, model=LINEAR, statistics=statistics).rows.values()
     assert row.upload_bits == CLIENTS * (HEADER + 32 * tiny.CLASSES * (1 + FEATURES + numbers))
     assert row.accuracy > 0.6
+
+
+@pytest.mark.parametrize("method", [name for name in methods if not methods.get(name).trains])
+def test_what_needs_no_training_is_the_same_after_any_and_answers_for_none(place: Path, method: str) -> None:
+    little, much = (
+        walk_tiny(place, {"fedavg": {}, method: {}}, model=LINEAR, train={"epochs": epochs}) for epochs in (1, 3)
+    )
+    for name, one in heads(little, method).items():
+        assert torch.equal(one, heads(much, method)[name])
+    assert any(not torch.equal(one, heads(much, "fedavg")[name]) for name, one in heads(little, "fedavg").items())
+    rows = much.rows
+    assert rows[method].client_train_seconds == 0 < rows["fedavg"].client_train_seconds
+    assert sum(rows[method].client_statistics_seconds.values()) > 0
 
 
 def test_in_the_budget_of_federated_averaging_they_cost_no_more(place: Path) -> None:

@@ -42,12 +42,13 @@ def client_costs(rows: Iterable[Row]) -> tuple[ClientCost, ...]:
     """Gather what clients spent on training and on each statistic.
 
     Args:
-        rows: the rows, in any order; references are left out, as some train other clients.
+        rows: the rows, in any order. References are left out, as some train other clients, and methods that need no
+            training.
 
     Returns:
-        One entry for each setting whose methods asked for a statistic, in the order of `sorted_rows`.
+        One entry for each setting whose methods train and asked for a statistic, in the order of `sorted_rows`.
     """
-    one_shot = by_setting(row for row in rows if not row.reference)
+    one_shot = by_setting(row for row in rows if not row.reference and row.client_train_seconds)
     costs = [_cost(setting, [row for own in methods.values() for row in own]) for setting, methods in one_shot.items()]
     return tuple(cost for cost in costs if cost.statistics)
 

@@ -150,7 +150,7 @@ class _Round:
         timings: of the aggregation.
         trained: names of the trainings that it rests on.
         failed: clients that are missing.
-        train_seconds: of all clients.
+        train_seconds: of all clients; 0 for a method that needs no training.
         statistics_seconds: of all clients, by statistic.
         encode_seconds: of all clients.
     """
@@ -186,7 +186,7 @@ def _round(federations: Federations, place: Place, label: str, turn: Turn, outco
         timings=timings,
         trained=trained,
         failed=failed,
-        train_seconds=seconds(trained),
+        train_seconds=seconds(trained) if bound.method.trains else 0.0,
         statistics_seconds={
             one.name: seconds(names[one.name] for names in uploads)
             for one in bound.method.uploads

@@ -59,7 +59,7 @@ class Row:
             where a column says whose these are, else on test images in its proportions of true labels; both as it
             sees its own images.
         worst_class_accuracy: lowest accuracy over the classes, a fraction.
-        client_train_seconds: local training, summed over the clients.
+        client_train_seconds: local training, summed over the clients; 0 for a method that needs none.
         client_statistics_seconds: seconds by statistic, summed over the clients.
         client_encode_seconds: encoding of uploads, or the clients' part of secure aggregation, summed over the
             clients; None where it was not counted.

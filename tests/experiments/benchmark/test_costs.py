@@ -11,6 +11,7 @@ def test_costs_are_shares_of_the_training_of_the_same_seed() -> None:
         make_row("kfac", seed=0, client_train_seconds=10.0, client_statistics_seconds={"kfac": 1.0}),
         make_row("kfac", seed=1, client_train_seconds=20.0, client_statistics_seconds={"kfac": 4.0}),
         make_row("diag", seed=0, client_train_seconds=10.0, client_statistics_seconds={"diagonal": 0.5}),
+        make_row("sums", seed=0, client_train_seconds=0.0, client_statistics_seconds={"sums": 1.0}),
         make_row("pooled", seed=0, client_train_seconds=99.0, reference=True),
     ]
     (cost,) = client_costs(rows)
@@ -25,6 +26,10 @@ def test_settings_that_compute_no_statistic_have_no_costs() -> None:
     rows = [make_row("fedavg", client_statistics_seconds={})]
     assert client_costs(rows) == ()
     assert "local training" not in render(rows)
+
+
+def test_statistics_of_methods_that_need_no_training_are_no_share_of_it() -> None:
+    assert client_costs([make_row("sums", client_train_seconds=0.0, client_statistics_seconds={"sums": 1.0})]) == ()
 
 
 def test_the_page_shows_costs_by_setting() -> None:
