@@ -11,25 +11,17 @@ Flower and Ray are installed from the registry into an environment of their own,
 """
 
 import argparse
-import json
 import os
-import subprocess
-import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
-import torch
 import yaml
 
-from benchmarks.held import clients_data
+from benchmarks.peers import FLOWER, FLOWER_HOME, flower, watched, write_examples
 from benchmarks.trees import HERE, Tree
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.reporting.rows import read_rows
@@ -38,8 +30,6 @@ CLIENTS, COHORT, WORKERS = 1000, 20, 2
 EPOCHS, BATCH_SIZE, LEARNING_RATE = 1, 16, 0.05
 FEW, MANY = 2, 22
 FASTER, MEMORY = 3.0, 1.0
-PACKAGES = ("flwr[simulation]==1.41.0", "ray==2.55.1", f"torch=={torch.__version__.partition('+')[0]}", "numpy")
-_SECONDS_BETWEEN = 0.5
 
 
 @dataclass(frozen=True)
@@ -89,38 +79,6 @@ def settings_of(rounds: int) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def watched() -> Iterator[Callable[[], int]]:
-    """Watch the memory of all processes that this one starts.
-
-    Yields:
-        Gives the most bytes that they held at once.
-    """
-    most, ended = 0, threading.Event()
-
-    def watch() -> None:
-        nonlocal most
-        while not ended.wait(_SECONDS_BETWEEN):
-            most = max(most, _held())
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield lambda: most
-    finally:
-        ended.set()
-        watcher.join()
-
-
-def _held() -> int:
-    held = 0
-    for process in psutil.Process().children(recursive=True):
-        # It may have ended since it was listed.
-        with suppress(psutil.NoSuchProcess):
-            held += process.memory_full_info().pss
-    return held
-
-
 def measured(run: Callable[[int], float]) -> Figures:
     """Run a side with few rounds and with many.
 
@@ -140,53 +98,25 @@ def measured(run: Callable[[int], float]) -> Figures:
     return Figures(seconds, most, accuracy)
 
 
-def write_examples(folder: Path) -> Path:
-    """Write what each client holds where Flower's side finds it.
-
-    Args:
-        folder: where the file goes.
-
-    Returns:
-        The file.
-    """
-    data = clients_data(settings_of(1), folder / "store")
-    held, test = data.clients, data.test
-    np.savez(
-        folder / "examples.npz",
-        inputs=torch.cat([own.inputs for own in held]).numpy(),
-        labels=torch.cat([own.labels for own in held]).numpy(),
-        ends=np.cumsum([len(own) for own in held]),
-        test_inputs=test.inputs.numpy(),
-        test_labels=test.labels.numpy(),
-    )
-    return folder / "examples.npz"
-
-
-def flower_python(environment: Path) -> Path:
-    """Find the interpreter of Flower's environment, which is made where it is missing."""
-    python = environment / "bin" / "python"
-    if not python.exists():
-        print(f"installing {', '.join(PACKAGES)} into {environment}", file=sys.stderr, flush=True)
-        subprocess.run([sys.executable, "-m", "venv", environment], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    return python
-
-
 def main() -> None:
     """Print both sides, and the ratios."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    home = Path.home() / ".cache" / "fedfisher" / "flower"
-    parser.add_argument("--environment", type=Path, default=home, help=f"of Flower and Ray ({home})")
+    parser.add_argument("--environment", type=Path, default=FLOWER_HOME, help=f"of Flower and Ray ({FLOWER_HOME})")
     environment = parser.parse_args().environment
     if "FEDFISHER_DATA_DIR" not in os.environ:
         print("skipped: FEDFISHER_DATA_DIR is not set, and this needs full MNIST")
         return
-    python = flower_python(environment)
-    quiet = {"FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    peer = flower(environment)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         tree = Tree(root=HERE, home=folder / "prefect", data=Path(os.environ["FEDFISHER_DATA_DIR"]))
-        examples = write_examples(folder)
+        options = {
+            "examples": str(write_examples(settings_of(1), folder / "store", folder)),
+            "cohort": COHORT,
+            "epochs": EPOCHS,
+            "batch_size": BATCH_SIZE,
+            "learning_rate": LEARNING_RATE,
+        }
 
         def ours(rounds: int) -> float:
             place = folder / str(rounds)
@@ -196,26 +126,8 @@ def main() -> None:
             (row,) = read_rows(place / "results" / "flower" / "results.json", Row)
             return 100 * row.accuracy
 
-        def flower(rounds: int) -> float:
-            options = {
-                "examples": str(examples),
-                "rounds": rounds,
-                "cohort": COHORT,
-                "epochs": EPOCHS,
-                "batch_size": BATCH_SIZE,
-                "learning_rate": LEARNING_RATE,
-            }
-            told = {"FLOWER_APP": json.dumps(options), "PYTHONPATH": str(HERE / "benchmarks")}
-            command = [str(python), "-c", "import flower_app; flower_app.run()"]
-            done = subprocess.run(command, env=os.environ | quiet | told, capture_output=True, text=True)
-            if done.returncode != 0:
-                print(done.stderr[-4000:], file=sys.stderr)
-                done.check_returncode()
-            (line,) = (one for one in done.stdout.splitlines() if one.startswith("RESULT "))
-            return float(json.loads(line.removeprefix("RESULT "))["accuracy"])
-
-        theirs, own = measured(flower), measured(ours)
-    print(f"{CLIENTS} clients, {COHORT} a round, {WORKERS} cores; {', '.join(PACKAGES[:2])}")
+        theirs, own = measured(lambda rounds: peer.run({**options, "rounds": rounds})), measured(ours)
+    print(f"{CLIENTS} clients, {COHORT} a round, {WORKERS} cores; {', '.join(FLOWER[:2])}")
     print(f"Flower     {theirs}")
     print(f"fedfisher  {own}")
     faster, memory = own.rounds_a_minute / theirs.rounds_a_minute, own.bytes / theirs.bytes
