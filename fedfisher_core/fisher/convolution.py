@@ -16,8 +16,10 @@ MAX_ROW_PRODUCTS = 64 * 2**20
 class Geometry:
     """Where the windows of a convolution lie; every pair is (vertical, horizontal).
 
+    A grouped convolution is an ordinary one of each group's channels, with every group of an example as an example.
+
     Args:
-        channels: input channels.
+        channels: input channels of a group.
         kernel: height and width of a window.
         stride: distance of neighbouring windows.
         dilation: distance of neighbouring elements of a window.
@@ -43,7 +45,7 @@ class Geometry:
         """Read the geometry off a layer.
 
         Args:
-            layer: an ungrouped convolution.
+            layer: a convolution.
             input_shape: shape of its inputs, (examples, channels, height, width).
             output_shape: shape of its outputs.
 
@@ -58,7 +60,7 @@ class Geometry:
         else:
             above, left = below, right = _pair(layer.padding)
         return Geometry(
-            channels=input_shape[1],
+            channels=input_shape[1] // layer.groups,
             kernel=kernel,
             stride=_pair(layer.stride),
             dilation=dilation,

@@ -1,4 +1,8 @@
-"""The sums of a convolution for its block of the Fisher."""
+"""The sums of a convolution for its block of the Fisher.
+
+A grouped convolution acts on each group of an example as an ordinary one acts on an example. So its groups are given
+as examples, group by group within each, and their sums are kept apart.
+"""
 
 from collections.abc import Set
 
@@ -17,13 +21,15 @@ class _SquaredGradients:
     """The sum of a chunk's squared gradients, taken over examples first and over directions at the end.
 
     Args:
-        shape: examples at a time, columns, rows and directions.
+        shape: examples at a time, each group counted, columns, rows of a group and directions.
+        groups: of the convolution.
         scratch: memory for the gradients and their sum.
     """
 
-    def __init__(self, shape: tuple[int, int, int, int], *, scratch: Scratch) -> None:
+    def __init__(self, shape: tuple[int, int, int, int], *, groups: int, scratch: Scratch) -> None:
         self._gradients, self._sum = scratch.take(2, *shape)
         self._sum.zero_()
+        self._groups = groups
 
     def add(self, patches: Tensor, maps: Tensor) -> None:
         """Add some examples.
@@ -38,14 +44,15 @@ class _SquaredGradients:
 
     def total(self) -> Tensor:
         """The sum, in the shape of the layer's matrix."""
-        return self._sum.sum(0).sum(2).T
+        squares = self._sum.unflatten(0, (-1, self._groups)).sum(0).sum(3)
+        return squares.mT.flatten(0, 1)
 
 
 class Conv2dBlock(Block):
     """The running sums of a convolution.
 
     Args:
-        layer: an ungrouped convolution.
+        layer: a convolution; one with Kronecker factors has no groups.
         input_shape: shape of its inputs, examples first.
         output_shape: shape of its outputs, examples first.
         approximations: what to sum.
@@ -65,7 +72,8 @@ class Conv2dBlock(Block):
     ) -> None:
         geometry = Geometry.of(layer, input_shape, output_shape)
         super().__init__(layer.out_channels, geometry.patch_size, geometry.windows, approximations, like=like)
-        self._geometry = geometry
+        assert layer.groups == 1 or Approximation.KFAC not in approximations
+        self._geometry, self._groups = geometry, layer.groups
         self._moment = patch_moment(geometry, like=like) if self._outputs else None
         self._scratch, self._chunk_scratch = scratch, Scratch(like)
         self._padded = self._maps = like.new_empty(0)
@@ -77,25 +85,26 @@ class Conv2dBlock(Block):
 
     def begin(self, inputs: Tensor, directions: int) -> None:
         """See `Block.begin`."""
-        self._padded = self._geometry.pad(inputs)
+        padded = self._geometry.pad(inputs)
+        self._padded = padded.reshape(-1, self._geometry.channels, *padded.shape[2:])
         # A map's directions lie together, so that one product with an example's patches gives all their gradients,
         # and one product of its maps the sum over all their directions.
-        self._maps = self._chunk_scratch.take(len(inputs), self._rows, directions, self._windows)
+        self._maps = self._chunk_scratch.take(len(self._padded), self._group_rows, directions, self._windows)
 
     def add_direction(self, index: int, gradients: Tensor) -> None:
         """See `Block.add_direction`."""
-        self._maps[:, :, index] = gradients.flatten(2)
+        self._maps[:, :, index] = self._grouped(gradients)
 
     def finish(self) -> None:
         """See `Block.finish`."""
         if isinstance(self._moment, RowMoment):
             self._moment.add(self._padded)
         directions = self._maps.shape[2]
-        step = min(self._step(directions), len(self._maps))
+        step = min(self._groups * self._step(directions), len(self._maps))
         squares = None
         if self._squares is not None:
-            shape = (step, self._geometry.patch_size, self._rows, directions)
-            squares = _SquaredGradients(shape, scratch=self._scratch)
+            shape = (step, self._geometry.patch_size, self._group_rows, directions)
+            squares = _SquaredGradients(shape, groups=self._groups, scratch=self._scratch)
         for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
             if self._outputs is not None:
                 flat = maps.flatten(2)
@@ -113,7 +122,8 @@ class Conv2dBlock(Block):
 
     def per_example(self, gradients: Tensor) -> Tensor:
         """See `Block.per_example`."""
-        return gradients.flatten(2) @ self._geometry.patches(self._padded).permute(1, 2, 0)
+        products = self._grouped(gradients) @ self._geometry.patches(self._padded).permute(1, 2, 0)
+        return products.view(len(gradients), self._rows, -1)
 
     def flush(self) -> None:
         """See `Block.flush`."""
@@ -134,8 +144,16 @@ class Conv2dBlock(Block):
     def _bytes_per_example(self, directions: int) -> int:
         """Patches, per-example gradients and their squares, and a product of maps."""
         columns, rows = self._geometry.patch_size, self._rows
-        numbers = columns * self._windows + 2 * directions * rows * columns + rows**2
+        numbers = self._groups * columns * self._windows + 2 * directions * rows * columns + rows**2
         return numbers * self._like.element_size()
+
+    @property
+    def _group_rows(self) -> int:
+        return self._rows // self._groups
+
+    def _grouped(self, gradients: Tensor) -> Tensor:
+        """Gradients at the outputs with each group as an example, shape (examples groups, rows of a group, windows)."""
+        return gradients.reshape(-1, self._group_rows, self._windows)
 
     def _input_moment(self, scale: float) -> Tensor:
         assert self._moment is not None

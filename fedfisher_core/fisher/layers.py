@@ -20,8 +20,8 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
     """Find the layers of a model that hold its parameters, in order of definition.
 
     Args:
-        model: the network; every parameter must belong to an `nn.Linear`, an ungrouped `nn.Conv2d`, an `nn.Embedding`,
-            an `nn.LayerNorm` of the last dimension or an `nn.GroupNorm`.
+        model: the network; every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.Embedding`, an
+            `nn.LayerNorm` of the last dimension or an `nn.GroupNorm`.
 
     Returns:
         The layers by their qualified name.
@@ -69,7 +69,8 @@ def matrix_layers(model: nn.Module) -> dict[str, Layer]:
         The layers by their qualified name, in order of definition.
 
     Raises:
-        UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding or to a normalisation.
+        UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding, to a normalisation or to a
+            convolution of groups, each of which has a matrix of its own.
     """
     layers: dict[str, Layer] = {}
     for name, layer in fisher_layers(model).items():
@@ -77,6 +78,11 @@ def matrix_layers(model: nn.Module) -> dict[str, Layer]:
             raise UnsupportedLayerError(
                 f"layer {name!r} is a {type(layer).__name__}; Kronecker factors, projections and what is made with "
                 f"differential privacy exist for Linear and Conv2d only"
+            )
+        if isinstance(layer, nn.Conv2d) and layer.groups != 1:
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a Conv2d with groups={layer.groups}; Kronecker factors, projections and what is "
+                f"made with differential privacy exist for groups=1 only"
             )
         layers[name] = layer
     return layers
@@ -86,8 +92,6 @@ def _require_options(name: str, layer: FisherLayer) -> None:
     """Refuse options by which a layer's gradient is another than that of its block."""
     options: dict[str, tuple[object, object]] = {}
     match layer:
-        case nn.Conv2d():
-            options = {"groups": (layer.groups, 1)}
         case nn.Embedding():
             options = {
                 "padding_idx": (layer.padding_idx, None),
@@ -111,8 +115,8 @@ def to_matrix(parameters: Mapping[str, Tensor], layer: str) -> Tensor:
         layer: the layer's qualified name.
 
     Returns:
-        A matrix of shape (outputs, inputs), for convolutions (outputs, channels x height x width); a bias is
-        its last column.
+        A matrix of shape (outputs, inputs), for convolutions (outputs, channels x height x width) with the channels of
+        one group; a bias is its last column.
     """
     weight = parameters[f"{layer}.weight"].flatten(1)
     bias = parameters.get(f"{layer}.bias")

@@ -66,6 +66,21 @@ class Residual(nn.Module):
         return self.head(nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1))
 
 
+def grouped(bias: bool) -> nn.Module:
+    """Convolutions of two groups, with several channels each, and of one channel a group."""
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 1, bias=bias),
+        nn.Tanh(),
+        nn.Conv2d(4, 6, (3, 2), padding=(1, 2), stride=(2, 1), groups=2, bias=bias),
+        nn.Tanh(),
+        nn.Conv2d(6, 12, 2, dilation=(1, 2), groups=6, bias=bias),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(48, 3, bias=bias),
+    )
+
+
 GEOMETRIES: dict[str, dict[str, object]] = {
     "plain": {},
     "padding": {"padding": (2, 1)},
@@ -86,7 +101,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
 
 UNFACTORED: dict[str, Callable[[], nn.Module]] = {
     f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, kind=kind: kind(bias)
-    for name, kind in (("sequences", Sequences), ("groups", Residual))
+    for name, kind in (("sequences", Sequences), ("groups", Residual), ("grouped", grouped))
     for bias in (False, True)
 }
 """Networks that have no Kronecker factors."""
@@ -97,12 +112,13 @@ def make(name: str, *, examples: int, dtype: torch.dtype = torch.float64) -> tup
     torch.manual_seed(3)
     if name in UNFACTORED:
         model = UNFACTORED[name]().to(dtype)
+        # Factors of one, and biases of zero, would hide mistakes.
         with torch.no_grad():
-            for parameter in model.parameters():
+            for parameter in model.parameters() if isinstance(model, Sequences | Residual) else []:
                 parameter.normal_()
-        if isinstance(model, Residual):
-            return model, torch.randn(examples, 2, 7, 6, dtype=dtype)
-        return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
+        if isinstance(model, Sequences):
+            return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
+        return model, torch.randn(examples, 2, 7, 6, dtype=dtype)
     model = NETWORKS[name]().to(dtype)
     shape = (4,) if name.startswith("linear") else (2, 7, 6)
     return model, torch.randn(examples, *shape, dtype=dtype)

@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.fisher import place_blocks
+from fedfisher_core.fisher import convolution_block, place_blocks
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.fisher.engine import DIAGONAL_AND_KFAC, EXACT, compute_fisher
@@ -97,7 +97,7 @@ def test_sixty_thousand_examples_do_not_drift() -> None:
 
 
 @pytest.mark.parametrize("network", list(UNFACTORED))
-def test_chunks_of_places_give_the_same(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_places_and_groups_give_the_same(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = make(network, examples=23)
     approximations = {Approximation.DIAGONAL, Approximation.DENSE}
     limit = smallest_limit(model, inputs, approximations)
@@ -106,6 +106,7 @@ def test_chunks_of_places_give_the_same(network: str, monkeypatch: pytest.Monkey
     one = compute_fisher(model, inputs, approximations=approximations, memory_limit=limit + 500)
     # Two examples of the widest layer at a time, and an odd one at the end.
     monkeypatch.setattr(place_blocks, "WORKSPACE", 2 * 8 * (2 * 24 + 6 * 10))
+    monkeypatch.setattr(convolution_block, "WORKSPACE", 2 * 8 * 2000)
     parts = compute_fisher(model, inputs, approximations=approximations)
     for other in (one, parts):
         assert relative_error(other.dense, whole.dense) < 1e-13

@@ -54,7 +54,11 @@ def shared() -> nn.Module:
 
 
 LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
-    "groups": (nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten()), IMAGES, "layer '0' .*groups=2"),
+    "groups": (
+        nn.Sequential(nn.Conv2d(2, 4, 3, groups=2), nn.Flatten()),
+        IMAGES,
+        "layer '0' is a Conv2d with groups=2; Kronecker factors, .* exist for groups=1 only",
+    ),
     "batch normalisation": (
         nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten()),
         IMAGES,
