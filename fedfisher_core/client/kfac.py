@@ -9,7 +9,8 @@ from torch import Size, Tensor
 from fedfisher_core.client.statistic import ServerView, Statistic
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.layers import matrix_layers
+from fedfisher_core.fisher.layers import factored_layers, groups_of
+from fedfisher_core.fisher.matrix_names import matrix_names
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.wire.structure import Structure
 from fedfisher_core.wire.symmetric import SYMMETRIC
@@ -23,7 +24,7 @@ class KFAC(Statistic):
     """A_l and G_l of every layer l (FedFisher, section 4); sums of products do not factor, so each client's own.
 
     Args:
-        factors: by layer, in the order in which they are sent.
+        factors: by matrix (see `matrix_names`), in the order in which they are sent.
     """
 
     factors: dict[str, Kronecker]
@@ -48,25 +49,27 @@ class KFAC(Statistic):
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
-        """Name the two square factors of every layer."""
+        """Name the two square factors of every layer, or of each of its groups."""
         shapes = {}
-        for name, layer in matrix_layers(spec.skeleton()).items():
+        for name, layer in factored_layers(spec.skeleton()).items():
             inputs = layer.weight[0].numel() + (layer.bias is not None)
-            shapes[f"{name}.inputs"] = Size([inputs, inputs])
-            shapes[f"{name}.outputs"] = Size([layer.weight.shape[0]] * 2)
+            groups = groups_of(layer)
+            for matrix in matrix_names(name, groups):
+                shapes[f"{matrix}.inputs"] = Size([inputs, inputs])
+                shapes[f"{matrix}.outputs"] = Size([layer.weight.shape[0] // groups] * 2)
         return shapes
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor]) -> Self:
-        """Pair the factors of every layer by their names."""
-        layers = [name.removesuffix(".inputs") for name in tensors if name.endswith(".inputs")]
-        return cls({one: Kronecker(tensors[f"{one}.inputs"], tensors[f"{one}.outputs"]) for one in layers})
+        """Pair the factors of every matrix by their names."""
+        matrices = [name.removesuffix(".inputs") for name in tensors if name.endswith(".inputs")]
+        return cls({one: Kronecker(tensors[f"{one}.inputs"], tensors[f"{one}.outputs"]) for one in matrices})
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """The factors, each by its layer and side."""
+        """The factors, each by its matrix and side."""
         named = {}
-        for layer, block in self.factors.items():
-            named[f"{layer}.inputs"] = block.inputs
-            named[f"{layer}.outputs"] = block.outputs
+        for matrix, block in self.factors.items():
+            named[f"{matrix}.inputs"] = block.inputs
+            named[f"{matrix}.outputs"] = block.outputs
         return named

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from fedfisher_core.fisher.accumulation import RunningSum, mirror
 from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.fisher.matrix_names import matrix_names
 
 
 class Approximation(StrEnum):
@@ -35,17 +36,26 @@ class Block(ABC):
         columns: columns of the layer's matrix, with that of a bias.
         windows: places of one example that the layer looks at.
         approximations: what to sum.
+        groups: of equally many rows, each with a Kronecker product of its own.
         like: a tensor of the type and device to compute in.
     """
 
     def __init__(
-        self, rows: int, columns: int, windows: int, approximations: Set[Approximation], *, like: Tensor
+        self,
+        rows: int,
+        columns: int,
+        windows: int,
+        approximations: Set[Approximation],
+        *,
+        groups: int = 1,
+        like: Tensor,
     ) -> None:
-        self._rows = rows
+        self._rows, self._groups, self._group_rows = rows, groups, rows // groups
         self._windows = windows
         self._like = like
         self._squares = RunningSum((rows, columns), like=like) if Approximation.DIAGONAL in approximations else None
-        self._outputs = RunningSum((rows, rows), like=like) if Approximation.KFAC in approximations else None
+        moments = (groups, self._group_rows, self._group_rows)
+        self._outputs = RunningSum(moments, like=like) if Approximation.KFAC in approximations else None
 
     @property
     def size_in_bytes(self) -> int:
@@ -95,7 +105,7 @@ class Block(ABC):
 
     @abstractmethod
     def _input_moment(self, scale: float) -> Tensor:
-        """The scaled sum of x x^T over examples and windows, a new tensor."""
+        """The scaled sum of x x^T over examples and windows, a new tensor of shape (groups, columns, columns)."""
 
     def flush(self) -> None:
         """Move the partial sums into the double-precision totals."""
@@ -108,17 +118,23 @@ class Block(ABC):
         assert self._squares is not None
         return self._squares.value().div_(examples).to(self._like)
 
-    def kronecker(self, examples: int, nominal_directions: int) -> Kronecker:
-        """The K-FAC block.
+    def kronecker(self, layer: str, examples: int, nominal_directions: int) -> dict[str, Kronecker]:
+        """The K-FAC blocks of the layer's groups.
 
         Args:
+            layer: its qualified name.
             examples: how many were added.
             nominal_directions: C', which the factors' scales (and not their product) depend on.
 
         Returns:
-            A = sqrt(C') / N sum x x^T and G = 1 / (sqrt(C') N S) sum g g^T, with S windows an example.
+            By the names of the layer's matrices A = sqrt(C') / N sum x x^T and G = 1 / (sqrt(C') N S) sum g g^T, with S
+            windows an example.
         """
         assert self._outputs is not None
         scale = nominal_directions**0.5
-        outputs = self._outputs.value().div_(scale * examples * self._windows)
-        return Kronecker(inputs=self._input_moment(scale / examples), outputs=mirror(outputs.to(self._like)))
+        outputs = self._outputs.value().div_(scale * examples * self._windows).to(self._like)
+        inputs = self._input_moment(scale / examples)
+        return {
+            name: Kronecker(inputs=one, outputs=mirror(other))
+            for name, one, other in zip(matrix_names(layer, self._groups), inputs, outputs, strict=True)
+        }

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.fisher.blocks import Approximation, Block
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
+from fedfisher_core.fisher.group_moment import GroupMoment
 from fedfisher_core.fisher.scratch import Scratch
 
 WORKSPACE = 8 * 2**20
@@ -52,7 +53,7 @@ class Conv2dBlock(Block):
     """The running sums of a convolution.
 
     Args:
-        layer: a convolution; one with Kronecker factors has no groups.
+        layer: a convolution.
         input_shape: shape of its inputs, examples first.
         output_shape: shape of its outputs, examples first.
         approximations: what to sum.
@@ -71,10 +72,10 @@ class Conv2dBlock(Block):
         scratch: Scratch,
     ) -> None:
         geometry = Geometry.of(layer, input_shape, output_shape)
-        super().__init__(layer.out_channels, geometry.patch_size, geometry.windows, approximations, like=like)
-        assert layer.groups == 1 or Approximation.KFAC not in approximations
-        self._geometry, self._groups = geometry, layer.groups
-        self._moment = patch_moment(geometry, like=like) if self._outputs else None
+        rows, columns = layer.out_channels, geometry.patch_size
+        super().__init__(rows, columns, geometry.windows, approximations, groups=layer.groups, like=like)
+        self._geometry = geometry
+        self._moment = _empty_moment(geometry, layer.groups, like=like) if self._outputs else None
         self._scratch, self._chunk_scratch = scratch, Scratch(like)
         self._padded = self._maps = like.new_empty(0)
 
@@ -108,11 +109,12 @@ class Conv2dBlock(Block):
         for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
             if self._outputs is not None:
                 flat = maps.flatten(2)
-                self._outputs.partial += torch.bmm(flat, flat.transpose(1, 2)).sum(0)
-            if squares is None and not isinstance(self._moment, PatchMoment):
+                products = torch.bmm(flat, flat.transpose(1, 2))
+                self._outputs.partial += products.unflatten(0, (-1, self._groups)).sum(0)
+            if squares is None and not isinstance(self._moment, PatchMoment | GroupMoment):
                 continue
             patches = self._geometry.patches(padded)
-            if isinstance(self._moment, PatchMoment):
+            if isinstance(self._moment, PatchMoment | GroupMoment):
                 self._moment.add(patches)
             if squares is not None:
                 squares.add(patches, maps)
@@ -142,14 +144,12 @@ class Conv2dBlock(Block):
         return step - step % threads if step > threads else step
 
     def _bytes_per_example(self, directions: int) -> int:
-        """Patches, per-example gradients and their squares, and a product of maps."""
-        columns, rows = self._geometry.patch_size, self._rows
-        numbers = self._groups * columns * self._windows + 2 * directions * rows * columns + rows**2
-        return numbers * self._like.element_size()
-
-    @property
-    def _group_rows(self) -> int:
-        return self._rows // self._groups
+        """Patches, per-example gradients and their squares, and products of maps or of the patches of groups."""
+        columns, rows = self._geometry.patch_size, self._group_rows
+        numbers = columns * self._windows + 2 * directions * rows * columns + rows**2
+        if isinstance(self._moment, GroupMoment):
+            numbers += columns**2
+        return self._groups * numbers * self._like.element_size()
 
     def _grouped(self, gradients: Tensor) -> Tensor:
         """Gradients at the outputs with each group as an example, shape (examples groups, rows of a group, windows)."""
@@ -157,4 +157,9 @@ class Conv2dBlock(Block):
 
     def _input_moment(self, scale: float) -> Tensor:
         assert self._moment is not None
-        return self._moment.value().mul_(scale).to(self._like)
+        moment = self._moment.value().mul_(scale).to(self._like)
+        return moment.view(self._groups, *moment.shape[-2:])
+
+
+def _empty_moment(geometry: Geometry, groups: int, *, like: Tensor) -> PatchMoment | RowMoment | GroupMoment:
+    return patch_moment(geometry, like=like) if groups == 1 else GroupMoment(geometry, groups, like=like)

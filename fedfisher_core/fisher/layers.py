@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.fisher.matrix_names import MatrixName
 
 Layer = nn.Linear | nn.Conv2d
 """What has a matrix that its inputs are multiplied by."""
@@ -59,8 +60,23 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
     return layers
 
 
+def factored_layers(model: nn.Module) -> dict[str, Layer]:
+    """Find the layers of a model that has no others than those with Kronecker factors.
+
+    Args:
+        model: the network; every parameter must belong to an `nn.Linear` or an `nn.Conv2d`.
+
+    Returns:
+        The layers by their qualified name, in order of definition.
+
+    Raises:
+        UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding or to a normalisation.
+    """
+    return {name: _matrix_layer(name, layer, "Kronecker factors") for name, layer in fisher_layers(model).items()}
+
+
 def matrix_layers(model: nn.Module) -> dict[str, Layer]:
-    """Find the layers of a model that has no others than those with a matrix that their inputs are multiplied by.
+    """Find the layers of a model that has no others than those with one matrix that all their inputs are multiplied by.
 
     Args:
         model: the network; every parameter must belong to an `nn.Linear` or an ungrouped `nn.Conv2d`.
@@ -72,20 +88,22 @@ def matrix_layers(model: nn.Module) -> dict[str, Layer]:
         UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding, to a normalisation or to a
             convolution of groups, each of which has a matrix of its own.
     """
-    layers: dict[str, Layer] = {}
-    for name, layer in fisher_layers(model).items():
-        if not isinstance(layer, nn.Linear | nn.Conv2d):
-            raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(layer).__name__}; Kronecker factors, projections and what is made with "
-                f"differential privacy exist for Linear and Conv2d only"
-            )
+    what = "projections, attacks, backend 'nngeometry' and what is made with differential privacy"
+    layers = {name: _matrix_layer(name, layer, what) for name, layer in fisher_layers(model).items()}
+    for name, layer in layers.items():
         if isinstance(layer, nn.Conv2d) and layer.groups != 1:
             raise UnsupportedLayerError(
-                f"layer {name!r} is a Conv2d with groups={layer.groups}; Kronecker factors, projections and what is "
-                f"made with differential privacy exist for groups=1 only"
+                f"layer {name!r} is a Conv2d with groups={layer.groups}; {what} exist for groups=1 only"
             )
-        layers[name] = layer
     return layers
+
+
+def _matrix_layer(name: str, layer: FisherLayer, what: str) -> Layer:
+    if not isinstance(layer, nn.Linear | nn.Conv2d):
+        raise UnsupportedLayerError(
+            f"layer {name!r} is a {type(layer).__name__}; {what} exist for Linear and Conv2d only"
+        )
+    return layer
 
 
 def _require_options(name: str, layer: FisherLayer) -> None:
@@ -107,34 +125,42 @@ def _require_options(name: str, layer: FisherLayer) -> None:
             )
 
 
-def to_matrix(parameters: Mapping[str, Tensor], layer: str) -> Tensor:
-    """Join a layer's weight and bias to one matrix.
+def groups_of(layer: Layer) -> int:
+    """How many groups of a layer's rows have a matrix of their own, whose inputs the others don't see."""
+    return layer.groups if isinstance(layer, nn.Conv2d) else 1
+
+
+def to_matrix(parameters: Mapping[str, Tensor], matrix: str) -> Tensor:
+    """Join the weight and the bias of a layer, or of a group of its rows, to one matrix.
 
     Args:
         parameters: tensors named and shaped like the model's parameters.
-        layer: the layer's qualified name.
+        matrix: its name: the layer's, or one of `matrix_names`.
 
     Returns:
         A matrix of shape (outputs, inputs), for convolutions (outputs, channels x height x width) with the channels of
         one group; a bias is its last column.
     """
-    weight = parameters[f"{layer}.weight"].flatten(1)
-    bias = parameters.get(f"{layer}.bias")
-    return weight if bias is None else torch.cat([weight, bias[:, None]], dim=1)
+    name = MatrixName.of(matrix)
+    weight = name.rows(parameters[f"{name.layer}.weight"]).flatten(1)
+    bias = parameters.get(f"{name.layer}.bias")
+    return weight if bias is None else torch.cat([weight, name.rows(bias)[:, None]], dim=1)
 
 
-def from_matrix(matrix: Tensor, layer: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def from_matrix(values: Tensor, matrix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Undo `to_matrix`.
 
     Args:
-        matrix: shape (outputs, inputs [+ 1]); of a normalisation, (features or channels, 1 [+ 1]).
-        layer: the layer's qualified name.
-        like: tensors with the names and shapes to return.
+        values: shape (outputs, inputs [+ 1]); of a normalisation, (features or channels, 1 [+ 1]).
+        matrix: its name.
+        like: tensors named and shaped like the model's parameters.
 
     Returns:
-        The layer's named tensors.
+        The layer's named tensors, or the group's rows of them, which `join` puts together.
     """
-    weight, bias = f"{layer}.weight", f"{layer}.bias"
+    name = MatrixName.of(matrix)
+    weight, bias = f"{name.layer}.weight", f"{name.layer}.bias"
+    shape = name.rows(like[weight]).shape
     if bias not in like:
-        return {weight: matrix.reshape(like[weight].shape)}
-    return {weight: matrix[:, :-1].reshape(like[weight].shape), bias: matrix[:, -1]}
+        return {weight: values.reshape(shape)}
+    return {weight: values[:, :-1].reshape(shape), bias: values[:, -1]}

@@ -32,7 +32,7 @@ class LinearBlock(Block):
     def add_direction(self, index: int, gradients: Tensor) -> None:
         """See `Block.add_direction`."""
         if self._outputs is not None:
-            add_gram(self._outputs.partial, gradients)
+            add_gram(self._outputs.partial[0], gradients)
         if self._squares is not None:
             self._lengths.addcmul_(gradients, gradients)
 
@@ -56,4 +56,4 @@ class LinearBlock(Block):
 
     def _input_moment(self, scale: float) -> Tensor:
         assert self._inputs is not None
-        return mirror(self._inputs.value().mul_(scale).to(self._like))
+        return mirror(self._inputs.value().mul_(scale).to(self._like))[None]

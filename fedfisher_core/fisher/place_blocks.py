@@ -137,11 +137,11 @@ class GroupNormBlock(PlaceBlock):
         self, layer: nn.GroupNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
     ) -> None:
         self._bias = layer.bias is not None
-        self._groups, self._eps = layer.num_groups, layer.eps
+        self._parts, self._eps = layer.num_groups, layer.eps
         super().__init__(layer.num_channels, 1 + self._bias, input_shape[2:].numel(), approximations, like=like)
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        normal = functional.group_norm(inputs, self._groups, eps=self._eps)
+        normal = functional.group_norm(inputs, self._parts, eps=self._eps)
         shape = (*inputs.shape[:2], -1)
         products = (gradients * normal).reshape(shape).sum(2)
         return torch.stack([products, gradients.reshape(shape).sum(2)], dim=2) if self._bias else products[:, :, None]

@@ -16,7 +16,7 @@ class Fisher:
 
     Args:
         diagonal: by parameter, its diagonal in the parameter's shape.
-        kfac: by layer, its block.
+        kfac: by matrix (see `matrix_names`), its block.
         dense: the whole matrix, shape (parameters, parameters), in the order of `model.parameters()`.
     """
 

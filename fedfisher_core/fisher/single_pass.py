@@ -15,7 +15,8 @@ from fedfisher_core.fisher.blocks import Approximation, Block
 from fedfisher_core.fisher.capture import backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.convolution_block import Conv2dBlock
 from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
-from fedfisher_core.fisher.layers import FisherLayer, fisher_layers, from_matrix, matrix_layers
+from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.fisher.layers import FisherLayer, factored_layers, fisher_layers, from_matrix
 from fedfisher_core.fisher.linear_block import LinearBlock
 from fedfisher_core.fisher.place_blocks import place_block
 from fedfisher_core.fisher.result import Fisher, require_finite
@@ -57,7 +58,7 @@ class FisherPass:
         self._model = model
         self._approximations = approximations
         factored = Approximation.KFAC in approximations
-        self._layers: Mapping[str, FisherLayer] = matrix_layers(model) if factored else fisher_layers(model)
+        self._layers: Mapping[str, FisherLayer] = factored_layers(model) if factored else fisher_layers(model)
         self._loss = loss
         self._estimator = estimator
         self._examples = 0
@@ -183,14 +184,17 @@ class FisherPass:
         # The results take its place.
         self._scratch.release()
         parameters = dict(self._model.named_parameters())
-        diagonal, kfac, dense = None, None, None
+        diagonal, dense = None, None
+        kfac: dict[str, Kronecker] | None = None
         if Approximation.DIAGONAL in self._approximations:
             found: dict[str, Tensor] = {}
             for name, block in self._blocks.items():
                 found |= from_matrix(block.diagonal(self._examples), name, parameters)
             diagonal = {name: found[name] for name in parameters}
         if Approximation.KFAC in self._approximations:
-            kfac = {name: block.kronecker(self._examples, nominal_directions) for name, block in self._blocks.items()}
+            kfac = {}
+            for name, block in self._blocks.items():
+                kfac |= block.kronecker(name, self._examples, nominal_directions)
         if self._dense is not None:
             dense = mirror(self._dense.value()).div_(self._examples).to(self._like)
         fisher = Fisher(diagonal=diagonal, kfac=kfac, dense=dense)

@@ -15,7 +15,8 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.fisher.capture import trace
 from fedfisher_core.fisher.estimators import nominal_directions
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
-from fedfisher_core.fisher.layers import from_matrix, matrix_layers, to_matrix
+from fedfisher_core.fisher.layers import factored_layers, from_matrix, groups_of, to_matrix
+from fedfisher_core.fisher.matrix_names import join, matrix_names
 from fedfisher_core.methods.averaging import proportions
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
@@ -50,20 +51,21 @@ def fedlpa(
         The last iterate.
     """
     shares = proportions(uploads)
-    merged: Parameters = {}
+    parts: list[Parameters] = []
     like = uploads[0][Weights].tensors
-    for layer, scale in factor_scales(server).items():
-        factors = [_damped(upload[KFAC].factors[layer], scale, damping) for upload in uploads]
-        matrices = torch.stack([to_matrix(upload[Weights].tensors, layer).double() for upload in uploads])
+    for matrix, scale in factor_scales(server).items():
+        factors = [_damped(upload[KFAC].factors[matrix], scale, damping) for upload in uploads]
+        matrices = torch.stack([to_matrix(upload[Weights].tensors, matrix).double() for upload in uploads])
         total = KroneckerSum.of(factors, shares)
         target = total.products(matrices).sum(0)
         end = normal_descent(total.product, _closed_form(factors, shares, target), target, steps=steps, rate=rate)
-        merged |= from_matrix(end.float(), layer, like)
+        parts.append(from_matrix(end.float(), matrix, like))
+    merged = join(parts)
     return Aggregate.of({name: merged[name] for name in like})
 
 
 def factor_scales(server: Server) -> dict[str, float]:
-    """How much larger a layer's A is here than in the authors' code, and G smaller.
+    """How much larger a matrix's A is here than in the authors' code, and G smaller.
 
     With C' nominal directions and S windows an example, they divide sum x x^T by N S^2 where `Block.kronecker` divides
     by N / sqrt(C'). The product of A and G does not depend on it, but what is added to them does.
@@ -72,12 +74,17 @@ def factor_scales(server: Server) -> dict[str, float]:
         server: knows the network, and how Fishers are computed.
 
     Returns:
-        sqrt(C') S^2, by layer.
+        sqrt(C') S^2, by matrix.
     """
     directions = nominal_directions(estimator_of(server.fisher), server.spec.classes)
     network = server.spec.skeleton().eval()
-    seen = trace(network, matrix_layers(network), server.spec.inputs.zeros(1).to("meta"))
-    return {name: directions**0.5 * math.prod(shape[2:]) ** 2 for name, shape in seen.output_shapes.items()}
+    layers = factored_layers(network)
+    seen = trace(network, layers, server.spec.inputs.zeros(1).to("meta"))
+    return {
+        matrix: directions**0.5 * math.prod(shape[2:]) ** 2
+        for name, shape in seen.output_shapes.items()
+        for matrix in matrix_names(name, groups_of(layers[name]))
+    }
 
 
 def _damped(factors: Kronecker, scale: float, damping: float) -> Kronecker:

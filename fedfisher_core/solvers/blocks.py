@@ -23,7 +23,7 @@ class Block(Protocol):
         ...
 
     def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Undo `gather`: the block's named parameters, shaped as in `like`."""
+        """Undo `gather`: the block's named parameters, shaped as in `like`, or the rows of them that it has."""
         ...
 
     def product(self, vector: Tensor) -> Tensor:
@@ -66,23 +66,23 @@ class DiagonalBlock:
 
 @dataclass(frozen=True)
 class KroneckerBlock:
-    """Kronecker-factored Fishers A_i (x) G_i of one layer, whose vector is the layer's matrix, shape (g, a).
+    """Kronecker-factored Fishers A_i (x) G_i of one matrix, which is the vector, shape (g, a).
 
     Args:
-        layer: the layer's qualified name.
+        matrix: its name.
         total: sum_i p_i A_i (x) G_i.
     """
 
-    layer: str
+    matrix: str
     total: KroneckerSum
 
     def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """See `Block`."""
-        return to_matrix(parameters, self.layer)
+        return to_matrix(parameters, self.matrix)
 
     def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """See `Block`."""
-        return from_matrix(vector, self.layer, like)
+        return from_matrix(vector, self.matrix, like)
 
     def product(self, vector: Tensor) -> Tensor:
         """See `Block`."""

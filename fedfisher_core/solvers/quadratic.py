@@ -1,7 +1,7 @@
 """The objective of FedFisher, f(w) = sum_i p_i (w - w_i)^T F_i (w - w_i), for three kinds of Fisher."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
 from fedfisher_core.fisher.layers import to_matrix
+from fedfisher_core.fisher.matrix_names import MatrixName, join, matrix_names
 from fedfisher_core.solvers.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, ShiftedBlock
 
 Parameters = Mapping[str, Tensor]
@@ -43,9 +44,7 @@ class Quadratic:
 
     def parameters(self, vectors: Sequence[Tensor]) -> dict[str, Tensor]:
         """Undo `vectors`; the tensors are copies, in the order of names of the clients."""
-        named: dict[str, Tensor] = {}
-        for block, vector in zip(self.blocks, vectors, strict=True):
-            named |= block.scatter(vector, self.like)
+        named = join(block.scatter(vector, self.like) for block, vector in zip(self.blocks, vectors, strict=True))
         return {name: named[name].clone() for name in self.like}
 
     def product(self, vectors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -141,35 +140,31 @@ def kronecker_quadratic(
 
     Args:
         clients: each client's parameters w_i, by name.
-        fishers: each client's factors by layer, which cover all parameters; symmetric positive semi-definite.
+        fishers: each client's factors by matrix, which cover all parameters, groups of rows in their order; symmetric
+            positive semi-definite.
         weights: p_i, positive, with sum 1.
 
     Returns:
-        The objective, one block a layer.
+        The objective, one block a matrix.
 
     Raises:
         InputError: numbers of clients, names, shapes or weights don't fit.
         DivergedClientError: a client's parameters or factors are not finite.
     """
     mean = _mean(clients, len(fishers), weights)
-    names = {name for layer in fishers[0] for name in (f"{layer}.weight", f"{layer}.bias")}
-    missing = {f"{layer}.weight" for layer in fishers[0]} - mean.keys() | mean.keys() - names
-    if missing:
-        raise InputError(
-            f"fishers[0] has layers {list(fishers[0])}, which don't match the parameters {sorted(missing)}"
-        )
+    _check_matrices(fishers[0], mean)
     blocks, slopes, floor = [], [], 0.0
-    for layer in fishers[0]:
-        rows, columns = to_matrix(mean, layer).shape
+    for matrix in fishers[0]:
+        rows, columns = to_matrix(mean, matrix).shape
         for client, fisher in enumerate(fishers):
             if fisher.keys() != fishers[0].keys():
                 raise InputError(f"fishers[{client}] has layers {list(fisher)}; allowed: {list(fishers[0])}")
-            _check_tensor(fisher[layer].inputs, (columns,) * 2, f"fishers[{client}][{layer!r}].inputs", client)
-            _check_tensor(fisher[layer].outputs, (rows,) * 2, f"fishers[{client}][{layer!r}].outputs", client)
-        total = KroneckerSum.of([fisher[layer] for fisher in fishers], weights)
-        differences = torch.stack([to_matrix(client, layer) for client in clients]) - to_matrix(mean, layer)
+            _check_tensor(fisher[matrix].inputs, (columns,) * 2, f"fishers[{client}][{matrix!r}].inputs", client)
+            _check_tensor(fisher[matrix].outputs, (rows,) * 2, f"fishers[{client}][{matrix!r}].outputs", client)
+        total = KroneckerSum.of([fisher[matrix] for fisher in fishers], weights)
+        differences = torch.stack([to_matrix(client, matrix) for client in clients]) - to_matrix(mean, matrix)
         products = total.products(differences)
-        blocks.append(KroneckerBlock(layer, total))
+        blocks.append(KroneckerBlock(matrix, total))
         slopes.append(products.sum(dim=0))
         floor += dot(differences, products)
     starts = tuple(block.gather(mean) for block in blocks)
@@ -259,6 +254,18 @@ def _mean(clients: Sequence[Parameters], fishers: int, weights: Sequence[float])
             # Differences to the first client: the mean of identical clients is then that client, to the last bit.
             mean[name] += weight * (tensor - first[name])
     return mean
+
+
+def _check_matrices(matrices: Iterable[str], parameters: Parameters) -> None:
+    """Refuse names of matrices that are not all rows of all parameters, in the order of the rows."""
+    given = list(matrices)
+    groups = {name.layer: name.groups for name in map(MatrixName.of, given)}
+    names = {name for layer in groups for name in (f"{layer}.weight", f"{layer}.bias")}
+    unmatched = {f"{layer}.weight" for layer in groups} - parameters.keys() | parameters.keys() - names
+    whole = [matrix for layer, count in groups.items() for matrix in matrix_names(layer, count)]
+    if unmatched or given != whole:
+        differing = sorted(unmatched) or sorted(set(whole) - set(given)) or whole
+        raise InputError(f"fishers[0] has layers {given}, which don't match the parameters {differing}")
 
 
 def _check_tensor(tensor: Tensor, shape: tuple[int, ...], argument: str, client: int) -> None:

@@ -89,7 +89,7 @@ GEOMETRIES: dict[str, dict[str, object]] = {
     "all three": {"padding": (1, 2), "stride": (2, 3), "dilation": (2, 1)},
 }
 
-NETWORKS: dict[str, Callable[[], nn.Module]] = {
+SINGLE: dict[str, Callable[[], nn.Module]] = {
     **{f"linear, {'bias' if bias else 'no bias'}": lambda bias=bias: linear(bias) for bias in (False, True)},
     **{
         f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, options=options: convolutional(bias, **options)
@@ -97,11 +97,18 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
         for bias in (False, True)
     },
 }
+"""Networks whose layers have one matrix each."""
 
+GROUPED: dict[str, Callable[[], nn.Module]] = {
+    f"grouped, {'bias' if bias else 'no bias'}": lambda bias=bias: grouped(bias) for bias in (False, True)
+}
+
+NETWORKS = SINGLE | GROUPED
+"""Networks that have Kronecker factors."""
 
 UNFACTORED: dict[str, Callable[[], nn.Module]] = {
     f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, kind=kind: kind(bias)
-    for name, kind in (("sequences", Sequences), ("groups", Residual), ("grouped", grouped))
+    for name, kind in (("sequences", Sequences), ("groups", Residual))
     for bias in (False, True)
 }
 """Networks that have no Kronecker factors."""
@@ -112,13 +119,12 @@ def make(name: str, *, examples: int, dtype: torch.dtype = torch.float64) -> tup
     torch.manual_seed(3)
     if name in UNFACTORED:
         model = UNFACTORED[name]().to(dtype)
-        # Factors of one, and biases of zero, would hide mistakes.
         with torch.no_grad():
-            for parameter in model.parameters() if isinstance(model, Sequences | Residual) else []:
+            for parameter in model.parameters():
                 parameter.normal_()
-        if isinstance(model, Sequences):
-            return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
-        return model, torch.randn(examples, 2, 7, 6, dtype=dtype)
+        if isinstance(model, Residual):
+            return model, torch.randn(examples, 2, 7, 6, dtype=dtype)
+        return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
     model = NETWORKS[name]().to(dtype)
     shape = (4,) if name.startswith("linear") else (2, 7, 6)
     return model, torch.randn(examples, *shape, dtype=dtype)
@@ -150,7 +156,7 @@ def dense_fisher(model: nn.Module, inputs: Tensor, *, squared: bool = False) -> 
 
 
 def kfac_by_definition(model: nn.Module, inputs: Tensor) -> dict[str, Kronecker]:
-    """The factors of every layer for a classifier, one class and one layer at a time."""
+    """The factors of every layer for a classifier, one class, one layer and one group of its rows at a time."""
     layers = fisher_layers(model)
     seen: dict[str, tuple[Tensor, Tensor]] = {}
     hooks = [
@@ -163,26 +169,29 @@ def kfac_by_definition(model: nn.Module, inputs: Tensor) -> dict[str, Kronecker]
     examples, classes = log_probabilities.shape
     blocks = {}
     for name, layer in layers.items():
-        x, z = seen[name]
-        x = x.detach()
-        if isinstance(layer, nn.Conv2d):
-            x = nn.functional.unfold(
-                x, layer.kernel_size, padding=layer.padding, stride=layer.stride, dilation=layer.dilation
+        all_x, z = seen[name]
+        groups = layer.groups if isinstance(layer, nn.Conv2d) else 1
+        for group in range(groups):
+            x = all_x.detach().chunk(groups, dim=1)[group]
+            if isinstance(layer, nn.Conv2d):
+                x = nn.functional.unfold(
+                    x, layer.kernel_size, padding=layer.padding, stride=layer.stride, dilation=layer.dilation
+                )
+                x = x.transpose(1, 2).flatten(0, 1)
+            if layer.bias is not None:
+                x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+            outputs = 0
+            for c in range(classes):
+                column = log_probabilities[:, c].sum()
+                (g,) = torch.autograd.grad(column, z, retain_graph=True)
+                g = g * log_probabilities[:, c].exp().detach().sqrt().view(-1, *[1] * (g.ndim - 1))
+                g = g.chunk(groups, dim=1)[group]
+                g = g.flatten(2).transpose(1, 2).flatten(0, 1) if g.ndim == 4 else g
+                outputs = outputs + g.T @ g
+            windows = len(x) // examples
+            blocks[name if groups == 1 else f"{name}[{group + 1} of {groups}]"] = Kronecker(
+                inputs=x.T @ x * classes**0.5 / examples, outputs=outputs / (classes**0.5 * examples * windows)
             )
-            x = x.transpose(1, 2).flatten(0, 1)
-        if layer.bias is not None:
-            x = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
-        outputs = 0
-        for c in range(classes):
-            column = log_probabilities[:, c].sum()
-            (g,) = torch.autograd.grad(column, z, retain_graph=True)
-            g = g * log_probabilities[:, c].exp().detach().sqrt().view(-1, *[1] * (g.ndim - 1))
-            g = g.flatten(2).transpose(1, 2).flatten(0, 1) if g.ndim == 4 else g
-            outputs = outputs + g.T @ g
-        windows = len(x) // examples
-        blocks[name] = Kronecker(
-            inputs=x.T @ x * classes**0.5 / examples, outputs=outputs / (classes**0.5 * examples * windows)
-        )
     return blocks
 
 

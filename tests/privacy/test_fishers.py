@@ -17,9 +17,8 @@ from fedfisher_core.privacy.fishers import private_fisher, require_private, requ
 from fedfisher_core.privacy.noise import add_noise, add_symmetric_noise, nearest_semidefinite
 from fedfisher_core.settings import FisherSettings, PrivacySettings
 from tests import tiny
-from tests.fisher.reference import NETWORKS as ALL_NETWORKS
+from tests.fisher.reference import SINGLE, relative_error
 from tests.fisher.reference import make as make_any
-from tests.fisher.reference import relative_error
 from tests.privacy.networks import generator, make
 
 UNCLIPPED = PrivacySettings(epsilon=1, diagonal_clip=1e12, input_clip=1e12, output_clip=1e12)
@@ -53,7 +52,7 @@ def tensors(fisher: Fisher) -> dict[str, Tensor]:
     return found
 
 
-@pytest.mark.parametrize("name", ALL_NETWORKS)
+@pytest.mark.parametrize("name", SINGLE)
 def test_without_clip_and_noise_it_is_the_exact_fisher(name: str) -> None:
     network, inputs = make_any(name, examples=7, dtype=torch.float32)
     expected = tensors(compute_fisher(network, inputs))

@@ -87,7 +87,18 @@ def diagonal_problem(generator: torch.Generator, clients: list[dict[str, Tensor]
 
 
 def kronecker_problem(generator: torch.Generator, clients: list[dict[str, Tensor]], *, null: bool) -> Problem:
-    sizes = {"first": (2, 4), "second": (2, 2)}
+    return factored_problem({"first": (2, 4), "second": (2, 2)}, generator, clients, null=null)
+
+
+def grouped_problem(generator: torch.Generator, clients: list[dict[str, Tensor]], *, null: bool) -> Problem:
+    """Of a second layer whose rows have factors of their own."""
+    sizes = {"first": (2, 4), "second[1 of 2]": (1, 2), "second[2 of 2]": (1, 2)}
+    return factored_problem(sizes, generator, clients, null=null)
+
+
+def factored_problem(
+    sizes: dict[str, tuple[int, int]], generator: torch.Generator, clients: list[dict[str, Tensor]], *, null: bool
+) -> Problem:
     fishers = [
         {
             layer: Kronecker(
@@ -114,7 +125,12 @@ def dense_problem(generator: torch.Generator, clients: list[dict[str, Tensor]], 
     return Problem(dense_quadratic(clients, fishers, WEIGHTS), clients, fishers)
 
 
-KINDS = {"diagonal": diagonal_problem, "kronecker": kronecker_problem, "dense": dense_problem}
+KINDS = {
+    "diagonal": diagonal_problem,
+    "kronecker": kronecker_problem,
+    "groups": grouped_problem,
+    "dense": dense_problem,
+}
 
 
 @pytest.fixture(scope="module", autouse=True)

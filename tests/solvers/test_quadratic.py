@@ -117,6 +117,11 @@ def test_fishers_must_fit_the_parameters():
         kronecker_quadratic([CLIENT | {"other.weight": torch.zeros(1, 1)}], [FACTORS], [1.0])
     with pytest.raises(InputError, match=r"don't match the parameters \['other.weight'\]"):
         kronecker_quadratic([CLIENT], [FACTORS | {"other": FACTORS["layer"]}], [1.0])
+    half = {"layer[1 of 2]": Kronecker(torch.eye(4), torch.eye(1))}
+    with pytest.raises(InputError, match=r"don't match the parameters \['layer\[2 of 2\]'\]"):
+        kronecker_quadratic([CLIENT], [half], [1.0])
+    with pytest.raises(InputError, match=r"don't match the parameters \['layer\[1 of 2\]', 'layer\[2 of 2\]'\]"):
+        kronecker_quadratic([CLIENT], [{"layer[2 of 2]": half["layer[1 of 2]"]} | half], [1.0])
     with pytest.raises(InputError, match=r"fishers\[1\] has layers \[\]"):
         kronecker_quadratic([CLIENT] * 2, [FACTORS, {}], [0.5, 0.5])
     with pytest.raises(InputError, match=r"fishers\[0\] has shape \(7, 7\); allowed: \(8, 8\)"):
