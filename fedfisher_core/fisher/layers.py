@@ -7,14 +7,13 @@ from torch import Tensor, nn
 
 from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.fisher.matrix_names import MatrixName
+from fedfisher_core.models.spec import BatchNormalisation
 
 Layer = nn.Linear | nn.Conv2d
 """What has a matrix that its inputs are multiplied by."""
 
 FisherLayer = Layer | nn.Embedding | nn.LayerNorm | nn.GroupNorm
 """What has a diagonal and a dense Fisher."""
-
-BatchNormalisation = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
 
 
 def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
@@ -37,7 +36,7 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
         if isinstance(module, BatchNormalisation):
             raise UnsupportedLayerError(
                 f"layer {name!r} is a {type(module).__name__}; a Fisher is a mean over examples, which batch "
-                f"normalisation mixes"
+                f"normalisation mixes; allowed: GroupNorm or LayerNorm in its place"
             )
         own = list(module.parameters(recurse=False))
         if not own:

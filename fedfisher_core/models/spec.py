@@ -14,6 +14,9 @@ from fedfisher_core.registry import Registry, import_submodules
 
 Parameters = dict[str, Tensor]
 
+BatchNormalisation = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
+"""What makes an example's outputs depend on the other examples of its batch."""
+
 
 @dataclass(frozen=True)
 class ModelSpec:
@@ -89,10 +92,12 @@ class ModelSpec:
             The named parameters.
 
         Raises:
-            UnsupportedLayerError: a parameter belongs to a layer whose default is not known here and that does not
-                initialise itself, or is left without a finite value, or the weights are not all that the network holds.
+            UnsupportedLayerError: a layer normalises over the batch; a parameter belongs to a layer whose default is
+                not known here and that does not initialise itself, or is left without a finite value; or the weights
+                are not all that the network holds.
         """
         network = self.build()
+        self._require_no_batches(network)
         with torch.no_grad():
             self._draw("", network, generator)
         for name, parameter in network.named_parameters():
@@ -129,6 +134,15 @@ class ModelSpec:
             )
         for child, part in layer.named_children():
             self._draw(f"{name}.{child}" if name else child, part, generator)
+
+    def _require_no_batches(self, network: nn.Module) -> None:
+        """Refuse layers whose outputs depend on a batch, or on running statistics of batches, which no client sends."""
+        for name, layer in network.named_modules():
+            if isinstance(layer, BatchNormalisation):
+                raise UnsupportedLayerError(
+                    f"model {self.name!r}: layer {name!r} is a {type(layer).__name__}, whose statistics of batches no "
+                    f"client sends; allowed: GroupNorm or LayerNorm in its place"
+                )
 
     def _require_parameters_only(self, network: nn.Module) -> None:
         """Refuse what neither clients send nor servers aggregate, and what would be sent twice."""

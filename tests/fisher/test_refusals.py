@@ -57,7 +57,7 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
     "batch normalisation": (
         nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten()),
         IMAGES,
-        "layer '1' is a BatchNorm2d",
+        "layer '1' is a BatchNorm2d; .* allowed: GroupNorm or LayerNorm in its place",
     ),
     "batch normalisation without parameters": (
         nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, affine=False, track_running_stats=False)),

@@ -73,9 +73,33 @@ def test_a_group_normalisation_begins_without_changing_what_it_normalises() -> N
     assert torch.equal(parameters["norm.bias"], torch.zeros(2))
 
 
-@pytest.mark.parametrize(("name", "layer"), [("bent", "'bend' is a PReLU"), ("normalised", "'norm' is a BatchNorm2d")])
-def test_a_layer_that_cannot_be_initialised_is_refused(name: str, layer: str) -> None:
-    with pytest.raises(UnsupportedLayerError, match=f"model '{name}': layer {layer}"):
+def test_a_layer_that_cannot_be_initialised_is_refused() -> None:
+    with pytest.raises(UnsupportedLayerError, match="model 'bent': layer 'bend' is a PReLU; initial weights"):
+        ModelSpec("bent", Images(1, 6, 6), classes=3).initialise(torch.Generator())
+
+
+@model("batched")
+class Batched(nn.Module):
+    """Draws its own weights, and normalises over each batch without parameters and without keeping anything."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.head = nn.Linear(spec.inputs.size, spec.classes)
+        self.norm = nn.BatchNorm1d(spec.classes, affine=False, track_running_stats=False)
+
+    def initialise(self, generator: torch.Generator) -> None:
+        self.head.weight.normal_(generator=generator)
+        self.head.bias.normal_(generator=generator)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.head(inputs.flatten(1)))
+
+
+@pytest.mark.parametrize(("name", "layer"), [("normalised", "BatchNorm2d"), ("batched", "BatchNorm1d")])
+def test_batch_normalisation_is_refused_and_another_is_named(name: str, layer: str) -> None:
+    with pytest.raises(
+        UnsupportedLayerError, match=f"model '{name}': layer 'norm' is a {layer}, .*; allowed: GroupNorm or LayerNorm"
+    ):
         ModelSpec(name, Images(1, 6, 6), classes=3).initialise(torch.Generator())
 
 
