@@ -159,6 +159,9 @@ def _check_input(name: str, layer: FisherLayer, inputs: Tensor, examples: int) -
         allowed = (4,)
     elif isinstance(layer, nn.Embedding):
         allowed = (2,)
+    elif isinstance(layer, nn.LayerNorm):
+        # The features' dimensions, behind those of an example or of its places.
+        allowed = (1 + len(layer.normalized_shape), 2 + len(layer.normalized_shape))
     elif isinstance(layer, nn.GroupNorm):
         allowed = (2, 3, 4, 5)
     if inputs.ndim not in allowed or len(inputs) != examples:

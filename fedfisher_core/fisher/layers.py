@@ -21,7 +21,7 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
 
     Args:
         model: the network; every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.Embedding`, an
-            `nn.LayerNorm` of the last dimension or an `nn.GroupNorm`.
+            `nn.LayerNorm` or an `nn.GroupNorm`.
 
     Returns:
         The layers by their qualified name.
@@ -107,16 +107,13 @@ def _matrix_layer(name: str, layer: FisherLayer, what: str) -> Layer:
 
 def _require_options(name: str, layer: FisherLayer) -> None:
     """Refuse options by which a layer's gradient is another than that of its block."""
-    options: dict[str, tuple[object, object]] = {}
-    match layer:
-        case nn.Embedding():
-            options = {
-                "padding_idx": (layer.padding_idx, None),
-                "max_norm": (layer.max_norm, None),
-                "scale_grad_by_freq": (layer.scale_grad_by_freq, False),
-            }
-        case nn.LayerNorm():
-            options = {"normalized_shape": (layer.normalized_shape, layer.normalized_shape[-1:])}
+    if not isinstance(layer, nn.Embedding):
+        return
+    options: dict[str, tuple[object, object]] = {
+        "padding_idx": (layer.padding_idx, None),
+        "max_norm": (layer.max_norm, None),
+        "scale_grad_by_freq": (layer.scale_grad_by_freq, False),
+    }
     for option, (value, allowed) in options.items():
         if value != allowed:
             raise UnsupportedLayerError(
@@ -162,4 +159,4 @@ def from_matrix(values: Tensor, matrix: str, like: Mapping[str, Tensor]) -> dict
     shape = name.rows(like[weight]).shape
     if bias not in like:
         return {weight: values.reshape(shape)}
-    return {weight: values[:, :-1].reshape(shape), bias: values[:, -1]}
+    return {weight: values[:, :-1].reshape(shape), bias: values[:, -1].reshape(name.rows(like[bias]).shape)}

@@ -4,6 +4,7 @@ Such a sum is to be squared after it is taken, so that no product of sums gives 
 examples at a time are formed. None of these layers has Kronecker factors here.
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Set
 
@@ -108,7 +109,7 @@ class EmbeddingBlock(PlaceBlock):
 class LayerNormBlock(PlaceBlock):
     """The running sums of a layer normalisation: with x normalised, sums over places of g x, and of g for the bias.
 
-    Its matrix has a row a feature, with the factor in the first column.
+    Its matrix has a row a feature, whatever the features' dimensions, with the factor in the first column.
     """
 
     def __init__(
@@ -116,11 +117,12 @@ class LayerNormBlock(PlaceBlock):
     ) -> None:
         self._bias = layer.bias is not None
         self._shape, self._eps = layer.normalized_shape, layer.eps
-        places = input_shape[:-1].numel() // input_shape[0]
-        super().__init__(self._shape[0], 1 + self._bias, places, approximations, like=like)
+        features = math.prod(self._shape)
+        places = input_shape[1:].numel() // features
+        super().__init__(features, 1 + self._bias, places, approximations, like=like)
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        shape = (len(inputs), -1, *self._shape)
+        shape = (len(inputs), -1, self._rows)
         normal = functional.layer_norm(inputs, self._shape, eps=self._eps).reshape(shape)
         gradients = gradients.reshape(shape)
         products = (gradients * normal).sum(1)

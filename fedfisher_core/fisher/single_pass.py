@@ -159,7 +159,8 @@ class FisherPass:
         rows: dict[str, Tensor] = {}
         for name, block in self._blocks.items():
             matrices = block.per_example(gradients[name])
-            rows[f"{name}.weight"] = matrices[..., : self._layers[name].weight[0].numel()].flatten(1)
+            columns = self._layers[name].weight.numel() // matrices.shape[1]
+            rows[f"{name}.weight"] = matrices[..., :columns].flatten(1)
             rows[f"{name}.bias"] = matrices[..., -1]
         add_gram(dense.partial, torch.cat([rows[name] for name, _ in self._model.named_parameters()], dim=1))
 

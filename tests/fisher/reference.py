@@ -46,6 +46,23 @@ class Sequences(nn.Module):
         return self.head(self.last(hidden.sum(1)))
 
 
+class WholeMaps(nn.Module):
+    """Maps that are normalised over all of their channels and places, and ones that are over each channel's places."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 3, (3, 2), stride=2, bias=bias)
+        self.norm = nn.LayerNorm((3, 3, 3), bias=bias)
+        self.second = nn.Conv2d(3, 4, 2, bias=bias)
+        self.last = nn.LayerNorm((2, 2), bias=bias)
+        self.head = nn.Linear(4, 3, bias=bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps = self.last(self.second(self.norm(self.first(inputs)).tanh())).tanh()
+        # Other weights at each place, as normalised ones have a sum of 0.
+        return self.head((maps * torch.arange(1, 5).to(maps).view(2, 2)).sum((2, 3)))
+
+
 class Residual(nn.Module):
     """Convolutions that are normalised by groups, a skip connection, and average pooling."""
 
@@ -108,7 +125,7 @@ NETWORKS = SINGLE | GROUPED
 
 UNFACTORED: dict[str, Callable[[], nn.Module]] = {
     f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, kind=kind: kind(bias)
-    for name, kind in (("sequences", Sequences), ("groups", Residual))
+    for name, kind in (("sequences", Sequences), ("groups", Residual), ("whole maps", WholeMaps))
     for bias in (False, True)
 }
 """Networks that have no Kronecker factors."""
@@ -122,9 +139,9 @@ def make(name: str, *, examples: int, dtype: torch.dtype = torch.float64) -> tup
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_()
-        if isinstance(model, Residual):
-            return model, torch.randn(examples, 2, 7, 6, dtype=dtype)
-        return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
+        if isinstance(model, Sequences):
+            return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
+        return model, torch.randn(examples, 2, 7, 6, dtype=dtype)
     model = NETWORKS[name]().to(dtype)
     shape = (4,) if name.startswith("linear") else (2, 7, 6)
     return model, torch.randn(examples, *shape, dtype=dtype)

@@ -91,7 +91,8 @@ def test_kfac_is_too_small_by_the_number_of_positions_where_it_can_be_known() ->
 
 @pytest.mark.parametrize("loss", list(Loss))
 @pytest.mark.parametrize(
-    "network", ["linear, bias", "all three, bias", "sequences, bias", "groups, bias", "grouped, bias"]
+    "network",
+    ["linear, bias", "all three, bias", "sequences, bias", "groups, bias", "grouped, bias", "whole maps, bias"],
 )
 def test_empirical_averages_the_gradients_of_the_examples(network: str, loss: Loss) -> None:
     model, inputs = make(network, examples=6)
