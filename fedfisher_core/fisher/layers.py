@@ -12,7 +12,10 @@ from fedfisher_core.models.spec import BatchNormalisation
 Layer = nn.Linear | nn.Conv2d
 """What has a matrix that its inputs are multiplied by."""
 
-FisherLayer = Layer | nn.Embedding | nn.LayerNorm | nn.GroupNorm
+FactoredLayer = Layer | nn.LayerNorm | nn.GroupNorm
+"""What has Kronecker factors, or whole blocks in place of them."""
+
+FisherLayer = FactoredLayer | nn.Embedding
 """What has a diagonal and a dense Fisher."""
 
 
@@ -59,19 +62,34 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
     return layers
 
 
-def factored_layers(model: nn.Module) -> dict[str, Layer]:
+def factored_layers(model: nn.Module) -> dict[str, FactoredLayer]:
     """Find the layers of a model that has no others than those with Kronecker factors.
 
     Args:
-        model: the network; every parameter must belong to an `nn.Linear` or an `nn.Conv2d`.
+        model: the network; every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.GroupNorm` or an
+            `nn.LayerNorm` of the last dimension.
 
     Returns:
         The layers by their qualified name, in order of definition.
 
     Raises:
-        UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding or to a normalisation.
+        UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding or to a normalisation of
+            several dimensions.
     """
-    return {name: _matrix_layer(name, layer, "Kronecker factors") for name, layer in fisher_layers(model).items()}
+    layers: dict[str, FactoredLayer] = {}
+    for name, layer in fisher_layers(model).items():
+        if isinstance(layer, nn.Embedding):
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a {type(layer).__name__}; Kronecker factors exist for Linear, Conv2d, LayerNorm "
+                f"and GroupNorm only"
+            )
+        if isinstance(layer, nn.LayerNorm) and len(layer.normalized_shape) != 1:
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a LayerNorm with normalized_shape={layer.normalized_shape}; Kronecker factors "
+                f"exist for one dimension only"
+            )
+        layers[name] = layer
+    return layers
 
 
 def matrix_layers(model: nn.Module) -> dict[str, Layer]:
@@ -88,21 +106,18 @@ def matrix_layers(model: nn.Module) -> dict[str, Layer]:
             convolution of groups, each of which has a matrix of its own.
     """
     what = "projections, attacks, backend 'nngeometry' and what is made with differential privacy"
-    layers = {name: _matrix_layer(name, layer, what) for name, layer in fisher_layers(model).items()}
-    for name, layer in layers.items():
+    layers: dict[str, Layer] = {}
+    for name, layer in fisher_layers(model).items():
+        if not isinstance(layer, nn.Linear | nn.Conv2d):
+            raise UnsupportedLayerError(
+                f"layer {name!r} is a {type(layer).__name__}; {what} exist for Linear and Conv2d only"
+            )
         if isinstance(layer, nn.Conv2d) and layer.groups != 1:
             raise UnsupportedLayerError(
                 f"layer {name!r} is a Conv2d with groups={layer.groups}; {what} exist for groups=1 only"
             )
+        layers[name] = layer
     return layers
-
-
-def _matrix_layer(name: str, layer: FisherLayer, what: str) -> Layer:
-    if not isinstance(layer, nn.Linear | nn.Conv2d):
-        raise UnsupportedLayerError(
-            f"layer {name!r} is a {type(layer).__name__}; {what} exist for Linear and Conv2d only"
-        )
-    return layer
 
 
 def _require_options(name: str, layer: FisherLayer) -> None:
@@ -121,9 +136,15 @@ def _require_options(name: str, layer: FisherLayer) -> None:
             )
 
 
-def groups_of(layer: Layer) -> int:
+def groups_of(layer: FactoredLayer) -> int:
     """How many groups of a layer's rows have a matrix of their own, whose inputs the others don't see."""
-    return layer.groups if isinstance(layer, nn.Conv2d) else 1
+    match layer:
+        case nn.Linear():
+            return 1
+        case nn.Conv2d():
+            return layer.groups
+        case nn.LayerNorm() | nn.GroupNorm():
+            return layer.weight.numel()
 
 
 def to_matrix(parameters: Mapping[str, Tensor], matrix: str) -> Tensor:
@@ -135,10 +156,11 @@ def to_matrix(parameters: Mapping[str, Tensor], matrix: str) -> Tensor:
 
     Returns:
         A matrix of shape (outputs, inputs), for convolutions (outputs, channels x height x width) with the channels of
-        one group; a bias is its last column.
+        one group, for normalisations (features or channels, 1); a bias is its last column.
     """
     name = MatrixName.of(matrix)
-    weight = name.rows(parameters[f"{name.layer}.weight"]).flatten(1)
+    rows = name.rows(parameters[f"{name.layer}.weight"])
+    weight = rows.reshape(len(rows), -1)
     bias = parameters.get(f"{name.layer}.bias")
     return weight if bias is None else torch.cat([weight, name.rows(bias)[:, None]], dim=1)
 

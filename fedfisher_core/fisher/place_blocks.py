@@ -1,10 +1,9 @@
 """The sums of layers that see several places of an example: their gradient for an example is a sum over its places.
 
 Such a sum is to be squared after it is taken, so that no product of sums gives the diagonal: the gradients of some
-examples at a time are formed. None of these layers has Kronecker factors here.
+examples at a time are formed. None of these layers has two Kronecker factors.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Set
 
@@ -47,11 +46,11 @@ class PlaceBlock(Block):
 
     def add_direction(self, index: int, gradients: Tensor) -> None:
         """See `Block.add_direction`."""
-        if self._squares is None:
+        if not self._sums():
             return
         step = self._step()
         for inputs, part in zip(self._inputs.split(step), gradients.split(step), strict=True):
-            self._squares.partial += self._matrices(inputs, part).square_().sum(0)
+            self._add(self._matrices(inputs, part))
 
     def finish(self) -> None:
         """See `Block.finish`."""
@@ -65,6 +64,15 @@ class PlaceBlock(Block):
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         """The gradient of the layer's matrix, for each of some examples, in new memory."""
 
+    def _sums(self) -> bool:
+        """Whether there is anything to add gradients to."""
+        return self._squares is not None
+
+    def _add(self, matrices: Tensor) -> None:
+        """Add the gradients of some examples, which may be overwritten."""
+        if self._squares is not None:
+            self._squares.partial += matrices.square_().sum(0)
+
     def _step(self) -> int:
         """Examples whose gradients are formed at a time."""
         return max(1, WORKSPACE // self._bytes_per_example())
@@ -75,7 +83,7 @@ class PlaceBlock(Block):
         return numbers * self._like.element_size()
 
     def _input_moment(self, scale: float) -> Tensor:
-        raise AssertionError("a layer that sees several places has no Kronecker factors")
+        raise AssertionError("a layer that sees several places has no second moment of its inputs")
 
 
 class LinearPlacesBlock(PlaceBlock):
@@ -104,75 +112,3 @@ class EmbeddingBlock(PlaceBlock):
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         # A product adds in the same order on every device, which scattering does not.
         return functional.one_hot(inputs, self._rows).to(gradients.dtype).mT @ gradients
-
-
-class LayerNormBlock(PlaceBlock):
-    """The running sums of a layer normalisation: with x normalised, sums over places of g x, and of g for the bias.
-
-    Its matrix has a row a feature, whatever the features' dimensions, with the factor in the first column.
-    """
-
-    def __init__(
-        self, layer: nn.LayerNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
-    ) -> None:
-        self._bias = layer.bias is not None
-        self._shape, self._eps = layer.normalized_shape, layer.eps
-        features = math.prod(self._shape)
-        places = input_shape[1:].numel() // features
-        super().__init__(features, 1 + self._bias, places, approximations, like=like)
-
-    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        shape = (len(inputs), -1, self._rows)
-        normal = functional.layer_norm(inputs, self._shape, eps=self._eps).reshape(shape)
-        gradients = gradients.reshape(shape)
-        products = (gradients * normal).sum(1)
-        return torch.stack([products, gradients.sum(1)], dim=2) if self._bias else products[:, :, None]
-
-
-class GroupNormBlock(PlaceBlock):
-    """The running sums of a group normalisation: with x normalised, sums over a channel's places of g x, and of g.
-
-    Its matrix has a row a channel, with the factor in the first column.
-    """
-
-    def __init__(
-        self, layer: nn.GroupNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
-    ) -> None:
-        self._bias = layer.bias is not None
-        self._parts, self._eps = layer.num_groups, layer.eps
-        super().__init__(layer.num_channels, 1 + self._bias, input_shape[2:].numel(), approximations, like=like)
-
-    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        normal = functional.group_norm(inputs, self._parts, eps=self._eps)
-        shape = (*inputs.shape[:2], -1)
-        products = (gradients * normal).reshape(shape).sum(2)
-        return torch.stack([products, gradients.reshape(shape).sum(2)], dim=2) if self._bias else products[:, :, None]
-
-
-def place_block(
-    layer: nn.Linear | nn.Embedding | nn.LayerNorm | nn.GroupNorm,
-    input_shape: torch.Size,
-    approximations: Set[Approximation],
-    *,
-    like: Tensor,
-) -> PlaceBlock:
-    """Make the empty sums of a layer.
-
-    Args:
-        layer: the layer.
-        input_shape: shape of its inputs, examples first.
-        approximations: what to sum.
-        like: a tensor of the type and device to compute in.
-
-    Returns:
-        The sums.
-    """
-    match layer:
-        case nn.Linear():
-            return LinearPlacesBlock(layer, input_shape, approximations, like=like)
-        case nn.Embedding():
-            return EmbeddingBlock(layer, input_shape, approximations, like=like)
-        case nn.LayerNorm():
-            return LayerNormBlock(layer, input_shape, approximations, like=like)
-        case nn.GroupNorm():
-            return GroupNormBlock(layer, input_shape, approximations, like=like)

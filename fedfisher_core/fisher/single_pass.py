@@ -18,7 +18,8 @@ from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_exa
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import FisherLayer, factored_layers, fisher_layers, from_matrix
 from fedfisher_core.fisher.linear_block import LinearBlock
-from fedfisher_core.fisher.place_blocks import place_block
+from fedfisher_core.fisher.normalisation_blocks import GroupNormBlock, LayerNormBlock
+from fedfisher_core.fisher.place_blocks import EmbeddingBlock, LinearPlacesBlock
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.fisher.scratch import Scratch
 
@@ -224,8 +225,16 @@ def _empty_block(
     scratch: Scratch,
 ) -> Block:
     """The empty sums of a layer; see `Conv2dBlock` for the arguments."""
-    if isinstance(layer, nn.Conv2d):
-        return Conv2dBlock(layer, input_shape, output_shape, approximations, like=like, scratch=scratch)
-    if isinstance(layer, nn.Linear) and len(input_shape) == 2:
-        return LinearBlock(layer, approximations, like=like)
-    return place_block(layer, input_shape, approximations, like=like)
+    match layer:
+        case nn.Conv2d():
+            return Conv2dBlock(layer, input_shape, output_shape, approximations, like=like, scratch=scratch)
+        case nn.Linear() if len(input_shape) == 2:
+            return LinearBlock(layer, approximations, like=like)
+        case nn.Linear():
+            return LinearPlacesBlock(layer, input_shape, approximations, like=like)
+        case nn.Embedding():
+            return EmbeddingBlock(layer, input_shape, approximations, like=like)
+        case nn.LayerNorm():
+            return LayerNormBlock(layer, input_shape, approximations, like=like)
+        case nn.GroupNorm():
+            return GroupNormBlock(layer, input_shape, approximations, like=like)

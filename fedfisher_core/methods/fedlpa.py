@@ -6,7 +6,7 @@ from typing import Annotated
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.local import estimator_of
@@ -67,8 +67,9 @@ def fedlpa(
 def factor_scales(server: Server) -> dict[str, float]:
     """How much larger a matrix's A is here than in the authors' code, and G smaller.
 
-    With C' nominal directions and S windows an example, they divide sum x x^T by N S^2 where `Block.kronecker` divides
-    by N / sqrt(C'). The product of A and G does not depend on it, but what is added to them does.
+    With C' nominal directions and S windows an example of a convolution, 1 of other layers, they divide sum x x^T by
+    N S^2 where `Block.kronecker` divides by N / sqrt(C'). The product of A and G does not depend on it, but what is
+    added to them does.
 
     Args:
         server: knows the network, and how Fishers are computed.
@@ -81,7 +82,7 @@ def factor_scales(server: Server) -> dict[str, float]:
     layers = factored_layers(network)
     seen = trace(network, layers, server.spec.inputs.zeros(1).to("meta"))
     return {
-        matrix: directions**0.5 * math.prod(shape[2:]) ** 2
+        matrix: directions**0.5 * (math.prod(shape[2:]) if isinstance(layers[name], nn.Conv2d) else 1) ** 2
         for name, shape in seen.output_shapes.items()
         for matrix in matrix_names(name, groups_of(layers[name]))
     }

@@ -153,12 +153,13 @@ def kronecker_quadratic(
     """
     mean = _mean(clients, len(fishers), weights)
     _check_matrices(fishers[0], mean)
+    for client, fisher in enumerate(fishers):
+        if fisher.keys() != fishers[0].keys():
+            raise InputError(f"fishers[{client}] has layers {list(fisher)}; allowed: {list(fishers[0])}")
     blocks, slopes, floor = [], [], 0.0
     for matrix in fishers[0]:
         rows, columns = to_matrix(mean, matrix).shape
         for client, fisher in enumerate(fishers):
-            if fisher.keys() != fishers[0].keys():
-                raise InputError(f"fishers[{client}] has layers {list(fisher)}; allowed: {list(fishers[0])}")
             _check_tensor(fisher[matrix].inputs, (columns,) * 2, f"fishers[{client}][{matrix!r}].inputs", client)
             _check_tensor(fisher[matrix].outputs, (rows,) * 2, f"fishers[{client}][{matrix!r}].outputs", client)
         total = KroneckerSum.of([fisher[matrix] for fisher in fishers], weights)

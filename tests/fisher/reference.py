@@ -46,6 +46,22 @@ class Sequences(nn.Module):
         return self.head(self.last(hidden.sum(1)))
 
 
+class Features(nn.Module):
+    """Places of an example, as a convolution makes them, whose features are normalised at each of them."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 3, (3, 2), stride=2, bias=bias)
+        self.norm = nn.LayerNorm(3, bias=bias)
+        self.head = nn.Linear(3, 3, bias=bias)
+        self.last = nn.LayerNorm(3, bias=bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        places = self.norm(self.first(inputs).flatten(2).mT).tanh()
+        # Other weights at each place, so that no order of them gives the same.
+        return self.last(self.head((places * torch.arange(1, 10).to(places)[:, None]).sum(1)))
+
+
 class WholeMaps(nn.Module):
     """Maps that are normalised over all of their channels and places, and ones that are over each channel's places."""
 
@@ -123,9 +139,16 @@ GROUPED: dict[str, Callable[[], nn.Module]] = {
 NETWORKS = SINGLE | GROUPED
 """Networks that have Kronecker factors."""
 
+NORMALISED: dict[str, Callable[[], nn.Module]] = {
+    f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, kind=kind: kind(bias)
+    for name, kind in (("groups", Residual), ("features", Features))
+    for bias in (False, True)
+}
+"""Networks with normalisations that have Kronecker factors."""
+
 UNFACTORED: dict[str, Callable[[], nn.Module]] = {
     f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, kind=kind: kind(bias)
-    for name, kind in (("sequences", Sequences), ("groups", Residual), ("whole maps", WholeMaps))
+    for name, kind in (("sequences", Sequences), ("whole maps", WholeMaps))
     for bias in (False, True)
 }
 """Networks that have no Kronecker factors."""
@@ -134,8 +157,8 @@ UNFACTORED: dict[str, Callable[[], nn.Module]] = {
 def make(name: str, *, examples: int, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor]:
     """A network with parameters of size one, and inputs for it."""
     torch.manual_seed(3)
-    if name in UNFACTORED:
-        model = UNFACTORED[name]().to(dtype)
+    if name in UNFACTORED | NORMALISED:
+        model = (UNFACTORED | NORMALISED)[name]().to(dtype)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.normal_()

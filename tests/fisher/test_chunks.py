@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Any
 
 import pytest
@@ -21,7 +21,7 @@ from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.layouts import Tokens
 from fedfisher_core.models.spec import ModelSpec
 
-from .reference import GROUPED, UNFACTORED, flat, make, relative_error
+from .reference import GROUPED, NORMALISED, UNFACTORED, flat, make, relative_error
 
 MEBIBYTE = 2**20
 
@@ -81,22 +81,33 @@ def test_examples_cut_from_a_large_set_count_no_more_than_themselves() -> None:
     assert examples_per_chunk(model, inputs, 16 * MEBIBYTE) == examples_per_chunk(model, inputs[:1], 16 * MEBIBYTE)
 
 
-def test_sixty_thousand_examples_do_not_drift() -> None:
+DRIFTING: dict[str, Callable[[], tuple[nn.Module, tuple[int, ...]]]] = {
+    "linear": lambda: (nn.Sequential(nn.Linear(5, 3)), (5,)),
+    "groups": lambda: (nn.Sequential(nn.Conv2d(2, 4, 2, groups=2), nn.Flatten()), (2, 2, 2)),
+    "normalisation": lambda: (nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 3)), (4,)),
+}
+
+
+@pytest.mark.parametrize("network", DRIFTING)
+def test_sixty_thousand_examples_do_not_drift(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The inputs' mean is far from zero, so that a single-precision sum would grow and lose its digits."""
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(5, 3))
-    inputs = torch.randn(60_000, 5) + 10
+    model, shape = DRIFTING[network]()
+    inputs = torch.randn(60_000, *shape) + 10
     # Many small chunks, which is where a running sum in single precision drifts.
+    for module in (convolution_block, place_blocks):
+        monkeypatch.setattr(module, "WORKSPACE", 4096)
     limit = 64 * 1024
     assert examples_per_chunk(model, inputs, limit) < 600
     found = compute_fisher(model, inputs, memory_limit=limit)
     expected = compute_fisher(model.double(), inputs.double())
     assert relative_error(flat(found.diagonal).double(), flat(expected.diagonal)) < 1e-6
-    assert relative_error(found.kfac["0"].inputs.double(), expected.kfac["0"].inputs) < 1e-6
-    assert relative_error(found.kfac["0"].outputs.double(), expected.kfac["0"].outputs) < 1e-6
+    for name, block in expected.kfac.items():
+        assert relative_error(found.kfac[name].inputs.double(), block.inputs) < 1e-6
+        assert relative_error(found.kfac[name].outputs.double(), block.outputs) < 1e-6
 
 
-@pytest.mark.parametrize("network", [*UNFACTORED, *GROUPED])
+@pytest.mark.parametrize("network", [*UNFACTORED, *GROUPED, *NORMALISED])
 def test_chunks_of_places_and_groups_give_the_same(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = make(network, examples=23)
     approximations = set(Approximation) - ({Approximation.KFAC} if network in UNFACTORED else set())

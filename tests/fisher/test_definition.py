@@ -10,6 +10,7 @@ from fedfisher_core.fisher.estimators import Empirical, Loss, MonteCarlo
 
 from .reference import (
     NETWORKS,
+    NORMALISED,
     SINGLE,
     UNFACTORED,
     dense_fisher,
@@ -24,7 +25,7 @@ NO_FACTORS = ALL - {Approximation.KFAC}
 
 
 @pytest.mark.parametrize("loss", list(Loss))
-@pytest.mark.parametrize("network", [*NETWORKS, *UNFACTORED])
+@pytest.mark.parametrize("network", [*NETWORKS, *NORMALISED, *UNFACTORED])
 def test_dense_and_diagonal_are_the_mean_of_jacobians_around_the_hessian(network: str, loss: Loss) -> None:
     model, inputs = make(network, examples=5)
     fisher = compute_fisher(model, inputs, approximations=NO_FACTORS if network in UNFACTORED else ALL, loss=loss)
@@ -74,6 +75,24 @@ def test_kfac_is_exact_for_linear_layers_and_one_example(bias: bool, loss: Loss)
             index = torch.cat([index, positions[f"{name}.bias"][:, None]], dim=1)
         index = index.flatten()
         assert relative_error(torch.kron(block.outputs, block.inputs), expected[index[:, None], index]) < 1e-12
+
+
+@pytest.mark.parametrize("loss", list(Loss))
+@pytest.mark.parametrize("network", list(NORMALISED))
+def test_the_block_of_a_normalised_unit_is_whole(network: str, loss: Loss) -> None:
+    model, inputs = make(network, examples=5)
+    fisher = compute_fisher(model, inputs, loss=loss)
+    expected = dense_fisher(model, inputs, squared=loss is Loss.SQUARED)
+    positions = dict(zip(dict(model.named_parameters()), _positions(model), strict=True))
+    for name, layer in model.named_modules():
+        if not isinstance(layer, nn.GroupNorm | nn.LayerNorm):
+            continue
+        for unit in range(len(layer.weight)):
+            own = [positions[f"{name}.{kind}"][unit] for kind, _ in layer.named_parameters()]
+            index = torch.stack(own)
+            block = fisher.kfac[f"{name}[{unit + 1} of {len(layer.weight)}]"]
+            assert relative_error(torch.kron(block.outputs, block.inputs), expected[index[:, None], index]) < 1e-12
+    assert list(fisher.kfac)[-1].startswith("last" if network.startswith("features") else "head")
 
 
 def test_kfac_is_too_small_by_the_number_of_positions_where_it_can_be_known() -> None:

@@ -69,21 +69,11 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
         torch.zeros(3, 4),
         "layer '1' is a PReLU; Fisher blocks exist for Linear, Conv2d, Embedding, LayerNorm and GroupNorm only",
     ),
-    "unfactored groups": (
-        nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.Flatten()),
-        IMAGES,
-        "layer '1' is a GroupNorm; .*(Kronecker factors|backend 'nngeometry').* exist for Linear and Conv2d only",
-    ),
     "recurrent": (Recurrent(), TOKENS, "layer 'gru' is a GRU; Fisher blocks exist for Linear, Conv2d, Embedding, L"),
-    "unfactored normalisation": (
-        nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)),
-        torch.zeros(3, 4),
-        "layer '1' is a LayerNorm; .*(Kronecker factors|backend 'nngeometry').* exist for Linear and Conv2d only",
-    ),
     "unfactored embedding": (
         nn.Sequential(nn.Embedding(7, 2), nn.Flatten()),
         TOKENS,
-        "layer '0' is a Embedding; .*(Kronecker factors|backend 'nngeometry').* exist for Linear and Conv2d only",
+        "layer '0' is a Embedding; .*(Kronecker factors|backend 'nngeometry').* exist for Linear",
     ),
     "embedding with padding": (
         nn.Sequential(nn.Embedding(7, 2, padding_idx=0), nn.Flatten()),
@@ -227,6 +217,19 @@ def test_too_large_a_dense_fisher_is_refused() -> None:
 def test_nngeometry_is_kept_from_paddings_that_it_does_not_know(options: dict[str, Any]) -> None:
     model = nn.Sequential(nn.Conv2d(2, 3, 3, **options), nn.Flatten())
     with pytest.raises(UnsupportedLayerError, match=r"layer '0' .*padding"):
+        compute_fisher(model, IMAGES, backend=Backend.NNGEOMETRY)
+
+
+def test_factors_of_normalisations_of_several_dimensions_are_refused() -> None:
+    model = nn.Sequential(nn.LayerNorm((5, 4)), nn.Flatten())
+    with pytest.raises(UnsupportedLayerError, match=r"layer '0' is a LayerNorm .*=\(5, 4\); .* for one dimension only"):
+        compute_fisher(model, torch.zeros(3, 5, 4), approximations={Approximation.KFAC})
+
+
+@pytest.mark.parametrize("norm", [nn.GroupNorm(2, 4), nn.LayerNorm(4)])
+def test_nngeometry_is_kept_from_normalisations(norm: nn.Module) -> None:
+    model = nn.Sequential(nn.Conv2d(2, 4, 3), norm, nn.Flatten())
+    with pytest.raises(UnsupportedLayerError, match=f"layer '1' is a {type(norm).__name__}; .*exist for Linear and"):
         compute_fisher(model, IMAGES, backend=Backend.NNGEOMETRY)
 
 

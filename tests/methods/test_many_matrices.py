@@ -1,4 +1,4 @@
-"""What is done with Kronecker factors, on a network with a convolution of groups and one of a channel a group."""
+"""What is done with Kronecker factors of layers with many matrices: convolutions of groups, and normalisations."""
 
 from typing import Any
 
@@ -23,7 +23,13 @@ from tests.methods.clients import SIZES, aggregate, positive_definite, server
 
 SHARES = [size / sum(SIZES) for size in SIZES]
 SPEC = ModelSpec("grouped_channels", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES, bias=True)
-MATRICES = ["conv", "grouped[1 of 2]", "grouped[2 of 2]", *(f"each[{i} of 4]" for i in range(1, 5)), "head"]
+MATRICES = [
+    "conv",
+    *("grouped[1 of 2]", "grouped[2 of 2]"),
+    *(f"norm[{i} of 4]" for i in range(1, 5)),
+    *(f"each[{i} of 4]" for i in range(1, 5)),
+    "head",
+]
 
 
 @model("grouped_channels")
@@ -32,11 +38,12 @@ class GroupedChannels(nn.Module):
         super().__init__()
         self.conv = nn.Conv2d(spec.inputs.channels, 4, kernel_size=3, stride=2, bias=spec.bias)
         self.grouped = nn.Conv2d(4, 4, kernel_size=1, groups=2, bias=spec.bias)
+        self.norm = nn.GroupNorm(2, 4)
         self.each = nn.Conv2d(4, 4, kernel_size=2, groups=4, bias=spec.bias)
         self.head = nn.Linear(4, spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        maps = functional.relu(self.grouped(functional.relu(self.conv(inputs))))
+        maps = functional.relu(self.norm(self.grouped(functional.relu(self.conv(inputs)))))
         return self.head(functional.relu(self.each(maps)).flatten(1))
 
 
@@ -104,6 +111,13 @@ def test_fedlpa_ends_each_group_at_its_own_stationary_point() -> None:
     for matrix in MATRICES:
         expected = solved(clients, matrix, SHARES, scale=scales[matrix], damping=0.3)
         assert torch.allclose(to_matrix(network, matrix).double().flatten(), expected, atol=1e-4), matrix
+
+
+def test_the_announced_shapes_are_those_of_the_factors() -> None:
+    client = tiny.local(SPEC.load(tiny.initial(SPEC)), tiny.examples(9))
+    tensors = KFAC.compute(client).tensors
+    assert list(KFAC.shapes(SPEC).items()) == [(name, tensor.shape) for name, tensor in tensors.items()]
+    assert list(KFAC.of(tensors).factors) == MATRICES
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,126 @@
+"""The sums of normalisations, each of whose units, features or channels, has a matrix of its factor and its bias.
+
+A unit's gradient is a short vector, so that its block of the Fisher is kept whole in place of K-FAC's two factors: A is
+the second moment of the vectors, and G a number.
+"""
+
+import math
+from collections.abc import Set
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.fisher.accumulation import RunningSum
+from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.fisher.matrix_names import matrix_names
+from fedfisher_core.fisher.place_blocks import PlaceBlock
+
+
+class NormalisationBlock(PlaceBlock):
+    """The running sums of a normalisation, whose matrix has a row a unit, with the factor in the first column.
+
+    Args:
+        layer: the normalisation.
+        units: its features or channels.
+        places: of one example and unit.
+        approximations: what to sum.
+        like: a tensor of the type and device to compute in.
+    """
+
+    def __init__(
+        self,
+        layer: nn.LayerNorm | nn.GroupNorm,
+        *,
+        units: int,
+        places: int,
+        approximations: Set[Approximation],
+        like: Tensor,
+    ) -> None:
+        self._bias = layer.bias is not None
+        columns = 1 + self._bias
+        super().__init__(units, columns, places, approximations - {Approximation.KFAC}, like=like)
+        factored = Approximation.KFAC in approximations
+        self._units = RunningSum((units, columns, columns), like=like) if factored else None
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory of the sums."""
+        return super().size_in_bytes + (self._units.size_in_bytes if self._units else 0)
+
+    def flush(self) -> None:
+        """See `Block.flush`."""
+        super().flush()
+        if self._units is not None:
+            self._units.flush()
+
+    def kronecker(self, layer: str, examples: int, nominal_directions: int) -> dict[str, Kronecker]:
+        """The whole blocks of the units.
+
+        Args:
+            layer: its qualified name.
+            examples: how many were added.
+            nominal_directions: C', which the factors' scales (and not their product) depend on.
+
+        Returns:
+            By the names of the units' matrices A = sqrt(C') / N sum v v^T and G = 1 / sqrt(C'), with v an example's
+            gradient.
+        """
+        assert self._units is not None
+        scale = nominal_directions**0.5
+        moments = self._units.value().mul_(scale / examples).to(self._like)
+        one = self._like.new_full((1, 1), 1 / scale)
+        names = matrix_names(layer, self._rows)
+        return {name: Kronecker(inputs=moment, outputs=one) for name, moment in zip(names, moments, strict=True)}
+
+    def _sums(self) -> bool:
+        return self._units is not None or super()._sums()
+
+    def _add(self, matrices: Tensor) -> None:
+        if self._units is not None:
+            self._units.partial += (matrices[:, :, :, None] * matrices[:, :, None, :]).sum(0)
+        super()._add(matrices)
+
+    def _bytes_per_example(self) -> int:
+        """Those of `PlaceBlock`, and the products of a unit's two gradients."""
+        products = self._rows * self._columns**2 if self._units is not None else 0
+        return super()._bytes_per_example() + products * self._like.element_size()
+
+    def _stack(self, products: Tensor, sums: Tensor) -> Tensor:
+        """The gradients of factors and biases, each of shape (examples, units), as matrices."""
+        return torch.stack([products, sums], dim=2) if self._bias else products[:, :, None]
+
+
+class LayerNormBlock(NormalisationBlock):
+    """The running sums of a layer normalisation: with x normalised, sums over places of g x, and of g for the bias."""
+
+    def __init__(
+        self, layer: nn.LayerNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+    ) -> None:
+        self._shape, self._eps = layer.normalized_shape, layer.eps
+        features = math.prod(self._shape)
+        places = input_shape[1:].numel() // features
+        super().__init__(layer, units=features, places=places, approximations=approximations, like=like)
+
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        shape = (len(inputs), -1, self._rows)
+        normal = functional.layer_norm(inputs, self._shape, eps=self._eps).reshape(shape)
+        gradients = gradients.reshape(shape)
+        return self._stack((gradients * normal).sum(1), gradients.sum(1))
+
+
+class GroupNormBlock(NormalisationBlock):
+    """The running sums of a group normalisation: with x normalised, sums over a channel's places of g x, and of g."""
+
+    def __init__(
+        self, layer: nn.GroupNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+    ) -> None:
+        self._parts, self._eps = layer.num_groups, layer.eps
+        places = input_shape[2:].numel()
+        super().__init__(layer, units=layer.num_channels, places=places, approximations=approximations, like=like)
+
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        normal = functional.group_norm(inputs, self._parts, eps=self._eps)
+        shape = (*inputs.shape[:2], -1)
+        return self._stack((gradients * normal).reshape(shape).sum(2), gradients.reshape(shape).sum(2))
