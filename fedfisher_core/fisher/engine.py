@@ -62,8 +62,8 @@ def compute_fisher(
 
     Args:
         model: a network of `nn.Linear`, `nn.Conv2d`, `nn.Embedding`, `nn.LayerNorm` and `nn.GroupNorm` layers, each
-            used once, and functions without parameters between them. K-FAC is for all
-            but embeddings, of linear layers on one row an example, and of `nn.LayerNorm` on one dimension.
+            used once, and functions without parameters between them. K-FAC is for all but embeddings, linear layers on
+            more than one row an example, and `nn.LayerNorm` over several dimensions.
         inputs: examples, shape (examples, ...), of the model's type, or whole numbers such as tokens; on any device.
         labels: for the empirical estimator, classes of shape (examples,) or, for the squared loss, targets of
             shape (examples, outputs).

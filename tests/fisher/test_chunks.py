@@ -183,6 +183,27 @@ def test_working_memory_stays_below_its_limit(mebibytes: int, stride: int, appro
     assert 0.2 * mebibytes * MEBIBYTE < memory.peak < mebibytes * MEBIBYTE
 
 
+@pytest.mark.parametrize("example_alone", [False, True])
+def test_working_memory_of_groups_and_normalisations_stays_below_its_limit(example_alone: bool) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(
+        *(
+            nn.Conv2d(3, 32, 3, groups=1),
+            nn.GroupNorm(4, 32),
+            nn.ReLU(),
+            nn.Conv2d(32, 32, 7, padding=3, groups=32),
+            nn.ReLU(),
+        ),
+        *(nn.Conv2d(32, 64, 3, stride=2, groups=2), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.LayerNorm(256)),
+        nn.Linear(256, 2),
+    )
+    inputs = torch.randn(3 if example_alone else 300, 3, 16, 16)
+    limit = smallest_limit(model, inputs, DIAGONAL_AND_KFAC) + (0 if example_alone else 48 * MEBIBYTE)
+    with PeakMemory(inputs, *model.parameters()) as memory:
+        compute_fisher(model, inputs, approximations=DIAGONAL_AND_KFAC, memory_limit=limit)
+    assert 0.15 * limit < memory.peak < limit
+
+
 def test_working_memory_of_a_transformer_stays_below_its_limit() -> None:
     spec = ModelSpec("transformer", Tokens(12, 9), classes=6, bias=True, widths=(16, 24))
     model = spec.load(spec.initialise(torch.Generator().manual_seed(0)))
