@@ -31,9 +31,6 @@ class DaskWorkers(Workers):
         count: workers of a cluster on this machine; one that is there has its own.
     """
 
-    longest = 8.0
-    """A task costs more here than in a thread: 0.45 s beside 0.15 s when each had one job (`benchmarks.scale`)."""
-
     def __init__(self, run: WorkSettings, count: int) -> None:
         _quieten()
         self._address = run.dask.scheduler

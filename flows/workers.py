@@ -27,8 +27,8 @@ class Workers:
         count: how many run at a time.
     """
 
-    longest = 1.0
-    """Seconds of a task that computes several batches: after longer, the other workers would wait for it."""
+    longest = 8.0
+    """Seconds of a task that computes several batches: one costs up to 0.3 s beside them (`benchmarks.scale`)."""
     patience = math.inf
     """Seconds until a task that still runs is started once more, on another worker."""
 
