@@ -61,7 +61,7 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
         store: keeps the results.
 
     Returns:
-        One artifact a job; those of followers are only stored.
+        One artifact a job; then those of the followers that could be computed.
     """
     found = {step.key: artifact for step in batch.steps if (artifact := store.find(step)) and not artifact.shed}
     left = [entry for entry in zip(batch.jobs, batch.inputs, batch.steps, strict=True) if entry[-1].key not in found]
@@ -71,17 +71,17 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
         found |= {step.key: store.write(step, content) for step, content in zip(steps, contents, strict=True)}
     artifacts = [found[step.key] for step in batch.steps]
     made = dict(zip((job.name for job in batch.jobs), artifacts, strict=True))
-    for follower in batch.followers:
-        _follow(follower, made, store)
-    return artifacts
+    followed = [_followed(follower, made, store) for follower in batch.followers]
+    return artifacts + [artifact for artifact in followed if artifact is not None]
 
 
-def _follow(follower: Follower, made: Mapping[str, Artifact], store: Store) -> None:
-    """Compute a short job that a batch has set free; the walk finds its result in the store."""
+def _followed(follower: Follower, made: Mapping[str, Artifact], store: Store) -> Artifact | None:
+    """Find or compute what a batch has set free; None where that fails."""
     inputs = inputs_of(follower.job.needs, {**follower.there, **made})
     try:
         step = follower.job.step(inputs)
-        if store.find(step) is None:
-            store.write(step, follower.job.compute(inputs))
+        found = store.find(step)
+        return store.write(step, follower.job.compute(inputs)) if found is None else found
     except Exception as error:  # noqa: BLE001 - the walk hands it out by itself, and that task says what is wrong.
         log.debug("%s: %s", follower.job.name, error)
+        return None

@@ -135,13 +135,14 @@ class Walk:
 
         Args:
             batch: from `take`.
-            artifacts: one a job.
+            artifacts: one a job; and any that other jobs would be found to have made, so that the store is not asked.
 
         Returns:
             Why some jobs can't be computed, where what they read is made again and is not what it was; None elsewhere.
         """
         done, failure = [], None
-        for job, step, artifact in zip(batch.jobs, batch.steps, artifacts, strict=True):
+        own, along = artifacts[: len(batch.jobs)], artifacts[len(batch.jobs) :]
+        for job, step, artifact in zip(batch.jobs, batch.steps, own, strict=True):
             if step.key in self._restoring:
                 ready, changed = self._restoring.keep(job.name, artifact)
                 self._start(ready)
@@ -150,7 +151,7 @@ class Walk:
             for name in self._missing.pop(step.key):
                 self._note(name, artifact)
                 done.append(name)
-        self._settle(self._released(done))
+        self._settle(self._released(done), {artifact.key: artifact for artifact in along})
         return failure
 
     def lose(self, batch: Batch, error: Exception) -> Failure | None:
@@ -221,21 +222,21 @@ class Walk:
                     released.append(dependent)
         return released
 
-    def _settle(self, names: Sequence[str]) -> None:
-        """Look jobs up whose inputs are there, and those that this sets free."""
+    def _settle(self, names: Sequence[str], along: Mapping[str, Artifact] | None = None) -> None:
+        """Look jobs up whose inputs are there, and those that this sets free; first by key among what is at hand."""
         todo = list(names)
         while todo:
-            done = [name for name in todo if self._find(name)]
+            done = [name for name in todo if self._find(name, along or {})]
             todo = self._released(done)
 
-    def _find(self, name: str) -> bool:
+    def _find(self, name: str, along: Mapping[str, Artifact]) -> bool:
         job = self.graph[name]
         inputs = inputs_of(job.needs, self._artifacts)
         step = job.step(inputs)
         if step.key in self._missing:
             self._missing[step.key].append(name)
             return False
-        found = self._store.find(step)
+        found = along.get(step.key) or self._store.find(step)
         if found is not None:
             self._note(name, found)
             return True

@@ -18,7 +18,7 @@ class Done:
     """What became of a batch.
 
     Args:
-        artifacts: one a job; None where it failed among others.
+        artifacts: one a job, then those of followers; None where it failed among others.
         seconds: that it took, without the wait for a GPU.
     """
 

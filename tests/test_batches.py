@@ -1,4 +1,4 @@
-"""Short jobs that are computed along with what they need, and found in the store by the walk."""
+"""Short jobs that are computed along with what they need."""
 
 import json
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import pytest
 
 from fedfisher_core.batches import compute
-from fedfisher_core.jobs import Job, graph_of
+from fedfisher_core.jobs import Job, graph_of, inputs_of
 from fedfisher_core.store import Artifact, Content, Step, Store, read_document
 from fedfisher_core.walk import Walk, walk_here
 from tests.counted import computed, nothing_computed_yet, store
@@ -78,6 +78,25 @@ def test_a_short_job_is_computed_with_the_last_that_it_needs(store: Store) -> No
         "c": 3,
         "d": 4,
     }
+
+
+def test_what_is_computed_along_is_not_looked_for_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk = Walk(graph_of([long("a"), short("b", "a"), short("c", "a", fails=True)]), store)
+    batch = walk.take()
+    assert batch is not None
+    artifacts = compute(batch, store)
+    asked, find = [], store.find
+    monkeypatch.setattr(store, "find", lambda step: asked.append(step.settings["name"]) or find(step))
+    walk.keep(batch, artifacts)
+    assert asked == ["c"]
+    assert set(walk.outcome.artifacts) == {"a", "b"}
+    assert walk.outcome.artifacts["b"] == find(graph_step(walk, "b"))
+
+
+def graph_step(walk: Walk, name: str) -> Step:
+    """Name the result of a job whose needs are done."""
+    job = walk.graph[name]
+    return job.step(inputs_of(job.needs, walk.outcome.artifacts))
 
 
 def test_results_and_names_are_those_of_jobs_on_their_own(store: Store, tmp_path: Path) -> None:

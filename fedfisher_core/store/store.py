@@ -193,7 +193,9 @@ class Store:
                 else:
                     self._remove_shed(found)
                     path.parent.mkdir(exist_ok=True)
-                    self._move(temporary, path)
+                    if self._move(temporary, path):
+                        # It is what was just sealed: to read it back would take as long as to write it.
+                        return Artifact(step.kind, path.name, content_digest(digests), path)
         except OSError as error:
             raise self._unwritable(error) from error
         made = look_up(path)
@@ -285,13 +287,16 @@ class Store:
             if look_up(found.path) == found:
                 remove_entry(found.path)
 
-    def _move(self, temporary: Path, path: Path) -> None:
+    def _move(self, temporary: Path, path: Path) -> bool:
+        """Give a new artifact its place, unless another run stored the same result meanwhile."""
         try:
             temporary.rename(path)
         except OSError:
-            # Another run stored the same result meanwhile; rename never replaces a folder that holds something.
+            # Rename never replaces a folder that holds something.
             if not path.is_dir():
                 raise
+            return False
+        return True
 
     def _unwritable(self, error: OSError) -> InputError:
         return InputError(f"run.store={str(self.root)!r} can't be written: {error.strerror}")

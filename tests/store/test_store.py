@@ -226,6 +226,20 @@ def test_writers_of_the_same_step_all_get_a_valid_artifact(store: Store) -> None
     assert list((store.root / ".writing").iterdir()) == []
 
 
+def test_whoever_comes_second_gets_what_the_first_has_stored(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, rename = [], Path.rename
+
+    def late(folder: Path, place: Path) -> Path:
+        monkeypatch.setattr(Path, "rename", rename)
+        first.append(store.write(STEP, content(2.0)))
+        return rename(folder, place)
+
+    monkeypatch.setattr(Path, "rename", late)
+    second = store.write(STEP, content(1.0))
+    assert [second] == first
+    assert torch.equal(read_tensors(second, "tensors.safetensors")["a.weight"], torch.full((2, 3), 2.0))
+
+
 def test_a_failed_write_leaves_no_artifact(store: Store) -> None:
     with pytest.raises(ValueError, match="JSON"):
         store.write(STEP, Content(documents={"info.json": {"loss": float("nan")}}))
