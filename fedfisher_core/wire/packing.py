@@ -26,6 +26,11 @@ def pack(codes: Codes, width: int) -> Words:
     Returns:
         ceil(n * width / 64) words; the bits after the last code are 0.
     """
+    if width == MAX_WIDTH:
+        # A word is two codes as they lie in memory.
+        whole = np.zeros(codes.size + codes.size % 2, dtype="<u4")
+        whole[: codes.size] = codes
+        return whole.view("<u8").astype(np.uint64, copy=False)
     words = np.empty(-(-codes.size * width // WORD_BITS), dtype=np.uint64)
     for start in range(0, codes.size, _CHUNK):
         packed = _pack_chunk(codes[start : start + _CHUNK], width)
@@ -45,6 +50,8 @@ def unpack(words: Words, count: int, width: int) -> Codes:
     Returns:
         The codes, shape (count,).
     """
+    if width == MAX_WIDTH:
+        return words.astype("<u8", copy=False).view("<u4")[:count].astype(np.uint32)
     codes = np.empty(count, dtype=np.uint32)
     for start in range(0, count, _CHUNK):
         size = min(_CHUNK, count - start)
@@ -136,7 +143,7 @@ class BitWriter:
         """The stream, padded with zero bits to whole bytes."""
         tail = [np.array([self._partial])] if self.bits % WORD_BITS else []
         stream = np.concatenate([np.empty(0, dtype=np.uint64), *self._words, *tail])
-        return stream.astype("<u8", copy=False).tobytes()[: -(-self.bits // 8)]
+        return stream.astype("<u8", copy=False).view(np.uint8)[: -(-self.bits // 8)].tobytes()
 
 
 class BitReader:
