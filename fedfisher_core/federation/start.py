@@ -2,6 +2,7 @@
 
 from abc import ABC
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -52,14 +53,18 @@ class DrawStart(StartJob):
 
 
 def load_start(artifact: Artifact, device: torch.device) -> Parameters:
-    """Read the weights that a round starts from.
+    """Read the weights that a round starts from; the last two stay in memory, as all clients of a round ask for them.
 
     Args:
         artifact: made by `DrawStart` or `ReadStart`, or by the aggregation of the round before.
         device: where they go.
 
     Returns:
-        Named parameters.
+        Named parameters, the caller's own.
     """
-    name = WEIGHTS if artifact.kind == KIND else NETWORK.format(0)
-    return {name: tensor.to(device) for name, tensor in read_tensors(artifact, name).items()}
+    return {name: tensor.to(device, copy=True) for name, tensor in _read(artifact).items()}
+
+
+@lru_cache(maxsize=2)
+def _read(artifact: Artifact) -> Parameters:
+    return read_tensors(artifact, WEIGHTS if artifact.kind == KIND else NETWORK.format(0))

@@ -54,6 +54,16 @@ def test_each_may_have_its_own(workplace: Path) -> None:
         assert not any(torch.equal(one[name], other[name]) for other in drawn[i + 1 :] for name in one)
 
 
+def test_they_are_read_once_and_whoever_changes_its_own_changes_no_other(workplace: Path) -> None:
+    artifact = start(walk_tiny(workplace, {"fedavg": {}}), 0)
+    expected = tiny.TINY.initialise(torch_generator(0, Stream.INITIALISATION, 0))
+    load_start(artifact, CPU)
+    (artifact.path / "weights.safetensors").unlink()
+    for tensor in load_start(artifact, CPU).values():
+        tensor.zero_()
+    assert same(load_start(artifact, CPU), expected)
+
+
 @pytest.mark.parametrize("initialisation", ["same", "different"])
 def test_what_rests_on_them_has_them_as_an_input(workplace: Path, initialisation: str) -> None:
     done = walk_tiny(workplace, {"fisher_merge": {}}, model={"initialisation": initialisation})
