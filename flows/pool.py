@@ -31,10 +31,13 @@ def walk_in_tasks(walk: Walk, store: Store, lease: Lease, run: WorkSettings, *, 
     groups = Groups(walk)
     with Progress(name=name, total=len(walk.graph), done=walk.done) as progress, started(run) as workers:
         handing = Handing(workers, store, run)
-        while not walk.finished:
+        while True:
             while handing.has_room and (group := groups.take(workers.places, longest=workers.longest)):
                 handing.hand_over(group)
-            for failure in groups.settle(*handing.wait()):
-                log.error("%s: %s", failure.job, failure.reason)
+            # Workers compute meanwhile.
             walk.shed(lease)
             progress.advance_to(walk.done)
+            if walk.finished:
+                break
+            for failure in groups.settle(*handing.wait()):
+                log.error("%s: %s", failure.job, failure.reason)
