@@ -34,10 +34,10 @@ def check(folder: Path, **changes: Any) -> Federations:
 
 
 def test_a_network_that_a_method_can_not_serve_may_be_left_to_others(workplace: Path) -> None:
-    methods = {"fedavg": {}, "fedfisher_diag": {"only": {"model": "tiny"}}}
+    methods = {"fedavg": {}, "ma_echo": {"only": {"model": "tiny"}}}
     models = {"name": ["tiny", "grouped_filters"]}
-    with pytest.raises(InputError, match="method 'fedfisher_diag' can't serve model 'grouped_filters'"):
-        check(workplace, model=models, methods={"fedavg": {}, "fedfisher_diag": {}})
+    with pytest.raises(InputError, match="method 'ma_echo' can't serve model 'grouped_filters'"):
+        check(workplace, model=models, methods={"fedavg": {}, "ma_echo": {}})
     assert len(check(workplace, model=models, methods=methods).places) == 2
 
 
