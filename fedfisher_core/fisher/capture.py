@@ -101,12 +101,13 @@ def measure(model: nn.Module, layers: Mapping[str, FisherLayer], example: Tensor
         The recording, whose graph can't be run backward, and the bytes.
     """
     own = {parameter.data_ptr() for parameter in model.parameters()}
-    kept: dict[int, int] = {}
+    # The storages themselves: one that went would leave its address to the next, which then counted for both.
+    kept: dict[int, torch.UntypedStorage] = {}
 
     def record(tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+            kept[storage.data_ptr()] = storage
 
     def refuse(_: None) -> Tensor:
         raise AssertionError("a measured graph keeps nothing to run backward with")
@@ -115,7 +116,7 @@ def measure(model: nn.Module, layers: Mapping[str, FisherLayer], example: Tensor
     with saved_tensors_hooks(record, refuse):
         # A copy, so that the storage behind a slice of the data isn't counted.
         seen = trace(model, layers, example.clone())
-    return seen, sum(kept.values())
+    return seen, sum(storage.nbytes() for storage in kept.values())
 
 
 def backpropagate(seen: Trace, vectors: Tensor, *, last: bool) -> dict[str, Tensor]:
