@@ -99,20 +99,23 @@ def rank_tracks(entries: Sequence[Entry]) -> tuple[TrackRanks, ...]:
     """
     tracks = gather((one for one in entries if one.track is not None), lambda one: str(one.track))
     found = (_rank_track(track, own) for track, own in sorted(tracks.items()))
-    return tuple(one for one in found if one.beside)
+    return tuple(one for one in found if one is not None)
 
 
-def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks:
+def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
     best = mean_ranks_of(entries, comparable_methods(entries))
     labels = list(best.ranks)
     scores, reports = _scores(entries, labels)
+    beside = beside_others(scores, labels)
+    if not beside:
+        return None
     return TrackRanks(
         track=track,
         reports=reports,
         num_settings=best.num_settings,
         first=labels[0],
         mean_rank=best.ranks[labels[0]],
-        beside=beside_others(scores, labels),
+        beside=beside,
     )
 
 

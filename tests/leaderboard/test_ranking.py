@@ -60,3 +60,9 @@ def test_a_track_is_compared_over_all_of_its_reports(tmp_path: Path) -> None:
     (beside,) = found.beside
     assert (beside.other, beside.wins, beside.losses) == ("b", 8, 0)
     assert (beside.mean, beside.lowest) == pytest.approx((0.15, 0.1))
+
+
+def test_a_track_without_a_single_network_is_compared_with_none(tmp_path: Path) -> None:
+    rows = [row for alpha in range(8) for row in scored("ensemble", 0.9, alpha=alpha + 1.0, reference=True, track="x")]
+    write_report(tmp_path, "one", rows)
+    assert rank_tracks(make_entries(read_reports([tmp_path]).benchmarks)) == ()
