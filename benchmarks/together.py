@@ -1,0 +1,150 @@
+"""Many small clients: one at a time on every core, beside groups whose weights are stacked and trained in one call.
+
+python -m benchmarks.together [--clients 100] [--repeats 3]
+
+Clients train one at a time in a run. This measures whether stacking them (`torch.func.vmap` over the weights) would
+pay. Both sides divide the clients among as many threads as there are cores, with one thread of torch each. Both step
+with torch's fused SGD. The weights that the two end at are compared as well.
+"""
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad, vmap
+from torch.nn import functional
+from torch.optim.sgd import sgd
+
+from benchmarks.timing import alternate
+from fedfisher_core.client.training import train
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.layouts import Images
+from fedfisher_core.models.spec import ModelSpec, Parameters, parameters_of
+from fedfisher_core.settings import TrainSettings
+
+EXAMPLES, EPOCHS = 64, 5
+# Stacking would have to be this much faster to be worth a second way of training.
+TARGET = 1.4
+
+
+@dataclass(frozen=True)
+class Clients:
+    """What both sides train.
+
+    Args:
+        spec: the network.
+        start: its initial weights, the same for all.
+        examples: each client's.
+        settings: of local training.
+    """
+
+    spec: ModelSpec
+    start: Parameters
+    examples: tuple[Examples, ...]
+    settings: TrainSettings
+
+    @classmethod
+    def draw(cls, model: str, *, clients: int, batch_size: int) -> "Clients":
+        """Draw images and labels; what they show makes no difference to the seconds."""
+        spec = ModelSpec(model, Images(1, 28, 28), classes=10)
+        generator = torch.Generator().manual_seed(0)
+        examples = tuple(
+            Examples(
+                inputs=spec.inputs.drawn(EXAMPLES, generator),
+                labels=torch.randint(spec.classes, (EXAMPLES,), generator=generator),
+            )
+            for _ in range(clients)
+        )
+        settings = TrainSettings(epochs=EPOCHS, batch_size=batch_size)
+        return cls(spec, spec.initialise(generator), examples, settings)
+
+    def one_at_a_time(self, indices: Sequence[int]) -> list[Parameters]:
+        """Train clients as a run does."""
+        trained = []
+        for index in indices:
+            generator = torch.Generator().manual_seed(index)
+            network = self.spec.load(self.start)
+            trained.append(train(network, self.examples[index], self.settings, generator=generator).parameters)
+        return trained
+
+    def stacked(self, indices: Sequence[int]) -> list[Parameters]:
+        """Train clients with their weights below one another, on the same batches."""
+        network = self.spec.load(self.start).train()
+        weights = {
+            name: tensor.detach().expand(len(indices), *tensor.shape).clone()
+            for name, tensor in parameters_of(network).items()
+        }
+        velocities: list[Tensor | None] = [None] * len(weights)
+
+        def loss(parameters: Parameters, inputs: Tensor, labels: Tensor) -> Tensor:
+            return functional.cross_entropy(functional_call(network, dict(parameters), (inputs,)), labels)
+
+        slopes = vmap(grad(loss))
+        inputs = torch.stack([self.examples[index].inputs for index in indices])
+        labels = torch.stack([self.examples[index].labels for index in indices])
+        clients = torch.arange(len(indices))[:, None]
+        generators = [torch.Generator().manual_seed(index) for index in indices]
+        for _ in range(EPOCHS):
+            orders = torch.stack([torch.randperm(EXAMPLES, generator=generator) for generator in generators])
+            for batch in orders.split(self.settings.batch_size, dim=1):
+                gradients = slopes(weights, inputs[clients, batch], labels[clients, batch])
+                sgd(
+                    list(weights.values()),
+                    [gradients[name] for name in weights],
+                    velocities,
+                    fused=True,
+                    lr=self.settings.learning_rate,
+                    momentum=self.settings.momentum,
+                    weight_decay=self.settings.weight_decay,
+                    dampening=0.0,
+                    nesterov=False,
+                    maximize=False,
+                )
+        return [{name: tensor[index] for name, tensor in weights.items()} for index in range(len(indices))]
+
+
+def farthest(first: Sequence[Parameters], second: Sequence[Parameters]) -> float:
+    """Largest distance of a weight on one side from the same on the other."""
+    return max(
+        (tensor - other[name]).abs().max().item()
+        for one, other in zip(first, second, strict=True)
+        for name, tensor in one.items()
+    )
+
+
+def main() -> None:
+    """Print the ratio for each network, size of batches and size of groups."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--clients", type=int, default=100, help="in all (100)")
+    parser.add_argument("--repeats", type=int, default=3, help="timed calls of each side (3)")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    cores = len(os.sched_getaffinity(0))
+    print(f"{given.clients} clients of {EXAMPLES} images, {EPOCHS} epochs, {cores} threads, median of {given.repeats}")
+    with ThreadPoolExecutor(cores) as pool:
+
+        def spread(work: Callable[[Sequence[int]], object], size: int) -> Callable[[], object]:
+            groups = [range(first, min(first + size, given.clients)) for first in range(0, given.clients, size)]
+            return lambda: list(pool.map(work, groups))
+
+        for model in ("lenet", "mlp"):
+            for batch_size in (8, 16, 64):
+                clients = Clients.draw(model, clients=given.clients, batch_size=batch_size)
+                apart = farthest(clients.one_at_a_time(range(5)), clients.stacked(range(5)))
+                for size in (5, 10, 25, 50):
+                    single, stacked = alternate(
+                        spread(clients.one_at_a_time, 1), spread(clients.stacked, size), repeats=given.repeats
+                    )
+                    print(
+                        f"  {model}, batches of {batch_size}, groups of {size}: one at a time {single:.2f} s, stacked "
+                        f"{stacked:.2f} s, ratio {single / stacked:.2f} (>= {TARGET}), weights within {apart:.1e}",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    main()
