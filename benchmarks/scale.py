@@ -35,26 +35,24 @@ LONG, SHORT = 2.0, 0.02
 SLOWER_THAN_THREADS, SLOWER_IN_A_BUCKET, TIMES_BARE_WORK = 1.1, 1.2, 3.0
 
 
-def by_runner(runner: str, jobs: list[Nap], place: Path | str) -> None:
+def by_runner(run: WorkSettings, jobs: list[Nap]) -> None:
     """Run jobs as any experiment's are.
 
     Args:
-        runner: `threads` or `dask`.
+        run: the runner, its workers and its store.
         jobs: all of them.
-        place: of the store, a folder or a bucket.
     """
     from prefect import flow
 
     from flows.pool import walk_in_tasks
 
-    run = WorkSettings(runner=runner, workers=WORKERS, store=place)
     store = open_store(run.store, run.cache).absolute()
     store.prepare()
 
     @flow(name="naps", persist_result=False)
     def body() -> None:
         with store.rested_on("a benchmark") as lease:
-            walk_in_tasks(Walk(graph_of(jobs), store), store, lease, run, name=runner)
+            walk_in_tasks(Walk(graph_of(jobs), store), store, lease, run, name=run.runner)
 
     body()
 
@@ -120,7 +118,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     # Before Prefect is imported, which each task would have log.
-    os.environ["PREFECT_LOGGING_LEVEL"] = "ERROR"
+    os.environ |= {"PREFECT_LOGGING_LEVEL": "ERROR", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     PrefectServer(None).wait()
     with tempfile.TemporaryDirectory() as name:
         # A bucket's cache is in the working directory.
@@ -129,15 +127,18 @@ def main() -> None:
             jobs = naps(count, seconds)
             place = Path(name) / f"{seconds}"
             sides = {
-                "threads": partial(by_runner, "threads", jobs, place / "threads"),
-                "dask": partial(by_runner, "dask", jobs, place / "dask"),
+                **{
+                    runner: partial(by_runner, WorkSettings(runner=runner, workers=WORKERS, store=place / runner), jobs)
+                    for runner in ("threads", "dask")
+                },
                 "bare map": partial(by_map, jobs, place / "map"),
             }
             spent = {"bare work": count * seconds / WORKERS}
             spent |= {side: seconds_of(call) for side, call in sides.items()}
             if options.bucket and seconds == LONG:
+                there = WorkSettings(runner="threads", workers=WORKERS, store=options.bucket)
                 with counted_requests() as sent:
-                    spent["bucket"] = seconds_of(partial(by_runner, "threads", jobs, options.bucket))
+                    spent["bucket"] = seconds_of(partial(by_runner, there, jobs))
                 each = ", ".join(f"{number / count:.2f} {kind}" for kind, number in sorted(sent.items()))
                 print(f"requests to the bucket, a job: {each}")
             print(
