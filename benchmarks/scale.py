@@ -126,13 +126,11 @@ def main() -> None:
         for count, seconds in ((options.long, LONG), (options.short, SHORT)):
             jobs = naps(count, seconds)
             place = Path(name) / f"{seconds}"
-            sides = {
-                **{
-                    runner: partial(by_runner, WorkSettings(runner=runner, workers=WORKERS, store=place / runner), jobs)
-                    for runner in ("threads", "dask")
-                },
-                "bare map": partial(by_map, jobs, place / "map"),
+            sides: dict[str, Callable[[], None]] = {
+                runner: partial(by_runner, WorkSettings(runner=runner, workers=WORKERS, store=place / runner), jobs)
+                for runner in ("threads", "dask")
             }
+            sides["bare map"] = partial(by_map, jobs, place / "map")
             spent = {"bare work": count * seconds / WORKERS}
             spent |= {side: seconds_of(call) for side, call in sides.items()}
             if options.bucket and seconds == LONG:

@@ -4,7 +4,7 @@ python -m benchmarks.together [--clients 100] [--repeats 3]
 
 Clients train one at a time in a run. This measures whether stacking them (`torch.func.vmap` over the weights) would
 pay. Both sides divide the clients among as many threads as there are cores, with one thread of torch each. Both step
-with torch's fused SGD. The weights that the two end at are compared as well.
+with torch's fused SGD. The weights that the first five clients end at are compared as well.
 """
 
 import argparse

@@ -57,8 +57,8 @@ class Iterative(Solver):
 class ConjugateGradients(Iterative):
     """Conjugate gradients from the mean of the clients.
 
-    Steps and damping were chosen on training images that nobody trained on, of MNIST with the mlp and of Fashion-MNIST
-    with LeNet, seeds 100 to 104 (reports/solvers.txt).
+    The damping was chosen, and the steps compared, on training images that nobody trained on, of MNIST with the mlp and
+    of Fashion-MNIST with LeNet, seeds 100 to 104 (reports/solvers.txt).
     """
 
     name: Literal["conjugate_gradients"] = "conjugate_gradients"

@@ -9,7 +9,7 @@ import torch
 
 from fedfisher_core.client.training import train
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.checks import check_federations
@@ -306,3 +306,21 @@ def test_what_can_not_be_is_refused_by_name(workplace: Path, changes: dict[str, 
 def test_jobs_of_later_rounds_say_so() -> None:
     assert Turn().suffix == ""
     assert Turn(3, "fedavg").suffix == ", round 3 of fedavg"
+
+
+@pytest.mark.parametrize(("objective", "rounds"), [("plain", [1]), ("scaffold", [1, 2, 3])])
+def test_a_client_that_failed_comes_again_unless_it_must_remember(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, objective: str, rounds: list[int]
+) -> None:
+    train = TrainClient.train
+
+    def failing(self: TrainClient, *given: Any) -> Any:
+        if (self.client, self.turn) == (1, 1):
+            raise DivergedClientError("the loss is not finite")
+        return train(self, *given)
+
+    monkeypatch.setattr(TrainClient, "train", failing)
+    done = walked(workplace, {"count": 3}, run={"min_clients": 2}, train={**SGD, "objective": objective})
+    federations = done.plan.federations
+    trainings = {turn.number: federations.training(done.place, 1, turn).name for turn in federations.turns("fedavg")}
+    assert [number for number, name in trainings.items() if name in done.outcome.lost] == rounds
