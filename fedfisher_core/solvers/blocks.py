@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedfisher_core.fisher.kronecker import KroneckerSum
 from fedfisher_core.fisher.layers import from_matrix, to_matrix
+from fedfisher_core.fisher.low_rank import LowRankSum
 
 
 class Block(Protocol):
@@ -74,7 +75,7 @@ class KroneckerBlock:
     """
 
     matrix: str
-    total: KroneckerSum
+    total: KroneckerSum | LowRankSum
 
     def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """See `Block`."""

@@ -10,6 +10,7 @@ from torch import Tensor
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
 from fedfisher_core.fisher.layers import to_matrix
+from fedfisher_core.fisher.low_rank import shortened
 from fedfisher_core.fisher.matrix_names import MatrixName, join, matrix_names
 from fedfisher_core.solvers.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, ShiftedBlock
 
@@ -165,7 +166,7 @@ def kronecker_quadratic(
         total = KroneckerSum.of([fisher[matrix] for fisher in fishers], weights)
         differences = torch.stack([to_matrix(client, matrix) for client in clients]) - to_matrix(mean, matrix)
         products = total.products(differences)
-        blocks.append(KroneckerBlock(matrix, total))
+        blocks.append(KroneckerBlock(matrix, shortened(total)))
         slopes.append(products.sum(dim=0))
         floor += dot(differences, products)
     starts = tuple(block.gather(mean) for block in blocks)
