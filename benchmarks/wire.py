@@ -127,6 +127,25 @@ def codec_speed() -> float:
     return min(quantised_speeds)
 
 
+def spectral_speed() -> None:
+    """Print what encoding a large factor takes by how many directions it has."""
+    size, bits = 3072, 16_000_000
+    print(f"a factor of {size} inputs as eigenvectors, seconds, median of 3")
+    for images in (500, 1500):
+        rows = torch.randn(images, size, generator=torch.Generator().manual_seed(0))
+        few = rows.T @ rows / images
+        whole = few + 1e-4 * torch.eye(size)
+        seconds = alternate(*(partial(_write_spectral, bits, one.numpy()) for one in (few, whole)), repeats=3)
+        print(
+            f"  of {images:4} images {seconds[0]:6.2f} s, with all directions {seconds[1]:6.2f} s, "
+            f"ratio {seconds[1] / seconds[0]:.1f}"
+        )
+
+
+def _write_spectral(bits: int, matrix: NDArray[np.float32]) -> None:
+    Spectral(bits).encode({"x": matrix}, BitWriter())
+
+
 def sizes() -> None:
     """Print each format's size beside FedAvg's."""
     print("bits beside FedAvg's 32 d + 256")
@@ -211,6 +230,7 @@ def main() -> None:
     torch.set_num_threads(1)
     packing_speed()
     slowest = codec_speed()
+    spectral_speed()
     sizes()
     real_errors()
     met = "met" if slowest >= _SPEED_TARGET else "MISSED"

@@ -83,15 +83,24 @@ def low_rank(matrix: Tensor, *, most: int) -> tuple[Tensor, Tensor] | None:
         `TOLERANCE` |matrix|, in the type of the matrix; None where there is no such r.
     """
     exact = matrix.double()
+    # Few directions are found with few products, and most factors have either few or too many.
+    for size in (most // 2, most):
+        basis = _range(exact, size)
+        if basis is not None:
+            inside = basis.T @ exact
+            squares, turned = torch.linalg.eigh(inside @ inside.T)
+            left_out = squares.clamp(min=0).cumsum(0) <= TOLERANCE**2 * squares.sum()
+            directions = basis @ turned[:, ~left_out]
+            return directions.to(matrix), (directions.T @ exact).to(matrix)
+    return None
+
+
+def _range(matrix: Tensor, size: int) -> Tensor | None:
+    """Orthonormal columns, `size` of them, that hold the range of a matrix; None where there are none."""
     generator = torch.Generator().manual_seed(_SEED)
-    drawn = torch.randn(len(matrix), most + _CHECKS, generator=generator, dtype=torch.float64).to(exact.device)
-    seen, checks = (exact @ drawn).split([most, _CHECKS], dim=1)
+    drawn = torch.randn(len(matrix), size + _CHECKS, generator=generator, dtype=torch.float64).to(matrix.device)
+    seen, checks = (matrix @ drawn).split([size, _CHECKS], dim=1)
     basis = torch.linalg.qr(seen).Q
     # For a standard normal z, |M z|^2 has the mean |M|^2.
-    if (checks - basis @ (basis.T @ checks)).norm() > TOLERANCE * checks.norm():
-        return None
-    inside = basis.T @ exact
-    squares, turned = torch.linalg.eigh(inside @ inside.T)
-    left_out = squares.clamp(min=0).cumsum(0) <= TOLERANCE**2 * squares.sum()
-    directions = basis @ turned[:, ~left_out]
-    return directions.to(matrix), (directions.T @ exact).to(matrix)
+    left = checks - basis @ (basis.T @ checks)
+    return basis if left.norm() <= TOLERANCE * checks.norm() else None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpstrf
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.wire.allocation import allocate
@@ -35,6 +36,9 @@ EIGENVALUE_BITS = 24
 COLUMN_BITS = WIDTH_BITS + EIGENVALUE_BITS + RANGE_BITS
 # Float32 sums over a data set leave this much asymmetry and negative spectrum, relative to the largest entry.
 _TOLERANCE = 1e-3
+# A pivoted Cholesky factor ends where no number on the diagonal is larger, relative to the largest: below it is what
+# float32 rounds away.
+_NEGLIGIBLE = 1e-6
 # Every eigenvalue is then finite in float32, rounded up or not.
 _LARGEST_TRACE = float(np.finfo(np.float32).max) / 2
 
@@ -99,7 +103,10 @@ def minimum_bits(size: int) -> int:
 
 @dataclass(frozen=True)
 class _Spectrum:
-    """A matrix without its zero rows, and its eigenvalues and eigenvectors in the order of sending."""
+    """A matrix without its zero rows, and its eigenvalues and eigenvectors in the order of sending.
+
+    Of a matrix of low rank only as many are listed; the other eigenvalues are 0 and follow.
+    """
 
     kept: Mask
     matrix: Rows
@@ -108,15 +115,15 @@ class _Spectrum:
 
     def distortion(self) -> Rows:
         """Squared relative error of each eigenvector at each width, 0 standing for its absence."""
-        size = len(self.values)
-        after = np.arange(size - 1, -1, -1)
+        size, rank = len(self.matrix), len(self.values)
+        after = np.arange(size - 1, size - 1 - rank, -1)
         count = np.maximum(after, 1)
         tail_mean = (self.values.sum() - np.cumsum(self.values)) / count
         squares = np.square(self.values)
         tail_square = (squares.sum() - np.cumsum(squares)) / count
         difference = self.values - tail_mean
         spread = np.square(difference) + np.maximum(tail_square - np.square(tail_mean), 0)
-        reflectors, free = to_reflectors(self.vectors), below_diagonal(size, size)
+        reflectors, free = to_reflectors(self.vectors), below_diagonal(rank, size)
         # An entry's error reaches the eigenvector multiplied by 1 + |first component| = t_k.
         sensitivity = 2 * spread * np.square(reflector_scales(reflectors))
         absent = np.square(difference) * after / (after + 1)
@@ -125,8 +132,8 @@ class _Spectrum:
 
     def cost(self) -> NDArray[np.int64]:
         """Bits of each eigenvector at each width."""
-        size = len(self.values)
-        entries = np.arange(size - 1, -1, -1)[:, None]
+        size, rank = len(self.matrix), len(self.values)
+        entries = np.arange(size - 1, size - 1 - rank, -1)[:, None]
         widths = np.arange(MAX_WIDTH + 1)[None, :]
         return np.where(widths > 0, COLUMN_BITS + entries * widths, 0)
 
@@ -147,11 +154,49 @@ def _spectrum(name: str, array: Array) -> _Spectrum:
         raise InputError(f"tensor {name!r} has the trace {np.trace(matrix):.3g}; allowed: up to {_LARGEST_TRACE:.3g}")
     kept = np.any(matrix, axis=1)
     matrix = ((matrix + matrix.T) / 2)[np.ix_(kept, kept)]
-    values, vectors = (part.numpy() for part in torch.linalg.eigh(torch.from_numpy(matrix)))
+    short = _few_directions(matrix)
+    if short is not None:
+        return _Spectrum(kept, matrix, *short)
+    values, vectors = _eigh(matrix)
     order = _peel(values)
     if values.min(initial=0) < -_TOLERANCE * largest:
         raise InputError(f"tensor {name!r} has the eigenvalue {values[0]:.3g}; allowed: positive semi-definite")
     return _Spectrum(kept, matrix, np.maximum(values[order], 0), np.ascontiguousarray(vectors[:, order]))
+
+
+def _eigh(matrix: Rows) -> tuple[Rows, Rows]:
+    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
+    return values.numpy(), vectors.numpy()
+
+
+def _few_directions(matrix: Rows) -> tuple[Rows, Rows] | None:
+    """Eigenvalues that are not 0, and their eigenvectors, in the order of sending, of a matrix of low rank.
+
+    Its pivoted Cholesky factor L has as many columns, and L^T L the same eigenvalues: all of it costs less than the
+    whole decomposition. A factor of few examples is of low rank.
+
+    Returns:
+        None where the rank is full, the matrix is not L L^T, or a 0 would have its turn before another eigenvalue.
+    """
+    size = len(matrix)
+    if size == 0:
+        return None
+    diagonal = matrix.diagonal()
+    factored, pivots, rank, _ = dpstrf(matrix, tol=_NEGLIGIBLE * diagonal.max(), lower=1)
+    if not 0 < rank < size:
+        return None
+    factor = np.zeros((size, rank))
+    factor[pivots - 1] = np.tril(factored)[:, :rank]
+    product = torch.from_numpy(factor)
+    left = matrix - (product @ product.T).numpy()
+    if not np.abs(left).max() <= _TOLERANCE * diagonal.max():
+        return None
+    values, turned = _eigh((product.T @ product).numpy())
+    order = _peel(np.concatenate([np.zeros(size - rank), values]))[:rank] - (size - rank)
+    if order.min() < 0:
+        return None
+    vectors = (product @ torch.from_numpy(turned)).numpy() / np.sqrt(values)
+    return values[order], np.ascontiguousarray(vectors[:, order])
 
 
 def _peel(values: Rows) -> NDArray[np.int64]:
@@ -174,7 +219,7 @@ def _peel(values: Rows) -> NDArray[np.int64]:
 
 def _write(spectrum: _Spectrum, widths: NDArray[np.int64], writer: BitWriter) -> None:
     widths = widths[widths > 0]
-    size, rank = len(spectrum.values), len(widths)
+    size, rank = len(spectrum.matrix), len(widths)
     writer.write(spectrum.kept.astype(np.uint32), 1)
     writer.write(np.array([rank], dtype=np.uint32), COUNT_BITS)
     reflectors, free = to_reflectors(spectrum.vectors[:, :rank]), below_diagonal(rank, size)

@@ -121,6 +121,20 @@ def test_two_equal_clusters_of_eigenvalues_fit_any_budget() -> None:
     assert errors[-1] < 1e-3
 
 
+@pytest.mark.parametrize("spare", [400, 2_000, 20_000])
+def test_a_matrix_of_few_directions_is_sent_as_well_as_one_that_has_all_of_them(spare: int) -> None:
+    rows = torch.randn(6, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
+    few = rows.T @ torch.diag(torch.logspace(0, -3, 6, dtype=torch.float64)) @ rows
+    # Full rank, but for the budget the same.
+    whole = few + 2e-5 * few.diagonal().max() * torch.eye(60, dtype=torch.float64)
+    errors = []
+    for matrix in (few.float(), whole.float()):
+        decoded, _ = through(Spectral(minimum_bits(60) + spare), {"x": matrix})
+        assert_symmetric_and_psd(decoded["x"])
+        errors.append(relative_error(decoded["x"], matrix))
+    assert errors[0] == pytest.approx(errors[1], rel=0.05, abs=1e-5)
+
+
 def test_dead_units_cost_next_to_nothing_and_stay_dead() -> None:
     generator = torch.Generator().manual_seed(5)
     small, alive = psd(20, decay=1.0, generator=generator), torch.randperm(80, generator=generator)[:20]
@@ -158,6 +172,9 @@ def test_the_same_matrices_make_the_same_bytes() -> None:
     [
         (torch.tensor([[1.0, 0.5], [0.0, 1.0]]), "'x' differs from its transpose by 0.5"),
         (torch.tensor([[1.0, 0.0], [0.0, -1.0]]), "'x' has the eigenvalue -1"),
+        # Its diagonal says nothing of its eigenvalues.
+        (torch.tensor([[0.0, 1.0], [1.0, 0.0]]), "'x' has the eigenvalue -1"),
+        (torch.tensor([[2.0, 2.0, 0.0], [2.0, 2.0, 1.0], [0.0, 1.0, 0.0]]), "'x' has the eigenvalue -0.76"),
         (torch.eye(2) * 3e38, "'x' has the trace 6e"),
         (torch.ones(2, 3), r"'x' has shape \(2, 3\)"),
     ],
