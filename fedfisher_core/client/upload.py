@@ -4,10 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar, cast, overload
 
+from torch import nn
+
 from fedfisher_core.client.statistic import Statistic
 
 S = TypeVar("S", bound=Statistic)
 T = TypeVar("T")
+Ask = Callable[[type[Statistic], nn.Module], Statistic]
+"""Takes a statistic and a network; returns what a client computes of the network on its examples."""
 
 
 @dataclass(frozen=True)
@@ -17,13 +21,29 @@ class Upload:
     Args:
         num_examples: how many examples the client holds, n_i.
         statistics: by class; exactly those that the method declares.
+        again: asks the client once more, for references that declare it; None for all other methods.
     """
 
     num_examples: int
     statistics: Mapping[type[Statistic], Statistic]
+    again: Ask | None = None
 
     def __getitem__(self, statistic: type[S]) -> S:
         return cast(S, self.statistics[statistic])
+
+    def ask(self, statistic: type[S], network: nn.Module) -> S:
+        """Have the client compute a statistic of another network.
+
+        Args:
+            statistic: one that the method declares.
+            network: on the method's device, in evaluation mode.
+
+        Returns:
+            What the client would send.
+        """
+        if self.again is None:
+            raise RuntimeError(f"the method asks for {statistic.name!r} again, and does not declare asks_again=True")
+        return cast(S, self.again(statistic, network))
 
 
 class Column(Sequence[T]):

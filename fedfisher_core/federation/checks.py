@@ -173,6 +173,12 @@ def _require_one_release(settings: FederationSettings, methods: Mapping[str, Bou
             f"method {pooled[0]!r}: with privacy, to train on all data in one place is a second release of every "
             f"client's examples, which no budget counts; allowed: in a benchmark of its own"
         )
+    asking = [label for label, bound in methods.items() if bound.method.asks_again]
+    if settings.privacy is not None and asking:
+        raise InputError(
+            f"method {asking[0]!r}: with privacy, what it asks clients for after their upload has no budget; "
+            "allowed: without privacy"
+        )
 
 
 def _require_budgets(federations: Federations) -> None:

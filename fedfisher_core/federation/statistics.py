@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.federation.inputs import R, StartInputs
 from fedfisher_core.federation.partition import examples_of
-from fedfisher_core.federation.place import ClientJob
+from fedfisher_core.federation.place import ClientJob, Place
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.fisher.blocks import Approximation
@@ -123,18 +126,37 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
         Returns:
             What statistics are computed from.
         """
-        place, settings = self.place, self.place.settings
+        place = self.place
         trained = {name: tensor.to(place.device) for name, tensor in read_tensors(inputs.trained, TENSORS).items()}
-        return Local(
-            network=place.spec.load(trained).eval(),
-            initial=load_start(inputs.start, place.device),
-            examples=examples_of(place, inputs, self.client),
-            classes=place.dataset.classes,
-            batch_size=settings.train.batch_size,
-            settings=place.fisher,
-            approximations=frozenset(),
-            generator=self.generator(Stream.FISHER),
-        )
+        network = place.spec.load(trained).eval()
+        return local_with(network, place, inputs, self.client, self.generator(Stream.FISHER))
+
+
+def local_with(
+    network: nn.Module, place: Place, inputs: StartInputs[Artifact], client: int, generator: torch.Generator
+) -> Local:
+    """Show a client a network.
+
+    Args:
+        network: its own after training or another, in evaluation mode on the federation's device.
+        place: the federation.
+        inputs: the data set, who holds what, and the weights that the client started from.
+        client: its number.
+        generator: draws what an estimator samples, on the CPU.
+
+    Returns:
+        What statistics are computed from.
+    """
+    return Local(
+        network=network,
+        initial=load_start(inputs.start, place.device),
+        examples=examples_of(place, inputs, client),
+        classes=place.dataset.classes,
+        batch_size=place.settings.train.batch_size,
+        settings=place.fisher,
+        approximations=frozenset(),
+        generator=generator,
+    )
 
 
 def group_by_pass(settings: FisherSettings, statistics: Sequence[type[Statistic]]) -> list[tuple[type[Statistic], ...]]:

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 import fedfisher_core.methods
 from fedfisher_core.client.statistic import ServerView, Statistic
+from fedfisher_core.errors import InputError
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.methods.sums import Summation
 from fedfisher_core.models.spec import ModelSpec
@@ -37,6 +38,7 @@ class Method:
         pooled: whether it is given one client that holds all data, instead of the clients.
         shared_start: whether it needs the weights that all clients started from.
         trains: whether what clients upload depends on their training, whose seconds it then answers for.
+        asks_again: whether it asks clients for statistics of further networks, as only a reference may.
         settings: the function's keyword arguments as a model.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients; None where it is not, and can't be aggregated securely.
@@ -54,6 +56,7 @@ class Method:
     pooled: bool
     shared_start: bool
     trains: bool
+    asks_again: bool
     settings: type[BaseModel]
     supports: Callable[[ModelSpec], None] | None = None
     sums: Summation | None = None
@@ -87,6 +90,7 @@ def method(
     pooled: bool = False,
     shared_start: bool = False,
     trains: bool = True,
+    asks_again: bool = False,
     supports: Callable[[ModelSpec], None] | None = None,
     sums: Summation | None = None,
     validates: Callable[[Any], bool] | None = None,
@@ -104,6 +108,7 @@ def method(
         pooled: whether it is given one client that holds all data, instead of the clients.
         shared_start: whether it needs the weights that all clients started from; refused where each has its own.
         trains: False where clients upload nothing that their training changes.
+        asks_again: whether it asks clients for statistics of further networks, as only a reference may.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
         sums: the method written in sums over clients, where that is possible.
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
@@ -111,9 +116,11 @@ def method(
         continues: False where it returns several networks, or one of another shape than the clients'.
 
     Returns:
-        A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
-        argument has no type or no default.
+        A decorator that leaves the function as it is. It raises InputError where the name is taken, a keyword
+        argument has no type or no default, or a one-shot method asks again.
     """
+    if asks_again and one_shot:
+        raise InputError(f"method {name!r}: asks_again=True with one_shot=True; allowed: one_shot=False")
 
     def register(function: Aggregation) -> Aggregation:
         settings = settings_of(function, owner="method", name=name, reserved=RESERVED)
@@ -129,6 +136,7 @@ def method(
                 pooled=pooled,
                 shared_start=shared_start,
                 trains=trains,
+                asks_again=asks_again,
                 settings=settings,
                 supports=supports,
                 sums=sums,

@@ -54,8 +54,18 @@ def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
             product = shrunk @ models[f"{layer}.weight"].double().T
             left[layer] = left[layer].add_(shrunk) if layer in left else shrunk
             right[layer] = right[layer].add_(product) if layer in right else product
-    for layer, gram in left.items():
-        # Pixels that are always 0 make the sum singular: the pseudo-inverse leaves their weights at 0.
-        solution = torch.linalg.pinv(gram, hermitian=True) @ right[layer]
-        merged[f"{layer}.weight"] = solution.T.float()
-    return merged
+    return merged | {f"{layer}.weight": least_squares(gram, right[layer]) for layer, gram in left.items()}
+
+
+def least_squares(gram: Tensor, product: Tensor) -> Tensor:
+    """Solve the normal equations of a linear layer.
+
+    Args:
+        gram: sum_i p_i G_i, shape (inputs, inputs), in double precision.
+        product: sum_i p_i G_i W_i^T, shape (inputs, outputs), likewise.
+
+    Returns:
+        W, shape (outputs, inputs), in single precision.
+    """
+    # Pixels that are always 0 make the sum singular: the pseudo-inverse leaves their weights at 0.
+    return (torch.linalg.pinv(gram, hermitian=True) @ product).T.float()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfisher_core.client.class_gaussians import ClassGaussians
 from fedfisher_core.client.class_sums import ClassSums
@@ -18,7 +18,7 @@ from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjec
 from fedfisher_core.client.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.training import train
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.upload import Ask, Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import validate
 from fedfisher_core.data.specs import DatasetSpec
@@ -73,8 +73,18 @@ def trained_uploads(spec: ModelSpec = tiny.TINY) -> list[Upload]:
         settings = TrainSettings(epochs=5, learning_rate=0.05, batch_size=8)
         train(network, examples, settings, generator=torch.Generator().manual_seed(client))
         local = tiny.local(network, examples)
-        uploads.append(Upload(num_examples=size, statistics={kind: kind.compute(local) for kind in KINDS}))
+        statistics = {kind: kind.compute(local) for kind in KINDS}
+        uploads.append(Upload(num_examples=size, statistics=statistics, again=asking(examples)))
     return uploads
+
+
+def asking(examples: Examples) -> Ask:
+    """Have a client compute statistics of any network on its examples."""
+
+    def ask(statistic: type[Statistic], network: nn.Module) -> Statistic:
+        return statistic.compute(tiny.local(network, examples))
+
+    return ask
 
 
 def positive_definite(size: int, generator: torch.Generator) -> Tensor:
@@ -112,7 +122,8 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
             for kind in (ClassSums, ClassGaussians):
                 drawn = {name: torch.rand(shape, generator=generator) for name, shape in kind.shapes(spec).items()}
                 statistics[kind] = kind.of(drawn)
-        uploads.append(Upload(num_examples=SIZES[client % len(SIZES)], statistics=statistics))
+        again = asking(tiny.examples(200, seed=client, spec=spec))
+        uploads.append(Upload(num_examples=SIZES[client % len(SIZES)], statistics=statistics, again=again))
     return uploads
 
 

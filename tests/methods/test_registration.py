@@ -209,3 +209,8 @@ def median(server, uploads, *, rounds: int = 4) -> Aggregate:
     assert {"fedavg", "fedfisher_kfac", "median"} <= entries.keys()
     assert entries["median"]["summary"] == "Take the median of every coordinate."
     assert entries["median"]["settings"] == {"rounds": "integer, default 4"}
+
+
+def test_a_one_shot_method_can_not_ask_again() -> None:
+    with pytest.raises(InputError, match="method 'again': asks_again=True with one_shot=True"):
+        method("again", uploads=(Weights,), reference="https://example.org/again", asks_again=True)
