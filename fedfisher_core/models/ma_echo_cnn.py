@@ -7,6 +7,7 @@ from torch.nn import functional
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import require_images
 from fedfisher_core.models.dropout import Dropout
+from fedfisher_core.models.pooling import max_pool
 from fedfisher_core.models.spec import ModelSpec, model
 
 DROPPED = 0.2
@@ -57,6 +58,6 @@ class MAEchoCNN(nn.Module):
         maps = inputs
         for convolution in (self.conv1, self.conv2, self.conv3):
             # Before the pooling, as the largest number that is kept depends on it.
-            maps = functional.max_pool2d(self.dropout(functional.relu(convolution(maps))), 2)
+            maps = max_pool(self.dropout(functional.relu(convolution(maps))))
         hidden = functional.relu(self.fc1(maps.flatten(1)))
         return self.fc3(functional.relu(self.fc2(hidden)))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.models.pooling import max_pool
 from fedfisher_core.models.spec import ModelSpec, Parameters
 
 _TOLERANCE = 1e-9
@@ -152,7 +153,7 @@ class _Groups:
 def _connect(spec: ModelSpec, network: nn.Module, modules: Mapping[str, nn.Module]) -> tuple[_Groups, list[fx.Node]]:
     """Follow the units through the network: a layer makes new ones, and whatever else happens happens to each."""
     try:
-        nodes = list(fx.Tracer().trace(network).nodes)
+        nodes = list(fx.Tracer(autowrap_functions=(max_pool,)).trace(network).nodes)
     except (fx.proxy.TraceError, TypeError) as error:
         raise _no_streams(spec, f"its operations depend on its inputs ({error})") from error
     groups = _Groups()
