@@ -46,9 +46,10 @@ class _MaxPool(torch.autograd.Function):
         left, right = maps[..., 0::2], maps[..., 1::2]
         wide = torch.maximum(left, right)
         upper = gradient * (wide[..., 0::2, :] >= wide[..., 1::2, :])
-        tall = torch.empty_like(wide)
+        # Of `upper`, which has a batch of gradients wherever there is one.
+        tall = upper.new_empty(wide.shape)
         tall[..., 0::2, :], tall[..., 1::2, :] = upper, gradient - upper
         first = tall * (left >= right)
-        whole = torch.empty_like(maps)
+        whole = first.new_empty(maps.shape)
         whole[..., 0::2], whole[..., 1::2] = first, tall - first
         return whole

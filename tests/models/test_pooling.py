@@ -49,6 +49,14 @@ def test_examples_can_be_taken_one_by_one() -> None:
     assert torch.allclose(vmap(grad(loss))(maps), each)
 
 
+def test_several_gradients_can_be_taken_at_once() -> None:
+    maps = drawn(5, 2, 4, 4).requires_grad_()
+    pooled, slopes = max_pool(maps), drawn(3, 5, 2, 2, 2, seed=2)
+    (found,) = torch.autograd.grad(pooled, maps, slopes, is_grads_batched=True, retain_graph=True)
+    each = [torch.autograd.grad(pooled, maps, slope, retain_graph=True)[0] for slope in slopes]
+    assert torch.equal(found, torch.stack(each))
+
+
 def test_not_a_number_stays() -> None:
     maps = drawn(1, 1, 4, 4)
     maps[0, 0, 1, 2] = torch.nan
