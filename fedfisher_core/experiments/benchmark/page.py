@@ -55,7 +55,7 @@ from fedfisher_core.walk import Outcome
 
 _MOST_PAIRS = 2000
 # More of either would make a page of more than a megabyte; what is left out stands in tables and in results.csv.
-_MOST_PANELS, _MOST_ROWS = 9, 500
+_MOST_POINTS, _MOST_ROWS = 150, 500
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def render_page(
         client_tables=on_clients(summaries),
         method_settings=_method_settings(rows),
         accuracy_by_alpha=to_svg(accuracy_by_alpha_figure(rows)),
-        accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)) if len(summaries) <= _MOST_PANELS else "",
+        accuracy_by_bits=to_svg(accuracy_by_bits_figure(rows)) if _points(rows) <= _MOST_POINTS else "",
         time=to_svg(time_figure(rows)),
         by_network=by_network(groups),
         most_rows=_MOST_ROWS,
@@ -187,6 +187,11 @@ def render_page(
         **_compared(summaries),
         **_beside_published(rows, published),
     )
+
+
+def _points(rows: Sequence[Row]) -> int:
+    """Count the points of a figure of every method in every setting."""
+    return len({(Setting.of(row).label, row.method) for row in rows})
 
 
 def _by_round(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
