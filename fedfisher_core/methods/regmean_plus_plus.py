@@ -31,7 +31,7 @@ def regmean_plus_plus(
     *,
     off_diagonal: Annotated[float, Field(ge=0, le=1, description="factor on the off-diagonal entries of G_i")] = 0.9,
 ) -> Aggregate:
-    """Solve a least-squares problem for every linear layer, the first one first, and ask clients anew before each.
+    """Fit every linear layer to what the merged layers before it make of clients' inputs (Nguyen et al. 2025).
 
     RegMean's G_i are of inputs that client i's own layers make. Here they are of what the merged layers before make of
     its examples (`fusion_bench/method/regmean_plusplus` of the authors' repository nthehai01/RegMean-plusplus, which
