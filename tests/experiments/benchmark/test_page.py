@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,7 +185,8 @@ def test_a_page_of_many_methods_and_settings_stays_below_a_megabyte() -> None:
 def test_a_page_of_many_networks_and_settings_stays_below_a_megabyte(models: str, listed: int) -> None:
     methods = {f"method_number_{index}": 0.5 for index in range(21)} | {"fedavg": 0.5}
     one = make_rows(methods, seeds=3, alphas=(0.05, 0.1, 0.5))
-    rows = [replace(row, model=model, num_clients=clients) for model in models for clients in (5, 10, 30) for row in one]
+    cells = itertools.product(models, (5, 10, 30), one)
+    rows = [replace(row, model=model, num_clients=clients) for model, clients, row in cells]
     rng, classes = np.random.default_rng(0), [str(label) for label in range(10)]
     partitions = [
         PartitionView(f"split {index}", 0, rng.integers(0, 6000, (clients, 10)), classes)
