@@ -191,6 +191,14 @@ def test_objectives_are_a_dimension_of_the_cells(given: Any, labels: list[str], 
     assert validate(BenchmarkSettings, written) == settings
 
 
+@pytest.mark.parametrize("objective", [{"scaffold": {}}, {"near": {"name": "fedprox", "mu": 0.1}}])
+def test_what_was_set_of_objectives_goes_to_other_processes(objective: dict[str, Any]) -> None:
+    settings = validate(BenchmarkSettings, {"train": {"objective": objective}})
+    sent = settings.model_dump(exclude_unset=True)
+    assert sent["train"]["objective"] == objective
+    assert validate(BenchmarkSettings, sent) == settings
+
+
 def test_plain_training_is_written_as_before_there_were_objectives() -> None:
     settings = validate(BenchmarkSettings, {"train": {"objective": "plain"}})
     assert "objective" not in settings.to_yaml()

@@ -42,7 +42,8 @@ class Choice(BaseModel):
         """Write what a file would hold."""
         written = handler(self)
         if self.name is None:
-            del written["name"]
+            # Absent already where only what was set is asked for, as runners of other processes do.
+            written.pop("name", None)
         return written
 
 
