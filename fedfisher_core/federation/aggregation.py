@@ -3,16 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import nn
-
-from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.transport import StoredUploads
-from fedfisher_core.client.upload import Ask, Upload
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Traffic
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.sending import codecs_of
-from fedfisher_core.federation.statistics import local_with
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import models
@@ -47,10 +43,7 @@ class AggregateUploads(Aggregation):
         stored = StoredUploads(paths, counts, self.schema, method.uploads, self.place.device)
 
         def work() -> Aggregate:
-            if method.streamed and not method.asks_again:
-                return self.bound(server, stored)
-            again = [self._asking(server, inputs, one) if method.asks_again else None for one in clients]
-            return self.bound(server, _held(stored, again))
+            return self.bound(server, self.received(server, inputs, stored))
 
         made, timings = self._timed(work)
         if method.pooled:
@@ -62,12 +55,17 @@ class AggregateUploads(Aggregation):
         formula = len(paths) * formula_bits(self.schema)
         return made, self._traffic(server, made, inputs, upload_bits, formula), timings
 
-    def _asking(self, server: Server, inputs: AggregationInputs[Artifact], client: int) -> Ask:
-        def ask(statistic: type[Statistic], network: nn.Module) -> Statistic:
-            return statistic.compute(local_with(network, self.place, inputs, client, server.generator))
+    def received(self, server: Server, inputs: AggregationInputs[Artifact], stored: StoredUploads) -> Sequence[Upload]:
+        """Hand uploads to the method: one at a time where it makes do with sums, and else all at once.
 
-        return ask
+        Args:
+            server: what it holds.
+            inputs: what clients have ready.
+            stored: the uploads, in the order of the clients' numbers.
 
-
-def _held(stored: StoredUploads, again: Sequence[Ask | None]) -> list[Upload]:
-    return [Upload(one.num_examples, dict(one.statistics), ask) for one, ask in zip(stored, again, strict=True)]
+        Returns:
+            The uploads.
+        """
+        if self.bound.method.streamed:
+            return stored
+        return [Upload(one.num_examples, dict(one.statistics)) for one in stored]

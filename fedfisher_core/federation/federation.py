@@ -14,6 +14,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Sent
 from fedfisher_core.federation.aggregation import AggregateUploads
+from fedfisher_core.federation.asking import AggregateByAsking
 from fedfisher_core.federation.auditing import AuditClient
 from fedfisher_core.federation.client_measures import MeasureBarrier, Personalise
 from fedfisher_core.federation.decoding import DecodeData
@@ -267,7 +268,8 @@ class Federations:
         }
         if bound.summation is not None:
             return AggregateSecurely(place, bound, **shared)
-        return AggregateUploads(place, bound, schema_of(bound, place), **shared)
+        kind = AggregateByAsking if bound.method.asks_again else AggregateUploads
+        return kind(place, bound, schema_of(bound, place), **shared)
 
     def measuring(self, place: Place, label: str) -> Measuring:
         """What is measured of a method's last network on clients' own examples."""

@@ -30,7 +30,9 @@ def manifests_in(root: Path) -> dict[Path, Manifest]:
                 if os.path.lexists(path / MANIFEST):
                     found[path] = read_manifest(path)
             except CorruptArtifactError as error:
-                warn(f"{error}; it is passed over")
+                # What another prune has removed meanwhile is not worth a word.
+                if os.path.lexists(path / MANIFEST):
+                    warn(f"{error}; it is passed over")
     return found
 
 

@@ -29,6 +29,9 @@ from tests.walked import Walked, walk_tiny
 FEDAVG: dict[str, Any] = {"fedavg": {}}
 FOUR = {"clients": 4}
 
+# A barrier is the difference of two losses of about 1 in single precision.
+BESIDE_ROUNDING = 3e-7
+
 
 def personalisation(unseen: int = 1, **changes: Any) -> dict[str, Any]:
     return {"personalisation": {"unseen_clients": unseen, **changes}}
@@ -81,7 +84,7 @@ def test_the_barrier_is_that_of_the_last_rounds_clients(workplace: Path, rounds:
     for method, row in done.rows.items():
         expected = barrier_by_hand(done, cohort, method)
         assert row.barrier_accuracy == pytest.approx(expected[0], abs=1e-12)
-        assert row.barrier_loss == pytest.approx(expected[1], rel=1e-5)
+        assert row.barrier_loss == pytest.approx(expected[1], rel=1e-5, abs=BESIDE_ROUNDING)
         assert abs(expected[1]) > 1e-4
         assert (row.unseen_clients, row.unseen_accuracy, row.personalised_loss) == (None, None, None)
 
@@ -96,7 +99,7 @@ def test_the_barrier_is_of_examples_as_their_clients_see_them(workplace: Path) -
     shift = {"kind": "labels", "strength": 0.5}
     done = walked(workplace, {"barrier": True}, partition={**FOUR, "shift": shift})
     expected = barrier_by_hand(done, (0, 1, 2, 3))
-    assert done.rows["fedavg"].barrier_loss == pytest.approx(expected[1], rel=1e-5)
+    assert done.rows["fedavg"].barrier_loss == pytest.approx(expected[1], rel=1e-5, abs=BESIDE_ROUNDING)
 
 
 def test_the_barrier_goes_without_clients_that_failed(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +164,7 @@ def test_unseen_clients_train_plainly_whatever_others_minimise(workplace: Path) 
         done.place.spec.load(network(done)), Examples(data.inputs[some], data.labels[some]), recipe, generator=source
     )
     expected = score(done, own.parameters, Examples(data.inputs[others], data.labels[others]))
-    assert done.rows["fedavg"].personalised_loss == pytest.approx(expected[1], rel=1e-5)
+    assert done.rows["fedavg"].personalised_loss == pytest.approx(expected[1], rel=1e-5, abs=BESIDE_ROUNDING)
 
 
 def test_unseen_clients_are_in_no_cohort_and_send_nothing(workplace: Path) -> None:
