@@ -20,6 +20,7 @@ NOBODY = 1e-12
 """Prior probability of a class that nobody has, as a part of that of the most frequent class."""
 # Moments are sent in float32, whose rounding gives directions without any variance such a part of the largest.
 _NOTHING = 1e-6
+# Counts, sums and products are each rounded, and a covariance adds up several of them.
 _ROUNDINGS = 8
 
 
@@ -131,7 +132,8 @@ def linear_head(
     Args:
         spec: the network, one linear layer with a bias.
         moments: of the features.
-        covariance: shape (features, features), in double precision; what rounding made counts as 0.
+        covariance: shape (features, features), in double precision; what rounding made negative counts as 0,
+            and where nothing varies, all of it.
         shrinkage: a in (1 - a) S + a s I, s the mean variance.
         ridge: r in S + r s I.
 
@@ -139,9 +141,9 @@ def linear_head(
         The network's weights.
     """
     values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)
-    # A covariance is the difference of moments, whose rounding it has: below that, and below 0, there is no variance.
+    # A covariance is a difference of moments: where they are all there is, what is left of them is their rounding.
     rounding = _ROUNDINGS * torch.finfo(torch.float32).eps * moments.products.trace() / moments.counts.sum()
-    values = torch.where(values > rounding, values, 0)
+    values = torch.where(values.max() > rounding, values.clamp(min=0), 0)
     known = (1 - shrinkage) * values + (shrinkage + ridge) * values.mean()
     held = known > _NOTHING * known.max()
     inverse = torch.where(held, 1 / torch.where(held, known, 1), 0)
