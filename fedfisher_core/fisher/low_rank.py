@@ -1,11 +1,16 @@
-"""Sums of Kronecker blocks whose input factors have few directions: of few examples, or cut by a budget."""
+"""Sums of Kronecker blocks whose input factors have few directions: of few examples, or cut by a budget.
 
+A budget that keeps the foremost directions may leave one number for all others: a multiple of the identity.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fedfisher_core.fisher.kronecker import KroneckerSum
+from fedfisher_core.pivoted_cholesky import pivoted_cholesky
 
 TOLERANCE = 1e-6
 """Part of a factor's Frobenius norm that may be left out; a product in single precision rounds as coarsely."""
@@ -15,33 +20,52 @@ WORTH = 0.8
 
 _CHECKS = 8
 _SEED = 0
+# Steps of inverse iteration; the number that stands for the directions which were not kept is far below the others'.
+_ITERATIONS = 4
 
 
 @dataclass(frozen=True)
 class LowRankSum:
-    """A `KroneckerSum` with A_i = L_i R_i, which multiplies by the r columns of L_i in place of all of A_i.
+    """A `KroneckerSum` with A_i = rho_i I + L_i R_i: it multiplies by the r columns of L_i in place of all of A_i.
 
     Args:
         left: the L_i side by side, client by client, shape (a, clients r).
         right: the R_i below one another, shape (clients r, a).
         outputs: p_i G_i, shape (clients, g, g).
+        rest: sum_i rho_i p_i G_i, shape (g, g).
     """
 
     left: Tensor
     right: Tensor
     outputs: Tensor
+    rest: Tensor
 
     def product(self, matrix: Tensor) -> Tensor:
         """Multiply the operator by a vector; see `KroneckerSum.product`."""
         clients, rows, _ = self.outputs.shape
         along = (matrix @ self.left).view(rows, clients, -1).transpose(0, 1)
-        return (self.outputs @ along).transpose(0, 1).reshape(rows, -1) @ self.right
+        return torch.addmm(self.rest @ matrix, (self.outputs @ along).transpose(0, 1).reshape(rows, -1), self.right)
 
     def diagonal(self) -> Tensor:
         """Diagonal of the operator, as a matrix of shape (g, a)."""
         clients, columns = len(self.outputs), len(self.left)
         inputs = (self.left.T * self.right).view(clients, -1, columns).sum(1)
-        return self.outputs.diagonal(dim1=1, dim2=2).T @ inputs
+        return self.outputs.diagonal(dim1=1, dim2=2).T @ inputs + self.rest.diagonal()[:, None]
+
+
+@dataclass(frozen=True)
+class ShiftedLowRank:
+    """The matrix rho I + L R.
+
+    Args:
+        left: L, shape (n, r).
+        right: R, shape (r, n).
+        shift: rho.
+    """
+
+    left: Tensor
+    right: Tensor
+    shift: float
 
 
 def shortened(total: KroneckerSum) -> KroneckerSum | LowRankSum:
@@ -57,50 +81,87 @@ def shortened(total: KroneckerSum) -> KroneckerSum | LowRankSum:
     """
     rows, columns = total.outputs.shape[1], total.inputs.shape[1]
     most = int(WORTH * columns * (rows + columns) / (2 * columns + rows))
-    pairs = []
+    found = []
     for factor in total.inputs.split(columns):
-        pair = low_rank(factor, most=most)
-        if pair is None:
+        one = low_rank(factor, most=most)
+        if one is None:
             return total
-        pairs.append(pair)
-    rank = max(len(right) for _, right in pairs)
-    left, right = total.inputs.new_zeros(columns, len(pairs), rank), total.inputs.new_zeros(len(pairs), rank, columns)
-    for client, (tall, wide) in enumerate(pairs):
-        left[:, client, : len(wide)], right[client, : len(wide)] = tall, wide
+        found.append(one)
+    rank = max(len(one.right) for one in found)
+    left, right = total.inputs.new_zeros(columns, len(found), rank), total.inputs.new_zeros(len(found), rank, columns)
+    for client, one in enumerate(found):
+        left[:, client, : len(one.right)], right[client, : len(one.right)] = one.left, one.right
     outputs = total.outputs.view(rows, -1, rows).transpose(0, 1).contiguous()
-    return LowRankSum(left.flatten(1), right.flatten(0, 1), outputs)
+    rest = torch.tensordot(outputs.new_tensor([one.shift for one in found]), outputs, dims=1)
+    return LowRankSum(left.flatten(1), right.flatten(0, 1), outputs, rest)
 
 
-def low_rank(matrix: Tensor, *, most: int) -> tuple[Tensor, Tensor] | None:
-    """Factor a matrix of few directions by the range of its products with random vectors (Halko et al. 2011).
+def low_rank(matrix: Tensor, *, most: int) -> ShiftedLowRank | None:
+    """Factor a matrix of few directions.
+
+    A symmetric positive semi-definite one has a pivoted Cholesky factor, any other the range of its products with
+    random vectors (Halko et al. 2011).
 
     Args:
         matrix: shape (n, n).
         most: largest rank that is of use.
 
     Returns:
-        L and R, shapes (n, r) and (r, n) with the smallest r <= `most` for which |matrix - L R| is no larger than
-        `TOLERANCE` |matrix|, in the type of the matrix; None where there is no such r.
+        rho, L and R of a rank r <= `most` for which |matrix - rho I - L R| is no larger than `TOLERANCE` |matrix|, in
+        the type of the matrix, where rho is 0 or what stands for all directions that a symmetric matrix does not
+        keep; None where none was found.
     """
     exact = matrix.double()
-    # Few directions are found with few products, and most factors have either few or too many.
-    for size in (most // 2, most):
-        basis = _range(exact, size)
-        if basis is not None:
-            inside = basis.T @ exact
-            squares, turned = torch.linalg.eigh(inside @ inside.T)
-            left_out = squares.clamp(min=0).cumsum(0) <= TOLERANCE**2 * squares.sum()
-            directions = basis @ turned[:, ~left_out]
-            return directions.to(matrix), (directions.T @ exact).to(matrix)
+    allowed = TOLERANCE * float(torch.linalg.matrix_norm(exact))
+    checks = _normal(len(exact), _CHECKS, like=exact)
+    symmetric = torch.allclose(exact, exact.T, atol=allowed / len(exact))
+    shift = _smallest(exact) if symmetric else 0.0
+    exact = exact - shift * torch.eye(len(exact), dtype=exact.dtype, device=exact.device)
+    for directions in (_of_cholesky if symmetric else _of_products)(exact, most, allowed):
+        left, right = directions, directions.T @ exact
+        error = exact @ checks - left @ (right @ checks)
+        # For a standard normal z, |M z|^2 has the mean |M|^2.
+        if error.norm() <= allowed * _CHECKS**0.5:
+            return ShiftedLowRank(left.to(matrix), right.to(matrix), shift)
     return None
 
 
-def _range(matrix: Tensor, size: int) -> Tensor | None:
-    """Orthonormal columns, `size` of them, that hold the range of a matrix; None where there are none."""
+def _smallest(matrix: Tensor) -> float:
+    """Smallest eigenvalue of a symmetric positive definite matrix, by inverse iteration; 0 of all others."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    if failed:
+        return 0.0
+    vector = _normal(len(matrix), 1, like=matrix)
+    for _ in range(_ITERATIONS):
+        vector = torch.cholesky_solve(vector / vector.norm(), factor)
+    return float((vector * (matrix @ vector)).sum() / vector.square().sum())
+
+
+def _of_cholesky(matrix: Tensor, most: int, allowed: float) -> Iterator[Tensor]:
+    """Orthonormal columns, up to `most`, that hold the range of a positive semi-definite matrix, the fewer first.
+
+    What is left out has a diagonal up to the tolerance, so that its norm is at most n times that, and about sqrt(n)
+    times where it has no direction of its own, as rounding has none.
+    """
+    for tolerance in (allowed / len(matrix) ** 0.5, allowed / len(matrix)):
+        factor = pivoted_cholesky(matrix.cpu().numpy(), tolerance=tolerance)
+        if factor.shape[1] > most:
+            return
+        # The factor's own product has the rounding of the pivots in it, many times over.
+        yield torch.linalg.qr(torch.from_numpy(factor).to(matrix)).Q
+
+
+def _of_products(matrix: Tensor, most: int, allowed: float) -> Iterator[Tensor]:
+    """Orthonormal columns, up to `most`, that hold the range of some products, less what may be left out."""
+    # Few directions are found with few products, and most factors have either few or too many.
+    for size in (most // 2, most):
+        basis = torch.linalg.qr(matrix @ _normal(len(matrix), size, like=matrix)).Q
+        inside = basis.T @ matrix
+        squares, turned = torch.linalg.eigh(inside @ inside.T)
+        yield basis @ turned[:, squares.clamp(min=0).cumsum(0) > allowed**2]
+
+
+def _normal(rows: int, columns: int, *, like: Tensor) -> Tensor:
+    """Standard normal numbers, the same on every device."""
     generator = torch.Generator().manual_seed(_SEED)
-    drawn = torch.randn(len(matrix), size + _CHECKS, generator=generator, dtype=torch.float64).to(matrix.device)
-    seen, checks = (matrix @ drawn).split([size, _CHECKS], dim=1)
-    basis = torch.linalg.qr(seen).Q
-    # For a standard normal z, |M z|^2 has the mean |M|^2.
-    left = checks - basis @ (basis.T @ checks)
-    return basis if left.norm() <= TOLERANCE * checks.norm() else None
+    return torch.randn(rows, columns, generator=generator, dtype=like.dtype).to(like.device)

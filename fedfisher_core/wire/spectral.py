@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpstrf
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.pivoted_cholesky import pivoted_cholesky
 from fedfisher_core.wire.allocation import allocate
 from fedfisher_core.wire.codec import Array, TensorSpec
 from fedfisher_core.wire.columns import (
@@ -182,12 +182,10 @@ def _few_directions(matrix: Rows) -> tuple[Rows, Rows] | None:
     if size == 0:
         return None
     diagonal = matrix.diagonal()
-    factored, pivots, rank, _ = dpstrf(matrix, tol=_NEGLIGIBLE * diagonal.max(), lower=1)
+    product = torch.from_numpy(pivoted_cholesky(matrix, tolerance=_NEGLIGIBLE * diagonal.max()))
+    rank = product.shape[1]
     if not 0 < rank < size:
         return None
-    factor = np.zeros((size, rank))
-    factor[pivots - 1] = np.tril(factored)[:, :rank]
-    product = torch.from_numpy(factor)
     left = matrix - (product @ product.T).numpy()
     if not np.abs(left).max() <= _TOLERANCE * diagonal.max():
         return None

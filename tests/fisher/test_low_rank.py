@@ -3,7 +3,10 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
-from fedfisher_core.fisher.low_rank import TOLERANCE, LowRankSum, low_rank, shortened
+from fedfisher_core.fisher.low_rank import TOLERANCE, LowRankSum, ShiftedLowRank, low_rank, shortened
+from fedfisher_core.wire.codec import TensorSpec
+from fedfisher_core.wire.packing import BitReader, BitWriter
+from fedfisher_core.wire.spectral import Spectral
 
 ROWS, COLUMNS = 6, 40
 
@@ -15,6 +18,11 @@ def normal(*shape: int, seed: int) -> Tensor:
 def factor_of_rank(rank: int, *, seed: int) -> Tensor:
     rows = normal(rank, COLUMNS, seed=seed)
     return rows.T @ rows
+
+
+def whole(found: ShiftedLowRank) -> Tensor:
+    left, right = found.left.double(), found.right.double()
+    return found.shift * torch.eye(len(left), dtype=torch.float64) + left @ right
 
 
 def sum_of_ranks(*ranks: int) -> KroneckerSum:
@@ -42,17 +50,46 @@ def test_one_client_of_many_directions_keeps_the_sum_as_it_is() -> None:
     assert shortened(total) is total
 
 
-def test_what_is_left_out_is_below_the_tolerance() -> None:
+@pytest.mark.parametrize("shift", [1e-5, 1e-2])
+def test_one_number_may_stand_for_the_directions_that_a_budget_left_out(shift: float) -> None:
+    shifts, ranks = (shift, 0.0, 3 * shift), (3, 5, 1)
+    blocks = []
+    for seed, (rank, own) in enumerate(zip(ranks, shifts, strict=True)):
+        kept = factor_of_rank(rank, seed=seed) + own * torch.eye(COLUMNS, dtype=torch.float64)
+        gradients = normal(ROWS, ROWS, seed=100 + seed)
+        blocks.append(Kronecker(kept, gradients @ gradients.T))
+    total = KroneckerSum.of(blocks, [0.5, 0.3, 0.2])
+    short = shortened(total)
+    assert isinstance(short, LowRankSum)
+    assert short.right.shape == (len(ranks) * max(ranks), COLUMNS)
+    vector = normal(ROWS, COLUMNS, seed=7)
+    assert torch.allclose(short.product(vector), total.product(vector), rtol=1e-9)
+    assert torch.allclose(short.diagonal(), total.diagonal(), rtol=1e-9)
+
+
+def test_a_factor_that_the_codec_cut_is_short() -> None:
     vectors = torch.linalg.qr(normal(COLUMNS, COLUMNS, seed=1)).Q
+    matrix = vectors @ torch.diag(torch.logspace(0, -4, COLUMNS, dtype=torch.float64)) @ vectors.T
+    codec, writer = Spectral(budget=2_000), BitWriter()
+    codec.encode({"inputs": matrix.float().numpy()}, writer)
+    decoded = codec.decode([TensorSpec("inputs", (COLUMNS, COLUMNS))], BitReader(writer.to_bytes()))
+    cut = torch.from_numpy(decoded["inputs"])
+    found = low_rank(cut, most=COLUMNS // 2)
+    assert found is not None
+    assert found.shift > TOLERANCE
+    assert torch.linalg.matrix_norm(cut - whole(found)) <= TOLERANCE * torch.linalg.matrix_norm(cut)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_what_is_left_out_is_below_the_tolerance(symmetric: bool) -> None:
+    vectors, others = (torch.linalg.qr(normal(COLUMNS, COLUMNS, seed=seed)).Q for seed in (1, 2))
     values = torch.logspace(0, -12.5, COLUMNS, dtype=torch.float64)
-    matrix = vectors @ torch.diag(values) @ vectors.T
-    pair = low_rank(matrix, most=30)
-    assert pair is not None
-    left, right = pair
-    assert torch.linalg.matrix_norm(matrix - left @ right) <= TOLERANCE * torch.linalg.matrix_norm(matrix)
-    # One direction less would be too few.
-    rank = len(right)
-    assert values[rank - 1 :].norm() > TOLERANCE * values.norm()
+    matrix = vectors @ torch.diag(values) @ (vectors if symmetric else others).T
+    found = low_rank(matrix, most=30)
+    assert found is not None
+    assert torch.linalg.matrix_norm(matrix - whole(found)) <= TOLERANCE * torch.linalg.matrix_norm(matrix)
+    # The pivots of a symmetric matrix are held to the sum of what is left out.
+    assert len(found.right) <= int((values > (TOLERANCE / COLUMNS if symmetric else TOLERANCE)).sum()) + 2
 
 
 def test_a_matrix_of_too_many_directions_is_not_factored() -> None:
@@ -63,12 +100,20 @@ def test_a_matrix_of_too_many_directions_is_not_factored() -> None:
 def test_factors_need_not_be_symmetric() -> None:
     # As the paper's format makes them, which rounds left and right singular vectors apart.
     matrix = normal(COLUMNS, 4, seed=3) @ normal(4, COLUMNS, seed=4)
-    pair = low_rank(matrix, most=10)
-    assert pair is not None
-    assert torch.allclose(pair[0] @ pair[1], matrix)
+    found = low_rank(matrix, most=10)
+    assert found is not None
+    assert found.shift == 0
+    assert torch.allclose(whole(found), matrix)
 
 
 def test_zeros_have_no_directions() -> None:
-    pair = low_rank(torch.zeros(COLUMNS, COLUMNS), most=10)
-    assert pair is not None
-    assert torch.equal(pair[0] @ pair[1], torch.zeros(COLUMNS, COLUMNS))
+    found = low_rank(torch.zeros(COLUMNS, COLUMNS), most=10)
+    assert found is not None
+    assert not whole(found).any()
+
+
+def test_a_multiple_of_the_identity_has_none_beside() -> None:
+    found = low_rank(0.3 * torch.eye(COLUMNS, dtype=torch.float64), most=10)
+    assert found is not None
+    assert len(found.right) <= 1
+    assert torch.allclose(whole(found), 0.3 * torch.eye(COLUMNS, dtype=torch.float64))
