@@ -26,6 +26,7 @@ class Stream(IntEnum):
     SHIFT = 10
     COHORT = 11
     PERSONALISATION = 12
+    MODES = 13
 
 
 def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence:

@@ -53,6 +53,7 @@ def test_the_tree_stays_as_it_is() -> None:
         "SHIFT": 10,
         "COHORT": 11,
         "PERSONALISATION": 12,
+        "MODES": 13,
     }
 
 

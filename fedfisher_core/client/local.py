@@ -2,8 +2,8 @@
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -35,6 +35,9 @@ class Local:
         settings: how Fishers are computed.
         approximations: which of them the statistics of this client need; they share one pass over the data.
         generator: draws what the Monte-Carlo estimator samples, on the CPU.
+        further: trains the client's network of a number, from 1, as its first was trained, but from a start of that
+            number, which all clients share; returns it in evaluation mode. None for statistics that do not declare
+            `trains_again`.
     """
 
     network: nn.Module
@@ -45,6 +48,7 @@ class Local:
     settings: FisherSettings
     approximations: frozenset[Approximation]
     generator: torch.Generator
+    further: Callable[[int], nn.Module] | None = field(default=None, kw_only=True)
 
     @computed_once
     def fisher(self) -> Fisher:

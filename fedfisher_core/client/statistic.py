@@ -38,6 +38,7 @@ class Statistic(ABC):
     * `server_view`: whether the server needs each client's own or only the (weighted) sum over clients.
     * `structure`: what its tensors are, which decides how a budget can shorten them.
     * `approximation`: which Fisher it is made of, if any.
+    * `trains_again`: whether it is of further networks, which the client trains by `local.further`.
     * `mechanisms`: how many Gaussian mechanisms its release with differential privacy takes; 0 for what follows from
       the trained weights, and None for what can't be released.
 
@@ -49,6 +50,7 @@ class Statistic(ABC):
     server_view: ClassVar[ServerView]
     structure: ClassVar["Structure"]
     approximation: ClassVar["Approximation | None"] = None
+    trains_again: ClassVar[bool] = False
     mechanisms: ClassVar[int | None] = None
 
     if TYPE_CHECKING:

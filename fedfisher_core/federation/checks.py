@@ -22,6 +22,7 @@ from fedfisher_core.federation.round_checks import require_features, require_rou
 from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.server_memory import require_server_memory
 from fedfisher_core.federation.statistics import group_by_pass
+from fedfisher_core.federation.training_again import require_starts
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.estimators import Loss
@@ -67,6 +68,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
             _require_validation(settings, label)
         if methods[label].method.shared_start:
             _require_shared_start(settings, label)
+        require_starts(settings, label, methods[label].method.uploads)
         admitted = [place.cell for place in places if scopes[label].admits(place.cell)]
         require_rounds(settings, label, methods[label], {cell.server_optimiser for cell in admitted})
         # A source that can't be read is refused before any work rests on it.

@@ -32,6 +32,7 @@ from fedfisher_core.federation.splitting import SplitData
 from fedfisher_core.federation.start import DrawStart, StartJob
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.training_again import ComputeByTraining
 from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, training_name
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.jobs import Job, Numerics
@@ -209,15 +210,17 @@ class Federations:
         title, losable = client_title(place, client, turn), client != POOLED
         trained = training_name(place, client, turn)
         needs = StatisticInputs(**vars(self._started(place, client, turn)), trained=trained)
-        job = ComputeStatistic(
+        # A client's statistics share passes over its data, and those of further networks the networks.
+        again = bound.statistic.trains_again
+        kind, task = (ComputeByTraining, "further networks") if again else (ComputeStatistic, "statistics")
+        job = kind(
             place,
             client,
             bound,
             turn=turn.number,
             name=f"{bound.statistic.name} of {title}",
             needs=needs,
-            # A client's statistics share passes over its data.
-            task=f"statistics of {title}",
+            task=f"{task} of {title}",
             numerics=place.numerics,
             may_be_lost=losable,
             passing=self._passing(turn),

@@ -1,6 +1,7 @@
 """Clients of the tiny network with statistics that are computed or made up, and a server for them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from fedfisher_core.client.class_gaussians import ClassGaussians
 from fedfisher_core.client.class_sums import ClassSums
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.further_modes import FURTHER, FurtherFactors, FurtherWeights
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.kfac import KFAC
@@ -41,6 +43,8 @@ KINDS: tuple[type[Statistic], ...] = (
     OfficialProjection,
     LabelCounts,
     InputMoments,
+    FurtherWeights,
+    FurtherFactors,
 )
 
 
@@ -70,12 +74,21 @@ def trained_uploads(spec: ModelSpec = tiny.TINY) -> list[Upload]:
         order = torch.argsort((many.labels != client % tiny.CLASSES).int(), stable=True)[:size]
         examples = Examples(inputs=many.inputs[order], labels=many.labels[order])
         network = spec.load(tiny.initial(spec))
-        settings = TrainSettings(epochs=5, learning_rate=0.05, batch_size=8)
-        train(network, examples, settings, generator=torch.Generator().manual_seed(client))
-        local = tiny.local(network, examples)
+        _train(network, examples, seed=client)
+        local = replace(tiny.local(network, examples), further=_further(spec, examples, client))
         statistics = {kind: kind.compute(local) for kind in KINDS}
         uploads.append(Upload(num_examples=size, statistics=statistics, again=asking(examples)))
     return uploads
+
+
+def _train(network: nn.Module, examples: Examples, *, seed: int) -> nn.Module:
+    settings = TrainSettings(epochs=5, learning_rate=0.05, batch_size=8)
+    train(network, examples, settings, generator=torch.Generator().manual_seed(seed))
+    return network.eval()
+
+
+def _further(spec: ModelSpec, examples: Examples, client: int) -> Callable[[int], nn.Module]:
+    return lambda mode: _train(spec.load(tiny.initial(spec, seed=mode)), examples, seed=100 * mode + client)
 
 
 def asking(examples: Examples) -> Ask:
@@ -103,10 +116,14 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
         generator = torch.Generator().manual_seed(client)
         square = {
             kind: kind.of({key: positive_definite(shape[0], generator) for key, shape in kind.shapes(spec).items()})
-            for kind in (KFAC, DenseFisher, Gram)
+            for kind in (KFAC, DenseFisher, Gram, FurtherFactors)
         }
         diagonal = {name: 0.1 + torch.rand(tensor.shape, generator=generator) for name, tensor in weights.items()}
         statistics: dict[type[Statistic], Statistic] = {Weights: Weights(weights)}
+        further = [tiny.initial(spec, seed=1000 * mode + client) for mode in range(1, FURTHER + 1)]
+        statistics[FurtherWeights] = FurtherWeights(
+            {f"{mode}/{name}": one for mode, own in enumerate(further, start=1) for name, one in own.items()}
+        )
         statistics |= {DiagonalFisher: DiagonalFisher(diagonal)} | square
         statistics[SquaredGradients] = SquaredGradients({name: 3 * tensor for name, tensor in diagonal.items()})
         statistics |= {

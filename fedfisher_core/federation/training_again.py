@@ -1,0 +1,92 @@
+"""Computing statistics of further networks, which a client trains for them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+from torch import nn
+
+from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.errors import InputError
+from fedfisher_core.federation.inputs import TrainingInputs
+from fedfisher_core.federation.place import POOLED
+from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
+from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.models.spec import models
+from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.settings import FederationSettings
+from fedfisher_core.sources import source_digest
+from fedfisher_core.store import Artifact, Step
+
+
+@dataclass(frozen=True)
+class ComputeByTraining(ComputeStatistic):
+    """Compute a statistic of further networks of a client; all statistics of one task share the networks.
+
+    A job of its own, so that an edit of what trains makes no other statistic anew.
+    """
+
+    def step(self, inputs: StatisticInputs[Artifact]) -> Step:
+        """See `Job.step`; what decides the training decides the statistic."""
+        step, objective, settings = super().step(inputs), self._trainer.objective, self.place.settings
+        return replace(
+            step,
+            code=source_digest(type(self), self.statistic, models.get(self.place.spec.name), *objective.sources),
+            settings={
+                **step.settings,
+                "train": {
+                    **settings.train.model_dump(mode="json", exclude_none=True, exclude={"objective"}),
+                    **objective.described(),
+                },
+                "fisher": self.place.fisher.described(),
+                "seed": self.place.cell.seed,
+                "client": self.client,
+            },
+        )
+
+    def local(self, inputs: StatisticInputs[Artifact]) -> Local:
+        """See `ComputeStatistic.local`; it can train again."""
+        local = super().local(inputs)
+        return replace(local, further=self._further(inputs, local))
+
+    @property
+    def _trainer(self) -> TrainClient:
+        return TrainClient(self.place, self.client, name=self.name)
+
+    def _further(self, inputs: StatisticInputs[Artifact], local: Local) -> Callable[[int], nn.Module]:
+        place, trainer = self.place, self._trainer
+        started = TrainingInputs(data=inputs.data, partition=inputs.partition, start=inputs.start, before={})
+        past = trainer.memory.of_client(started)
+
+        @cache
+        def further(number: int) -> nn.Module:
+            shared, own = (
+                torch_generator(place.cell.seed, Stream.MODES, branch + 1, turn=number + 1)
+                for branch in (POOLED, self.client)
+            )
+            start = {name: tensor.to(place.device) for name, tensor in place.spec.initialise(shared).items()}
+            network = place.spec.load(start)
+            trainer.train(network, local.examples, own, past)
+            return network.eval()
+
+        return further
+
+
+def require_starts(settings: FederationSettings, label: str, uploads: Sequence[type[Statistic]]) -> None:
+    """Check that there is more than one start to train from.
+
+    Args:
+        settings: of the federations.
+        label: of the method.
+        uploads: its statistics.
+
+    Raises:
+        InputError: clients start from pre-trained weights, of which there is one set.
+    """
+    again = [one.name for one in uploads if one.trains_again]
+    if again and settings.model.pretrained is not None:
+        raise InputError(
+            f"model.pretrained={settings.model.pretrained!r}, but {again[0]!r} of method {label!r} is of further "
+            "networks, each from a start of its own; allowed: no pre-trained weights"
+        )
