@@ -75,7 +75,6 @@ class FurtherFactors(TensorStatistic):
 
 
 def _networks(local: "Local") -> Iterator[nn.Module]:
-    assert local.further is not None
     return map(local.further, range(1, FURTHER + 1))
 
 

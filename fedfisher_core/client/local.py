@@ -35,9 +35,7 @@ class Local:
         settings: how Fishers are computed.
         approximations: which of them the statistics of this client need; they share one pass over the data.
         generator: draws what the Monte-Carlo estimator samples, on the CPU.
-        further: trains the client's network of a number, from 1, as its first was trained, but from a start of that
-            number, which all clients share; returns it in evaluation mode. None for statistics that do not declare
-            `trains_again`.
+        trainer: trains further networks, see `further`; None for statistics that do not declare `trains_again`.
     """
 
     network: nn.Module
@@ -48,7 +46,7 @@ class Local:
     settings: FisherSettings
     approximations: frozenset[Approximation]
     generator: torch.Generator
-    further: Callable[[int], nn.Module] | None = field(default=None, kw_only=True)
+    trainer: Callable[[int], nn.Module] | None = field(default=None, kw_only=True)
 
     @computed_once
     def fisher(self) -> Fisher:
@@ -63,6 +61,19 @@ class Local:
             generator=self.generator,
             backend=Backend(self.settings.backend),
         )
+
+    def further(self, number: int) -> nn.Module:
+        """Train a further network as the client's own was trained, but from another start.
+
+        Args:
+            number: from 1; all clients share the start of a number.
+
+        Returns:
+            The network, in evaluation mode; the same one whenever it is asked for.
+        """
+        if self.trainer is None:
+            raise RuntimeError("the statistic has further networks trained, and does not declare trains_again = True")
+        return self.trainer(number)
 
     def compute(self, statistic: type[S], settings: Mapping[str, Any]) -> S:
         """Compute a statistic in the way in which this client's may be sent.

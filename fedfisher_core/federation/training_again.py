@@ -48,19 +48,19 @@ class ComputeByTraining(ComputeStatistic):
     def local(self, inputs: StatisticInputs[Artifact]) -> Local:
         """See `ComputeStatistic.local`; it can train again."""
         local = super().local(inputs)
-        return replace(local, further=self._further(inputs, local))
+        return replace(local, trainer=self._trained_again(inputs, local))
 
     @property
     def _trainer(self) -> TrainClient:
         return TrainClient(self.place, self.client, name=self.name)
 
-    def _further(self, inputs: StatisticInputs[Artifact], local: Local) -> Callable[[int], nn.Module]:
+    def _trained_again(self, inputs: StatisticInputs[Artifact], local: Local) -> Callable[[int], nn.Module]:
         place, trainer = self.place, self._trainer
         started = TrainingInputs(data=inputs.data, partition=inputs.partition, start=inputs.start, before={})
         past = trainer.memory.of_client(started)
 
         @cache
-        def further(number: int) -> nn.Module:
+        def trained(number: int) -> nn.Module:
             shared, own = (
                 torch_generator(place.cell.seed, Stream.MODES, branch + 1, turn=number + 1)
                 for branch in (POOLED, self.client)
@@ -70,7 +70,7 @@ class ComputeByTraining(ComputeStatistic):
             trainer.train(network, local.examples, own, past)
             return network.eval()
 
-        return further
+        return trained
 
 
 def require_starts(settings: FederationSettings, label: str, uploads: Sequence[type[Statistic]]) -> None:

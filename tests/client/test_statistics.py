@@ -8,6 +8,7 @@ from torch import Size, Tensor, nn
 from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.further_modes import FurtherWeights
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.label_counts import LabelCounts
@@ -341,3 +342,9 @@ def test_an_estimator_must_be_chosen_before_it_is_made() -> None:
     with pytest.raises(RuntimeError, match="settings that do not choose one"):
         estimator_of(FisherSettings())
     assert estimator_of(FisherSettings(estimator="truncated", tolerance=0.5)) == Truncated(0.5)
+
+
+def test_further_networks_are_for_statistics_that_say_so() -> None:
+    local = tiny.local(tiny.TINY.load(tiny.initial()), tiny.examples(8))
+    with pytest.raises(RuntimeError, match="does not declare trains_again = True"):
+        FurtherWeights.compute(local)

@@ -75,7 +75,7 @@ def trained_uploads(spec: ModelSpec = tiny.TINY) -> list[Upload]:
         examples = Examples(inputs=many.inputs[order], labels=many.labels[order])
         network = spec.load(tiny.initial(spec))
         _train(network, examples, seed=client)
-        local = replace(tiny.local(network, examples), further=_further(spec, examples, client))
+        local = replace(tiny.local(network, examples), trainer=_trainer(spec, examples, client))
         statistics = {kind: kind.compute(local) for kind in KINDS}
         uploads.append(Upload(num_examples=size, statistics=statistics, again=asking(examples)))
     return uploads
@@ -87,7 +87,7 @@ def _train(network: nn.Module, examples: Examples, *, seed: int) -> nn.Module:
     return network.eval()
 
 
-def _further(spec: ModelSpec, examples: Examples, client: int) -> Callable[[int], nn.Module]:
+def _trainer(spec: ModelSpec, examples: Examples, client: int) -> Callable[[int], nn.Module]:
     return lambda mode: _train(spec.load(tiny.initial(spec, seed=mode)), examples, seed=100 * mode + client)
 
 
