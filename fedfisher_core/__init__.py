@@ -13,8 +13,8 @@ Words, each with one meaning throughout:
 * method: makes a global network, or a prediction, of uploads.
 * privacy: differential privacy of what clients release. attack: a model inversion by the server, or by whoever sees
   what it sees; a victim is what one attack is on.
-* ensemble: one shot too, but every prediction takes the networks of all clients; it is not compared with the methods
-  of one network.
+* ensemble: one shot too, but every prediction takes several networks, mostly those of all clients; it is not compared
+  with the methods of one network.
 * reference: a row that methods are measured against, and that no one-shot method could be.
 * plug-in: a package that adds any of these through an entry point.
 """

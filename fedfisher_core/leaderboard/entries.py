@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Any
 
+from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, networks_of, role_of
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.leaderboard.reading import BenchmarkReport
 from fedfisher_core.reporting.formats import setting_value
@@ -30,21 +30,7 @@ SETTING = (
 )
 """The fields of an entry that are common to the methods that are ranked against each other."""
 
-_LOCAL = "local_mean"
 _DIGITS = 12
-
-
-class Kind(StrEnum):
-    """What a method leaves behind."""
-
-    SINGLE = "single network"
-    """One global network, which is ranked among others."""
-
-    ENSEMBLE = "ensemble"
-    """Several networks, all of which every prediction needs."""
-
-    REFERENCE = "reference"
-    """No global model of a one-shot method: a bound, or what clients have without each other."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +86,7 @@ class Entry:
     training: str | None
     wire_budget: str | None
     method: str
-    kind: Kind
+    kind: Role
     track: str | None
     num_networks: int
     accuracy: float
@@ -144,40 +130,23 @@ def make_entries(reports: Iterable[BenchmarkReport]) -> tuple[Entry, ...]:
     )
 
 
-def kind_of(row: Row) -> Kind:
-    """Say what a method leaves behind.
-
-    Args:
-        row: one of its results. Where it counts no networks, the method's name tells an ensemble.
-
-    Returns:
-        The kind.
-    """
-    name = _name_of(row)
-    if name == _LOCAL:
-        return Kind.REFERENCE
-    if (row.num_networks or 1) > 1 or "ensemble" in name:
-        return Kind.ENSEMBLE
-    return Kind.REFERENCE if row.reference else Kind.SINGLE
-
-
 def _entries_of(report: str, methods: Mapping[str, Sequence[Row]]) -> Iterator[Entry]:
     """Make the entries of one split, budget by budget; the clients' own networks are the same for all budgets."""
-    local = next((rows for rows in methods.values() if _name_of(rows[0]) == _LOCAL), ())
+    local = next((rows for rows in methods.values() if is_local_mean(rows[0])), ())
     for group in gather(methods.values(), lambda rows: _wire_budget(rows[0])).values():
         entries = [_entry(report, rows, local) for rows in group]
-        single = [one for one in entries if one.kind is Kind.SINGLE]
+        single = [one for one in entries if one.kind is Role.ONE_NETWORK]
         found = ranks([one.score for one in single]) if single else ()
         ranked = [replace(one, rank=float(rank)) for one, rank in zip(single, found, strict=True)]
-        apart = [one for one in entries if one.kind is not Kind.SINGLE]
-        kinds = list(Kind)
+        apart = [one for one in entries if one.kind is not Role.ONE_NETWORK]
+        kinds = list(Role)
         for one in sorted([*ranked, *apart], key=lambda one: (kinds.index(one.kind), -one.score, one.method)):
             yield replace(one, num_ranked=len(single))
 
 
 def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
     """Make an entry that has not been ranked."""
-    own, row, kind = Repeated(rows), rows[0], kind_of(rows[0])
+    own, row, kind = Repeated(rows), rows[0], role_of(rows[0])
     accuracy = own.measure("accuracy")
     return Entry(
         report=report,
@@ -197,7 +166,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         method=row.method,
         kind=kind,
         track=row.track,
-        num_networks=_num_networks(row) if kind is Kind.ENSEMBLE else 1,
+        num_networks=networks_of(row),
         accuracy=accuracy.mean,
         accuracy_deviation=accuracy.deviation,
         num_seeds=accuracy.n,
@@ -218,15 +187,6 @@ def _is_below(rows: Sequence[Row], local: Sequence[Row]) -> bool | None:
     ours, alone = ({row.seed: row.accuracy for row in group} for group in (rows, local))
     difference = paired_difference(ours, alone)
     return None if difference is None else round(difference.mean, _DIGITS) < 0
-
-
-def _name_of(row: Row) -> str:
-    return str(row.method_settings.get("method", row.method))
-
-
-def _num_networks(row: Row) -> int:
-    """Where networks were not counted, an ensemble keeps one of each client."""
-    return row.num_clients - len(row.failed_clients) if row.num_networks is None else row.num_networks
 
 
 def _wire_budget(row: Row) -> str | None:

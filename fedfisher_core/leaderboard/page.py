@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from fedfisher_core.leaderboard.entries import SETTING, Entry, Kind
+from fedfisher_core.experiments.benchmark.roles import Role
+from fedfisher_core.leaderboard.entries import SETTING, Entry
 from fedfisher_core.leaderboard.ranking import MeanRanks, rank_tracks
 from fedfisher_core.leaderboard.reading import Reports
 from fedfisher_core.reporting.page import PageData, render, script_data, template_text
@@ -109,7 +110,7 @@ def render_leaderboard(
         left_out=[(one, _link(one.folder, out)) for one in reports.left_out],
         shifts="shift" not in absent,
         tracks=rank_tracks(entries),
-        ensembles=any(one.kind is Kind.ENSEMBLE for one in entries),
+        ensembles=any(one.kind is Role.ENSEMBLE for one in entries),
         script=template_text("leaderboard.js"),
         data=script_data(_data(entries, best, {one.name: _link(one.folder, out) for one in reports.benchmarks})),
     )
@@ -125,7 +126,7 @@ def _data(entries: Sequence[Entry], best: MeanRanks, links: dict[str, str]) -> d
     place = {setting: index for index, setting in enumerate(settings)}
     methods = sorted({one.method for one in entries})
     number = {method: index for index, method in enumerate(methods)}
-    kinds = list(Kind)
+    kinds = list(Role)
     return {
         "links": links,
         "methods": methods,

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfisher_core.leaderboard.entries import Entry, Kind
+from fedfisher_core.experiments.benchmark.roles import Role
+from fedfisher_core.leaderboard.entries import Entry
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.ranks import mean_ranks
 from fedfisher_core.reporting.signed_ranks import Ahead, beside_others
@@ -60,7 +61,7 @@ def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
     """
     places: dict[str, set[tuple[object, ...]]] = {}
     for one in entries:
-        if one.kind is Kind.SINGLE:
+        if one.kind is Role.ONE_NETWORK:
             places.setdefault(one.method, set()).add(one.setting)
     order = sorted(places, key=lambda method: (-len(places[method]), method))
     sizes = [
@@ -123,7 +124,7 @@ def _scores(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[NDArray[np
     """Gather the scores of some methods, shape (settings, methods), and the reports that have all of these."""
     settings: dict[tuple[object, ...], dict[str, Entry]] = {}
     for one in entries:
-        if one.kind is Kind.SINGLE and one.method in labels:
+        if one.kind is Role.ONE_NETWORK and one.method in labels:
             settings.setdefault(one.setting, {})[one.method] = one
     whole = [found for found in settings.values() if len(found) == len(labels)]
     reports = sorted({one.report for found in whole for one in found.values()})

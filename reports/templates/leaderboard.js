@@ -122,7 +122,7 @@
   const drawn = {
     method: (entry) => {
       const heading = headingOf(entry.method);
-      if (entry.kind !== "single network") heading.append(" ", spanOf("tag", entry.kind));
+      if (entry.kind !== "one network") heading.append(" ", spanOf("tag", entry.kind));
       if (entry.below) heading.append(" ", spanOf("tag below", "below local"));
       return heading;
     },

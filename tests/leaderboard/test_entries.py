@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.leaderboard.entries import Kind, make_entries
+from fedfisher_core.experiments.benchmark.roles import Role
+from fedfisher_core.leaderboard.entries import make_entries
 from fedfisher_core.leaderboard.reading import read_reports
 from tests.leaderboard.boards import entries_of, scored, within, write_report
 
@@ -13,7 +14,7 @@ def test_an_entry_is_a_method_over_its_seeds(tmp_path: Path) -> None:
     costs = {"server_seconds": 2.0, "upload_bits": 30, "download_bits": 20, "epsilon": 5.0}
     second = scored("kfac", 0.8, track="as_published", training={"epochs": 3, "steps": None}, seed=1, **costs)
     entry = entries_of(tmp_path, first, second)["kfac"]
-    assert (entry.report, entry.method, entry.kind, entry.num_networks) == ("one", "kfac", Kind.SINGLE, 1)
+    assert (entry.report, entry.method, entry.kind, entry.num_networks) == ("one", "kfac", Role.ONE_NETWORK, 1)
     assert (entry.accuracy, entry.num_seeds) == (pytest.approx(0.7), 2)
     assert entry.accuracy_deviation == pytest.approx(0.02**0.5)
     assert (entry.server_seconds, entry.upload_bits, entry.download_bits, entry.epsilon) == (3.0, 20.0, 20.0, 5.0)
@@ -110,11 +111,11 @@ def test_ensembles_are_told_by_their_networks_and_old_ones_by_their_name(tmp_pat
         scored("centralised", 0.1, reference=True, num_networks=1),
     )
     assert {name: (one.kind, one.num_networks) for name, one in found.items()} == {
-        "fedavg": (Kind.SINGLE, 1),
-        "votes": (Kind.ENSEMBLE, 4),
-        "mine": (Kind.ENSEMBLE, 4),
-        "alone": (Kind.REFERENCE, 1),
-        "centralised": (Kind.REFERENCE, 1),
+        "fedavg": (Role.ONE_NETWORK, 1),
+        "votes": (Role.ENSEMBLE, 4),
+        "mine": (Role.ENSEMBLE, 4),
+        "alone": (Role.REFERENCE, 1),
+        "centralised": (Role.REFERENCE, 1),
     }
 
 

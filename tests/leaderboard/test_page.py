@@ -31,7 +31,7 @@ def test_the_page_carries_every_entry_and_asks_for_nothing(tmp_path: Path) -> No
         assert page.values(name) == []
     assert page.values("href") == ["results.csv"]
     assert "4 entries: every method in every setting of 2 reports, 2 settings in all" in page.text
-    assert "An ensemble keeps the networks of all clients" in page.text
+    assert "An ensemble keeps several networks, mostly those of all clients" in page.text
     assert write_board(tmp_path, {}) == html
 
 

@@ -15,7 +15,7 @@ class Role(StrEnum):
     """One shot, and one network that all clients get: these are compared and ranked."""
 
     ENSEMBLE = "ensemble"
-    """One shot too (Guha et al. 2019), but every prediction takes the networks of all clients."""
+    """One shot too (Guha et al. 2019), but every prediction takes several networks, mostly those of all clients."""
 
     REFERENCE = "reference"
     """No one-shot method: a bound or a baseline of another kind."""
@@ -30,14 +30,17 @@ def role_of(row: Row) -> Role:
     """Tell what a row is.
 
     Args:
-        row: of any method; an ensemble is one that is not compared and has the word in its method's name.
+        row: of any method. An ensemble predicts with several networks; where they were not counted, or there is one
+            client, its method's name has the word.
 
     Returns:
         Its role.
     """
-    if not row.reference:
-        return Role.ONE_NETWORK
-    return Role.ENSEMBLE if _ENSEMBLE in method_of(row).split("_") else Role.REFERENCE
+    if is_local_mean(row):
+        return Role.REFERENCE
+    if networks_of(row) > 1 or _is_named_ensemble(row):
+        return Role.ENSEMBLE
+    return Role.REFERENCE if row.reference else Role.ONE_NETWORK
 
 
 def is_local_mean(row: Row) -> bool:
@@ -47,5 +50,13 @@ def is_local_mean(row: Row) -> bool:
 
 def networks_of(row: Row) -> int:
     """Count the networks that one prediction takes."""
+    if is_local_mean(row):
+        return 1
+    if row.num_networks is not None:
+        return row.num_networks
     sending = row.cohort or row.num_clients - (row.unseen_clients or 0)
-    return sending - len(row.failed_clients) if role_of(row) is Role.ENSEMBLE else 1
+    return sending - len(row.failed_clients) if _is_named_ensemble(row) else 1
+
+
+def _is_named_ensemble(row: Row) -> bool:
+    return row.reference and _ENSEMBLE in method_of(row).split("_")

@@ -22,6 +22,13 @@ def test_a_label_does_not_hide_the_method() -> None:
     assert role_of(make_row("ensemble", method_settings={"method": "fedavg"})) is Role.ONE_NETWORK
 
 
+def test_networks_that_were_counted_tell_an_ensemble() -> None:
+    several = make_row("fedbens_mixture", reference=True, num_networks=3)
+    assert (role_of(several), networks_of(several)) == (Role.ENSEMBLE, 3)
+    alone = make_row("local_mean", reference=True, num_networks=5)
+    assert (role_of(alone), networks_of(alone)) == (Role.REFERENCE, 1)
+
+
 @pytest.mark.parametrize(
     ("method", "reference", "failed", "networks"),
     [("ensemble", True, [], 5), ("ensemble", True, [3], 4), ("local_mean", True, [], 1), ("fedavg", False, [], 1)],
