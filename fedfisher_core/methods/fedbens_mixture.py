@@ -52,7 +52,7 @@ def fedbens_mixture(
     -sum_i log q_i(w) + (N - 1) log p0(w), p0 = N(0, v I), is minimised by Adam from the coordinate-wise median of the
     clients' networks of that start. That is `One_shot_FL/main_FedBEns_kron.py` of the authors' repository
     (jacopot96/FedBEns) with the three modes of its README. Without a selection that code returns the iterate of the
-    lowest objective, and this the last. It is a reference: M networks are uploaded, and M predict.
+    lowest objective, and this the last. It is an ensemble: each client uploads M networks, and M predict.
 
     Args:
         server: scores iterates on its validation set.
