@@ -30,6 +30,7 @@ REFUSED = {
     "mats": EMBEDDING,
     "fedlpa": EMBEDDING,
     "fedbens": EMBEDDING,
+    "fedbens_mixture": EMBEDDING,
     "ma_echo": EMBEDDING,
     "ma_echo_official": EMBEDDING,
     "ma_echo_ot": EMBEDDING,
@@ -79,7 +80,9 @@ def test_methods_of_linear_layers_serve_them_on_any_inputs(name: str, spec: Mode
         with pytest.raises(InputError, match="'input_moments' takes images and numbers; the data has 5 tokens of 12"):
             bind_written(name, {}, [spec])
         return
-    bind_written(name, {}, [spec])
+    # So few weights leave no bits for three networks.
+    written = {"wire": {"budget": "none"}} if name == "fedbens_mixture" else {}
+    bind_written(name, written, [spec])
 
 
 @pytest.mark.parametrize("name", ["ma_echo", "ma_echo_official", "ma_echo_ot"])
