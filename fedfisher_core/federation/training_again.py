@@ -8,7 +8,7 @@ from torch import nn
 
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.federation.inputs import TrainingInputs
 from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
@@ -67,7 +67,10 @@ class ComputeByTraining(ComputeStatistic):
             )
             start = {name: tensor.to(place.device) for name, tensor in place.spec.initialise(shared).items()}
             network = place.spec.load(start)
-            trainer.train(network, local.examples, own, past)
+            try:
+                trainer.train(network, local.examples, own, past)
+            except DivergedClientError as error:
+                raise DivergedClientError(f"{self.whose}, further network {number}: {error}") from error
             return network.eval()
 
         return trained

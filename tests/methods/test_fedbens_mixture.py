@@ -1,6 +1,6 @@
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -11,8 +11,9 @@ from fedfisher_core.client.further_modes import FURTHER, FurtherFactors, Further
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.methods.server import Aggregate, Combine
 from fedfisher_core.models.spec import ModelSpec, Parameters
@@ -124,6 +125,16 @@ def test_it_is_a_reference_that_pays_for_three_networks(workplace: Path) -> None
     assert 2.9 < mixture.upload_bits / rows["fedbens"].upload_bits < 3.01
     assert set(mixture.client_statistics_seconds) == {"kfac", "further_weights", "further_factors"}
     assert mixture.accuracy > 0.4
+
+
+def test_a_further_training_that_diverges_names_the_client(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Diverging(TrainClient):
+        def train(self, *_: Any) -> NoReturn:
+            raise DivergedClientError("training loss is nan in epoch 1")
+
+    monkeypatch.setattr("fedfisher_core.federation.training_again.TrainClient", Diverging)
+    with pytest.raises(DivergedClientError, match=r"client \d of .*, further network 1: training loss is nan"):
+        walk_tiny(workplace, {"fedbens_mixture": {"wire": FREE}})
 
 
 def test_one_set_of_pre_trained_weights_is_one_start(workplace: Path) -> None:
