@@ -15,6 +15,14 @@ from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.solvers.adam import adam
 from fedfisher_core.solvers.quadratic import kronecker_quadratic, with_penalty
 
+PriorVariance = Annotated[PositiveFloat, Field(description="of every weight, around 0")]
+Temperature = Annotated[PositiveFloat, Field(description="T, by which likelihoods are raised to 1 / T")]
+Steps = Annotated[PositiveInt, Field(description="of Adam")]
+LearningRate = Annotated[PositiveFloat, Field(description="of Adam")]
+LongestGradient = Annotated[PositiveFloat, Field(description="longer ones are scaled down to this length")]
+Select = Annotated[bool, Field(description="return the iterate that scores best on the validation set, else the last")]
+CheckEvery = Annotated[PositiveInt, Field(description="steps between two iterates that are scored")]
+
 
 @method(
     "fedbens",
@@ -27,15 +35,13 @@ def fedbens(
     server: Server,
     uploads: Sequence[Upload],
     *,
-    prior_variance: Annotated[PositiveFloat, Field(description="of every weight, around 0")] = 0.1,
-    temperature: Annotated[PositiveFloat, Field(description="T, by which likelihoods are raised to 1 / T")] = 0.1,
-    steps: Annotated[PositiveInt, Field(description="of Adam")] = 300,
-    learning_rate: Annotated[PositiveFloat, Field(description="of Adam")] = 1e-3,
-    longest_gradient: Annotated[PositiveFloat, Field(description="longer ones are scaled down to this length")] = 1.0,
-    select: Annotated[
-        bool, Field(description="return the iterate that scores best on the validation set, else the last")
-    ] = True,
-    check_every: Annotated[PositiveInt, Field(description="steps between two iterates that are scored")] = 30,
+    prior_variance: PriorVariance = 0.1,
+    temperature: Temperature = 0.1,
+    steps: Steps = 300,
+    learning_rate: LearningRate = 1e-3,
+    longest_gradient: LongestGradient = 1.0,
+    select: Select = True,
+    check_every: CheckEvery = 30,
 ) -> Aggregate:
     """Climb to the mode of the product of posteriors over the prior (Talpini, Savi and Neglia 2025, one mode a client).
 

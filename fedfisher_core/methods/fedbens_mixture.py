@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
 from fedfisher_core.client.further_modes import FurtherFactors, FurtherWeights
@@ -15,6 +13,15 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import from_matrix, to_matrix
 from fedfisher_core.fisher.matrix_names import join
+from fedfisher_core.methods.fedbens import (
+    CheckEvery,
+    LearningRate,
+    LongestGradient,
+    PriorVariance,
+    Select,
+    Steps,
+    Temperature,
+)
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
@@ -35,15 +42,13 @@ def fedbens_mixture(
     server: Server,
     uploads: Sequence[Upload],
     *,
-    prior_variance: Annotated[PositiveFloat, Field(description="of every weight, around 0")] = 0.1,
-    temperature: Annotated[PositiveFloat, Field(description="T, by which likelihoods are raised to 1 / T")] = 0.1,
-    steps: Annotated[PositiveInt, Field(description="of Adam, from each start")] = 300,
-    learning_rate: Annotated[PositiveFloat, Field(description="of Adam")] = 1e-3,
-    longest_gradient: Annotated[PositiveFloat, Field(description="longer ones are scaled down to this length")] = 1.0,
-    select: Annotated[
-        bool, Field(description="keep the iterate that scores best on the validation set, else the last")
-    ] = True,
-    check_every: Annotated[PositiveInt, Field(description="steps between two iterates that are scored")] = 30,
+    prior_variance: PriorVariance = 0.1,
+    temperature: Temperature = 0.1,
+    steps: Steps = 300,
+    learning_rate: LearningRate = 1e-3,
+    longest_gradient: LongestGradient = 1.0,
+    select: Select = True,
+    check_every: CheckEvery = 30,
 ) -> Aggregate:
     """Climb to a mode of the product of mixtures from several starts, and predict with all (Talpini et al. 2025).
 
