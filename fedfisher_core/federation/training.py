@@ -37,6 +37,12 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         return bind_objective(self.place.cell.objective, self.place.settings.train.objective)
 
     @property
+    def described(self) -> dict[str, Any]:
+        """How the client trains, as JSON has it."""
+        train = self.place.settings.train.model_dump(mode="json", exclude_none=True, exclude={"objective"})
+        return {**train, **self.objective.described()}
+
+    @property
     def memory(self) -> Memory:
         """What the objective leaves from round to round."""
         return Memory(self.objective, self.place.device, self.turn)
@@ -54,10 +60,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
             code=source_digest(type(self), models.get(place.spec.name), *objective.sources),
             settings={
                 "model": {"name": place.spec.name, "bias": settings.model.bias},
-                "train": {
-                    **settings.train.model_dump(mode="json", exclude_none=True, exclude={"objective"}),
-                    **objective.described(),
-                },
+                "train": self.described,
                 "augment": place.dataset.augment,
                 "seed": place.cell.seed,
                 "client": self.client,

@@ -29,16 +29,13 @@ class ComputeByTraining(ComputeStatistic):
 
     def step(self, inputs: StatisticInputs[Artifact]) -> Step:
         """See `Job.step`; what decides the training decides the statistic."""
-        step, objective, settings = super().step(inputs), self._trainer.objective, self.place.settings
+        step, trainer, family = super().step(inputs), self._trainer, models.get(self.place.spec.name)
         return replace(
             step,
-            code=source_digest(type(self), self.statistic, models.get(self.place.spec.name), *objective.sources),
+            code=source_digest(type(self), self.statistic, family, *trainer.objective.sources),
             settings={
                 **step.settings,
-                "train": {
-                    **settings.train.model_dump(mode="json", exclude_none=True, exclude={"objective"}),
-                    **objective.described(),
-                },
+                "train": trainer.described,
                 "fisher": self.place.fisher.described(),
                 "seed": self.place.cell.seed,
                 "client": self.client,

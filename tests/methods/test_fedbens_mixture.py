@@ -137,6 +137,12 @@ def test_a_further_training_that_diverges_names_the_client(workplace: Path, monk
         walk_tiny(workplace, {"fedbens_mixture": {"wire": FREE}})
 
 
+def test_further_networks_are_refused_with_privacy(workplace: Path) -> None:
+    privacy = {"epsilon": 8.0, "delta": 1e-3}
+    with pytest.raises(InputError, match="further_weights"):
+        check_federations(tiny.tiny_settings(workplace, privacy=privacy, methods={"fedbens_mixture": {"wire": FREE}}))
+
+
 def test_one_set_of_pre_trained_weights_is_one_start(workplace: Path) -> None:
     settings = tiny.tiny_settings(workplace, methods={"fedbens_mixture": {"wire": FREE}})
     with pytest.raises(InputError, match=r"model\.pretrained='weights.pt', but 'further_weights' of method"):
