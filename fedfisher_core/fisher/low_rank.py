@@ -26,30 +26,31 @@ _ITERATIONS = 4
 
 @dataclass(frozen=True)
 class LowRankSum:
-    """A `KroneckerSum` with A_i = rho_i I + L_i R_i: it multiplies by the r columns of L_i in place of all of A_i.
+    """A `KroneckerSum` with A_i = rho_i I + L_i R_i: it multiplies by the r_i columns of L_i in place of all of A_i.
 
     Args:
-        left: the L_i side by side, client by client, shape (a, clients r).
-        right: the R_i below one another, shape (clients r, a).
+        left: the L_i side by side, client by client, shape (a, sum_i r_i).
+        right: the R_i below one another, shape (sum_i r_i, a).
+        ranks: the r_i.
         outputs: p_i G_i, shape (clients, g, g).
         rest: sum_i rho_i p_i G_i, shape (g, g).
     """
 
     left: Tensor
     right: Tensor
+    ranks: tuple[int, ...]
     outputs: Tensor
     rest: Tensor
 
     def product(self, matrix: Tensor) -> Tensor:
         """Multiply the operator by a vector; see `KroneckerSum.product`."""
-        clients, rows, _ = self.outputs.shape
-        along = (matrix @ self.left).view(rows, clients, -1).transpose(0, 1)
-        return torch.addmm(self.rest @ matrix, (self.outputs @ along).transpose(0, 1).reshape(rows, -1), self.right)
+        alongs = (matrix @ self.left).split(self.ranks, dim=1)
+        turned = torch.cat([output @ along for output, along in zip(self.outputs, alongs, strict=True)], dim=1)
+        return torch.addmm(self.rest @ matrix, turned, self.right)
 
     def diagonal(self) -> Tensor:
         """Diagonal of the operator, as a matrix of shape (g, a)."""
-        clients, columns = len(self.outputs), len(self.left)
-        inputs = (self.left.T * self.right).view(clients, -1, columns).sum(1)
+        inputs = torch.stack([each.sum(0) for each in (self.left.T * self.right).split(self.ranks)])
         return self.outputs.diagonal(dim1=1, dim2=2).T @ inputs + self.rest.diagonal()[:, None]
 
 
@@ -87,13 +88,10 @@ def shortened(total: KroneckerSum) -> KroneckerSum | LowRankSum:
         if one is None:
             return total
         found.append(one)
-    rank = max(len(one.right) for one in found)
-    left, right = total.inputs.new_zeros(columns, len(found), rank), total.inputs.new_zeros(len(found), rank, columns)
-    for client, one in enumerate(found):
-        left[:, client, : len(one.right)], right[client, : len(one.right)] = one.left, one.right
+    left, right = torch.cat([one.left for one in found], dim=1), torch.cat([one.right for one in found])
     outputs = total.outputs.view(rows, -1, rows).transpose(0, 1).contiguous()
     rest = torch.tensordot(outputs.new_tensor([one.shift for one in found]), outputs, dims=1)
-    return LowRankSum(left.flatten(1), right.flatten(0, 1), outputs, rest)
+    return LowRankSum(left, right, tuple(len(one.right) for one in found), outputs, rest)
 
 
 def low_rank(matrix: Tensor, *, most: int) -> ShiftedLowRank | None:
@@ -111,12 +109,12 @@ def low_rank(matrix: Tensor, *, most: int) -> ShiftedLowRank | None:
         the type of the matrix, where rho is 0 or what stands for all directions that a symmetric matrix does not
         keep; None where none was found.
     """
-    exact = matrix.double()
+    exact = matrix.to(torch.float64, copy=True)
     allowed = TOLERANCE * float(torch.linalg.matrix_norm(exact))
     checks = _normal(len(exact), _CHECKS, like=exact)
-    symmetric = torch.allclose(exact, exact.T, atol=allowed / len(exact))
+    symmetric = bool((matrix - matrix.T).abs().max() <= allowed / len(exact))
     shift = _smallest(exact) if symmetric else 0.0
-    exact = exact - shift * torch.eye(len(exact), dtype=exact.dtype, device=exact.device)
+    exact.diagonal().sub_(shift)
     for directions in (_of_cholesky if symmetric else _of_products)(exact, most, allowed):
         left, right = directions, directions.T @ exact
         error = exact @ checks - left @ (right @ checks)

@@ -40,7 +40,8 @@ def check_shortened(total: KroneckerSum, ranks: Sequence[int]) -> None:
     """Make sure that a sum is found to have these ranks, and stays the same operator."""
     short = shortened(total)
     assert isinstance(short, LowRankSum)
-    assert short.right.shape == (len(ranks) * max(ranks), COLUMNS)
+    assert short.ranks == tuple(ranks)
+    assert short.right.shape == (sum(ranks), COLUMNS)
     vector = normal(ROWS, COLUMNS, seed=7)
     assert torch.allclose(short.product(vector), total.product(vector), rtol=1e-9)
     assert torch.allclose(short.diagonal(), total.diagonal(), rtol=1e-9)
