@@ -127,8 +127,8 @@ def common_descent(cap: float) -> Weigh:
     """
 
     def weigh(gradients: Tensor) -> Tensor:
-        rows = gradients.flatten(1)
-        gram = (rows @ rows.T).double().cpu().numpy()
+        rows = gradients.flatten(1).double()
+        gram = (rows @ rows.T).cpu().numpy()
         return torch.from_numpy(minimise_on_simplex(gram, max(cap, 1 / len(rows)))).to(gradients)
 
     return weigh

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
-from fedfisher_core.fisher.layers import to_matrix
+from fedfisher_core.fisher.layers import to_matrix, vectors_of
 from fedfisher_core.fisher.low_rank import shortened
 from fedfisher_core.fisher.matrix_names import MatrixName, join, matrix_names
 from fedfisher_core.solvers.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, ShiftedBlock
@@ -60,17 +60,17 @@ class Quadratic:
         )
 
     def value(self, vectors: Sequence[Tensor]) -> float:
-        """Evaluate f; not below 0, where rounding would bring it."""
+        """Evaluate f; not below 0, where rounding would bring it, and not a number where w is none."""
         total = self.floor
         for block, start, slope, vector in zip(self.blocks, self.start, self.slope, vectors, strict=True):
             step = vector - start
             total += dot(step, block.product(step)) - 2 * dot(slope, step)
-        return max(0.0, total)
+        return total if math.isnan(total) else max(0.0, total)
 
 
 def dot(left: Tensor, right: Tensor) -> float:
-    """Inner product of two tensors of one shape, accumulated in double precision."""
-    return torch.sum(left * right, dtype=torch.float64).item()
+    """Inner product of two tensors of one shape, in double precision: that of small gradients would underflow."""
+    return torch.sum(left.double() * right.double()).item()
 
 
 def diagonal_quadratic(
@@ -262,7 +262,7 @@ def _check_matrices(matrices: Iterable[str], parameters: Parameters) -> None:
     """Refuse names of matrices that are not all rows of all parameters, in the order of the rows."""
     given = list(matrices)
     groups = {name.layer: name.groups for name in map(MatrixName.of, given)}
-    names = {name for layer in groups for name in (f"{layer}.weight", f"{layer}.bias")}
+    names = {name for layer in groups for name in (f"{layer}.weight", *vectors_of(layer, parameters))}
     unmatched = {f"{layer}.weight" for layer in groups} - parameters.keys() | parameters.keys() - names
     whole = [matrix for layer, count in groups.items() for matrix in matrix_names(layer, count)]
     if unmatched or given != whole:

@@ -82,3 +82,12 @@ def test_a_client_whose_objective_is_met_takes_all_that_it_may() -> None:
     gram = np.diag([0.0, 1.0, 1.0])
     assert minimise_on_simplex(gram, 1.0) == pytest.approx([1, 0, 0])
     assert minimise_on_simplex(gram, 0.6) == pytest.approx([0.6, 0.2, 0.2])
+
+
+@pytest.mark.parametrize("clients", [5, 10, 30])
+def test_few_directions_in_single_precision_settle(clients: int) -> None:
+    rows = np.random.default_rng(0).standard_normal((clients, 3)).astype(np.float32)
+    gram = (rows @ rows.T).astype(np.float64)
+    weights = minimise_on_simplex(gram, 0.5)
+    assert weights.sum() == pytest.approx(1)
+    assert weights @ gram @ weights < 1e-6 * gram.diagonal().max()

@@ -65,7 +65,8 @@ def test_the_iteration_is_the_papers(
     weigh = equal_weights if cap is None else common_descent(cap)
     chosen = iteration(steps=steps, weigh=weigh, penalty=penalty, anchored=anchored, normalise=normalise)
     expected = by_hand(steps, penalty, cap, anchored=anchored, normalise=normalise)
-    assert chosen.run(MODELS, PROJECTIONS, START).numpy() == pytest.approx(expected, abs=1e-9)
+    # The quadratic programme's weights are exact to 1e-8.
+    assert chosen.run(MODELS, PROJECTIONS, START).numpy() == pytest.approx(expected, abs=1e-9 if cap is None else 1e-7)
     assert np.abs(expected - START.numpy()).max() > 0.05
 
 

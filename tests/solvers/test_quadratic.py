@@ -1,9 +1,12 @@
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.solvers.conjugate_gradients import conjugate_gradients
 from fedfisher_core.solvers.quadratic import (
     dense_quadratic,
     diagonal_quadratic,
@@ -164,3 +167,21 @@ def test_sums_make_the_diagonal_objective_of_the_clients():
     for one, other in zip(found.residual(vectors), expected.residual(vectors), strict=True):
         torch.testing.assert_close(one, other)
     assert found.slope[1][2] == 0
+
+
+@pytest.mark.parametrize("scale", [1e-10, 1e-13])
+def test_conjugate_gradients_do_not_depend_on_the_size_of_fishers(scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    clients = [{"l.weight": torch.randn(3, 4, generator=generator)} for _ in range(2)]
+    drawn = [(torch.randn(9, 4, generator=generator), torch.randn(9, 3, generator=generator)) for _ in clients]
+    found = []
+    for factor in (1.0, scale):
+        fishers = [{"l": Kronecker(x.T @ x / 9, factor * (y.T @ y) / 9)} for x, y in drawn]
+        solution = conjugate_gradients(kronecker_quadratic(clients, fishers, [0.5, 0.5]), damping=0.1)
+        found.append(solution.parameters["l.weight"])
+    assert torch.allclose(found[0], found[1], atol=1e-4)
+
+
+def test_what_is_no_number_has_no_objective() -> None:
+    quadratic = diagonal_quadratic([{"w": torch.ones(2)}], [{"w": torch.ones(2)}], [1.0])
+    assert math.isnan(quadratic.value((torch.full((2,), torch.nan),)))
