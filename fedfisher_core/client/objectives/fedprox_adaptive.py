@@ -1,5 +1,6 @@
 """FedProx whose pull follows the loss over rounds (Li et al. 2020, section 5.3.2)."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -28,11 +29,11 @@ def _update(memory: ServerMemory, reports: Sequence[Report], clients: int, setti
     """Raise mu by a step where the loss rose, and lower it by one after so many falls in a row."""
     examples = sum(report.num_examples for report in reports)
     loss = sum(report.num_examples * float(report.tensors["loss"]) for report in reports) / examples
-    mu, falls = float(memory.sent["mu"]), int(memory.held["falls"])
-    if loss > float(memory.held["loss"]):
-        mu, falls = mu + settings.step, 0
-    else:
-        falls += 1
+    mu, falls, before = float(memory.sent["mu"]), int(memory.held["falls"]), float(memory.held["loss"])
+    if loss > before:
+        mu += settings.step
+    # Before the first round there is no loss to fall from.
+    falls = falls + 1 if loss < before < math.inf else 0
     if falls == settings.patience:
         mu, falls = max(0.0, mu - settings.step), 0
     return ServerMemory(

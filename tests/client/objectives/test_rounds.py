@@ -67,7 +67,18 @@ def test_the_pull_rises_with_the_loss_and_falls_after_falls_in_a_row() -> None:
     for losses in ((2.0, 2.0), (2.1, 1.2), *falling):
         memory = after(memory, chosen, *losses)
         path.append(round(float(memory.sent["mu"]), 3))
-    assert path == [0.15, 0.05, 0.15, 0.15, 0.05, 0.05, 0.0, 0.0, 0.0]
+    assert path == [0.15, 0.15, 0.25, 0.25, 0.15, 0.15, 0.05, 0.05, 0.0]
+
+
+def test_a_loss_that_stays_is_no_fall() -> None:
+    chosen = bound("fedprox_adaptive", first=0.5, step=0.1, patience=1)
+    exchange = chosen.objective.exchange
+    assert exchange is not None
+    memory = exchange.begin(tiny.initial(), chosen.settings)
+    for loss in (2.0, 2.0, 2.0):
+        memory = after(memory, chosen, loss, loss)
+        assert float(memory.sent["mu"]) == pytest.approx(0.5)
+    assert float(after(memory, chosen, 1.9, 1.9).sent["mu"]) == pytest.approx(0.4)
 
 
 def test_clients_report_the_loss_of_what_the_server_sent() -> None:
