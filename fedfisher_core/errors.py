@@ -9,6 +9,24 @@ class UnsupportedLayerError(InputError):
     """A layer that an algorithm is not defined for; the message names the layer and the algorithm."""
 
 
+class MemoryLimitError(InputError):
+    """A limit that is too small for one example.
+
+    Args:
+        limit: bytes that are allowed.
+        needed: bytes that are enough.
+    """
+
+    def __init__(self, limit: int, needed: int) -> None:
+        super().__init__(
+            f"memory_limit={limit} bytes is too small for one example of this model; allowed: at least {needed}"
+        )
+        self.limit, self.needed = limit, needed
+
+    def __reduce__(self) -> tuple[type, tuple[int, int]]:
+        return type(self), (self.limit, self.needed)
+
+
 class CorruptArtifactError(RuntimeError):
     """Stored or received bytes that are not what was written; they are never used."""
 

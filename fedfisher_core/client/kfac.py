@@ -52,7 +52,7 @@ class KFAC(Statistic):
         """Name the two square factors of every layer, or of each of its groups."""
         shapes = {}
         for name, layer in factored_layers(spec.skeleton()).items():
-            inputs = layer.weight[0].numel() + (layer.bias is not None)
+            inputs = layer.weight[0].numel() + len(list(layer.parameters())) - 1
             groups = groups_of(layer)
             for matrix in matrix_names(name, groups):
                 shapes[f"{matrix}.inputs"] = Size([inputs, inputs])

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fedfisher_core.client.bound import BoundStatistic
+from fedfisher_core.errors import InputError
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import WireSettings
 from fedfisher_core.wire.budget import Family, fedavg_bits, fit
@@ -32,4 +33,7 @@ def upload_schema(uploads: Sequence[BoundStatistic], spec: ModelSpec, wire: Wire
         case int():
             budget = wire.budget
     statistics = [one.wire_spec(spec) for one in uploads]
-    return fit(statistics, family=Family(wire.format), budget_bits=budget, factor_bits=wire.factor_bits)
+    try:
+        return fit(statistics, family=Family(wire.format), budget_bits=budget, factor_bits=wire.factor_bits)
+    except InputError as error:
+        raise InputError(f"wire.budget={wire.budget}, wire.format={wire.format}: {error}") from error

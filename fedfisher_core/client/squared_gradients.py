@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Size, Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional
 
 from fedfisher_core.client.statistic import ServerView, TensorStatistic
@@ -32,14 +33,16 @@ def sum_squared_gradients(
     Returns:
         sum_b (dl_b / dw)^2, coordinate by coordinate, by the parameters' names.
     """
-    names, parameters = zip(*network.named_parameters(), strict=True)
-    sums = [torch.zeros_like(parameter) for parameter in parameters]
+    # Running statistics have a gradient here, which training does not follow.
+    parameters = {name: one.detach().requires_grad_() for name, one in network.named_parameters()}
+    sums = {name: torch.zeros_like(parameter) for name, parameter in parameters.items()}
     for indices in batches:
         batch = indices.to(examples.inputs.device)
-        mean_loss = loss(network(examples.inputs[batch]), examples.labels[batch])
-        for total, gradient in zip(sums, torch.autograd.grad(mean_loss, parameters), strict=True):
+        outputs = functional_call(network, parameters, examples.inputs[batch])
+        gradients = torch.autograd.grad(loss(outputs, examples.labels[batch]), list(parameters.values()))
+        for total, gradient in zip(sums.values(), gradients, strict=True):
             total += gradient.square()
-    return dict(zip(names, sums, strict=True))
+    return sums
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.distillation.generator import Generator
-from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.models.batch_norm import BatchNorm
 
 View = Callable[[Tensor], Tensor]
 _BETAS = (0.5, 0.999)
@@ -69,19 +69,13 @@ def batch_norm_distances(network: nn.Module) -> Iterator[list[Tensor]]:
     Yields:
         A list to which every pass of inputs adds, layer by layer, |variance - running variance| + |mean - running
         mean|, in Euclidean norms over the channels; nothing for a network without batch normalisation.
-
-    Raises:
-        UnsupportedLayerError: a layer keeps no running statistics.
     """
     distances: list[Tensor] = []
     hooks = []
     try:
-        for name, layer in network.named_modules():
-            if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-                if layer.running_mean is None or layer.running_var is None:
-                    raise UnsupportedLayerError(f"layer {name!r}: a {type(layer).__name__} without running statistics")
-                compare = partial(_compare, layer.running_mean, layer.running_var, distances)
-                hooks.append(layer.register_forward_pre_hook(compare))
+        for layer in network.modules():
+            if isinstance(layer, BatchNorm):
+                hooks.append(layer.register_forward_pre_hook(partial(_compare, layer.mean, layer.variance, distances)))
         yield distances
     finally:
         for hook in hooks:

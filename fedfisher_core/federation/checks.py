@@ -12,7 +12,7 @@ from fedfisher_core.data.partitions import require_split
 from fedfisher_core.data.shifts import require_shift
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
-from fedfisher_core.errors import InputError, UnsupportedLayerError
+from fedfisher_core.errors import InputError, MemoryLimitError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.model_checks import require_models
 from fedfisher_core.federation.place import Place
@@ -310,5 +310,8 @@ def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: F
         )
     except UnsupportedLayerError as error:
         raise InputError(f"{names} of model {spec.name!r}: {error}") from error
-    except InputError as error:
-        raise InputError(f"fisher.memory_mib={fisher.memory_mib}, {names} of model {spec.name!r}: {error}") from error
+    except MemoryLimitError as error:
+        raise InputError(
+            f"fisher.memory_mib={fisher.memory_mib} is too little for {names} of one example of model {spec.name!r}; "
+            f"allowed: at least {-(-error.needed // 2**20)}"
+        ) from error

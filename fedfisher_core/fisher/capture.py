@@ -12,6 +12,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_
 
 from fedfisher_core.errors import InputError, UnsupportedLayerError
 from fedfisher_core.fisher.layers import FisherLayer
+from fedfisher_core.models.batch_norm import BatchNorm
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def _check_input(name: str, layer: FisherLayer, inputs: Tensor, examples: int) -
     elif isinstance(layer, nn.LayerNorm):
         # The features' dimensions, behind those of an example or of its places.
         allowed = (1 + len(layer.normalized_shape), 2 + len(layer.normalized_shape))
-    elif isinstance(layer, nn.GroupNorm):
+    elif isinstance(layer, nn.GroupNorm | BatchNorm):
         allowed = (2, 3, 4, 5)
     if inputs.ndim not in allowed or len(inputs) != examples:
         raise _unknown_inputs(name, layer, inputs, examples, " or ".join(map(str, allowed)))

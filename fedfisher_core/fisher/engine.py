@@ -61,9 +61,9 @@ def compute_fisher(
     inputs. Sums over examples are kept in double precision.
 
     Args:
-        model: a network of `nn.Linear`, `nn.Conv2d`, `nn.Embedding`, `nn.LayerNorm` and `nn.GroupNorm` layers, each
-            used once, and functions without parameters between them. K-FAC is for all but embeddings, linear layers on
-            more than one row an example, and `nn.LayerNorm` over several dimensions.
+        model: a network of `nn.Linear`, `nn.Conv2d`, `nn.Embedding`, `nn.LayerNorm`, `nn.GroupNorm` and `BatchNorm`
+            layers, each used once, and functions without parameters between them. K-FAC is for all but embeddings,
+            linear layers on more than one row an example, and `nn.LayerNorm` over several dimensions.
         inputs: examples, shape (examples, ...), of the model's type, or whole numbers such as tokens; on any device.
         labels: for the empirical estimator, classes of shape (examples,) or, for the squared loss, targets of
             shape (examples, outputs).

@@ -1,22 +1,29 @@
 """Which layers have a Fisher block, and how their parameters form one matrix each."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import torch
 from torch import Tensor, nn
 
 from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.fisher.matrix_names import MatrixName
+from fedfisher_core.models.batch_norm import BatchNorm
 from fedfisher_core.models.spec import BatchNormalisation
 
 Layer = nn.Linear | nn.Conv2d
 """What has a matrix that its inputs are multiplied by."""
 
-FactoredLayer = Layer | nn.LayerNorm | nn.GroupNorm
+Normalisation = nn.LayerNorm | nn.GroupNorm | BatchNorm
+"""What has a factor and a bias for every feature or channel; the last has its running statistics beside them."""
+
+FactoredLayer = Layer | Normalisation
 """What has Kronecker factors, or whole blocks in place of them."""
 
 FisherLayer = FactoredLayer | nn.Embedding
 """What has a diagonal and a dense Fisher."""
+
+VECTORS = ("bias", "mean", "log_variance")
+"""What a layer may have beside its weight, one number a row: the last columns of its matrix."""
 
 
 def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
@@ -24,22 +31,22 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
 
     Args:
         model: the network; every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.Embedding`, an
-            `nn.LayerNorm` or an `nn.GroupNorm`.
+            `nn.LayerNorm`, an `nn.GroupNorm` or a `BatchNorm` of this package.
 
     Returns:
         The layers by their qualified name.
 
     Raises:
         UnsupportedLayerError: a parameter belongs to another kind of layer, or to one with an option that changes its
-            gradient; a layer normalises over the batch, or two layers share a parameter.
+            gradient; a layer is torch's own batch normalisation, or two layers share a parameter.
     """
     layers: dict[str, FisherLayer] = {}
     owner: dict[int, str] = {}
     for name, module in model.named_modules():
         if isinstance(module, BatchNormalisation):
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(module).__name__}; a Fisher is a mean over examples, which batch "
-                f"normalisation mixes; allowed: GroupNorm or LayerNorm in its place"
+                f"layer {name!r} is a {type(module).__name__}, whose running statistics are no parameters; allowed: "
+                f"GroupNorm, LayerNorm or {BatchNorm.__module__}.BatchNorm in its place"
             )
         own = list(module.parameters(recurse=False))
         if not own:
@@ -48,10 +55,10 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
             raise UnsupportedLayerError(
                 f"the model, a {type(module).__name__}, holds parameters itself; allowed: a model whose parts do"
             )
-        if not isinstance(module, nn.Linear | nn.Conv2d | nn.Embedding | nn.LayerNorm | nn.GroupNorm):
+        if not isinstance(module, nn.Embedding | Layer | Normalisation):
             raise UnsupportedLayerError(
                 f"layer {name!r} is a {type(module).__name__}; Fisher blocks exist for Linear, Conv2d, Embedding, "
-                f"LayerNorm and GroupNorm only"
+                f"LayerNorm, GroupNorm and BatchNorm only"
             )
         _require_options(name, module)
         for parameter in own:
@@ -66,8 +73,8 @@ def factored_layers(model: nn.Module) -> dict[str, FactoredLayer]:
     """Find the layers of a model that has no others than those with Kronecker factors.
 
     Args:
-        model: the network; every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.GroupNorm` or an
-            `nn.LayerNorm` of the last dimension.
+        model: the network; every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.GroupNorm`, a
+            `BatchNorm` or an `nn.LayerNorm` of the last dimension.
 
     Returns:
         The layers by their qualified name, in order of definition.
@@ -80,8 +87,8 @@ def factored_layers(model: nn.Module) -> dict[str, FactoredLayer]:
     for name, layer in fisher_layers(model).items():
         if isinstance(layer, nn.Embedding):
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(layer).__name__}; Kronecker factors exist for Linear, Conv2d, LayerNorm "
-                f"and GroupNorm only"
+                f"layer {name!r} is a {type(layer).__name__}; Kronecker factors exist for Linear, Conv2d, LayerNorm, "
+                f"GroupNorm and BatchNorm only"
             )
         if isinstance(layer, nn.LayerNorm) and len(layer.normalized_shape) != 1:
             raise UnsupportedLayerError(
@@ -143,12 +150,12 @@ def groups_of(layer: FactoredLayer) -> int:
             return 1
         case nn.Conv2d():
             return layer.groups
-        case nn.LayerNorm() | nn.GroupNorm():
+        case nn.LayerNorm() | nn.GroupNorm() | BatchNorm():
             return layer.weight.numel()
 
 
 def to_matrix(parameters: Mapping[str, Tensor], matrix: str) -> Tensor:
-    """Join the weight and the bias of a layer, or of a group of its rows, to one matrix.
+    """Join all parameters of a layer, or of a group of its rows, to one matrix.
 
     Args:
         parameters: tensors named and shaped like the model's parameters.
@@ -156,20 +163,20 @@ def to_matrix(parameters: Mapping[str, Tensor], matrix: str) -> Tensor:
 
     Returns:
         A matrix of shape (outputs, inputs), for convolutions (outputs, channels x height x width) with the channels of
-        one group, for normalisations (features or channels, 1); a bias is its last column.
+        one group, for normalisations (features or channels, 1); then a column for each of `VECTORS` that there is.
     """
     name = MatrixName.of(matrix)
     rows = name.rows(parameters[f"{name.layer}.weight"])
     weight = rows.reshape(len(rows), -1)
-    bias = parameters.get(f"{name.layer}.bias")
-    return weight if bias is None else torch.cat([weight, name.rows(bias)[:, None]], dim=1)
+    beside = [name.rows(parameters[vector])[:, None] for vector in vectors_of(name.layer, parameters)]
+    return torch.cat([weight, *beside], dim=1) if beside else weight
 
 
 def from_matrix(values: Tensor, matrix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Undo `to_matrix`.
 
     Args:
-        values: shape (outputs, inputs [+ 1]); of a normalisation, (features or channels, 1 [+ 1]).
+        values: as `to_matrix` makes them.
         matrix: its name.
         like: tensors named and shaped like the model's parameters.
 
@@ -177,8 +184,23 @@ def from_matrix(values: Tensor, matrix: str, like: Mapping[str, Tensor]) -> dict
         The layer's named tensors, or the group's rows of them, which `join` puts together.
     """
     name = MatrixName.of(matrix)
-    weight, bias = f"{name.layer}.weight", f"{name.layer}.bias"
-    shape = name.rows(like[weight]).shape
-    if bias not in like:
-        return {weight: values.reshape(shape)}
-    return {weight: values[:, :-1].reshape(shape), bias: values[:, -1].reshape(name.rows(like[bias]).shape)}
+    weight, vectors = f"{name.layer}.weight", vectors_of(name.layer, like)
+    columns = values.shape[1] - len(vectors)
+    parts = [values[:, :columns], *values[:, columns:].unbind(1)]
+    return {
+        parameter: part.reshape(name.rows(like[parameter]).shape)
+        for parameter, part in zip([weight, *vectors], parts, strict=True)
+    }
+
+
+def vectors_of(layer: str, parameters: Container[str]) -> list[str]:
+    """Find what a layer has beside its weight.
+
+    Args:
+        layer: its qualified name.
+        parameters: names of all parameters of a model.
+
+    Returns:
+        Names of its `VECTORS`, in the order of the columns.
+    """
+    return [name for name in (f"{layer}.{vector}" for vector in VECTORS) if name in parameters]

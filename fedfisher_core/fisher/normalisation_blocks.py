@@ -1,4 +1,4 @@
-"""The sums of normalisations, each of whose units, features or channels, has a matrix of its factor and its bias.
+"""The sums of normalisations, each of whose units, features or channels, has a matrix of its few numbers.
 
 A unit's gradient is a short vector, so that its block of the Fisher is kept whole in place of K-FAC's two factors: A is
 the second moment of the vectors, and G a number.
@@ -16,30 +16,23 @@ from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.matrix_names import matrix_names
 from fedfisher_core.fisher.place_blocks import PlaceBlock
+from fedfisher_core.models.batch_norm import BatchNorm
 
 
 class NormalisationBlock(PlaceBlock):
     """The running sums of a normalisation, whose matrix has a row a unit, with the factor in the first column.
 
     Args:
-        layer: the normalisation.
-        units: its features or channels.
+        units: features or channels.
+        columns: how many numbers each has.
         places: of one example and unit.
         approximations: what to sum.
         like: a tensor of the type and device to compute in.
     """
 
     def __init__(
-        self,
-        layer: nn.LayerNorm | nn.GroupNorm,
-        *,
-        units: int,
-        places: int,
-        approximations: Set[Approximation],
-        like: Tensor,
+        self, *, units: int, columns: int, places: int, approximations: Set[Approximation], like: Tensor
     ) -> None:
-        self._bias = layer.bias is not None
-        columns = 1 + self._bias
         super().__init__(units, columns, places, approximations - {Approximation.KFAC}, like=like)
         factored = Approximation.KFAC in approximations
         self._units = RunningSum((units, columns, columns), like=like) if factored else None
@@ -70,9 +63,10 @@ class NormalisationBlock(PlaceBlock):
         assert self._units is not None
         scale = nominal_directions**0.5
         moments = self._units.value().mul_(scale / examples).to(self._like)
-        one = self._like.new_full((1, 1), 1 / scale)
+        # Memory of its own for each, as files of tensors ask for it.
+        ones = self._like.new_full((self._rows, 1, 1), 1 / scale).unbind()
         names = matrix_names(layer, self._rows)
-        return {name: Kronecker(inputs=moment, outputs=one) for name, moment in zip(names, moments, strict=True)}
+        return {name: Kronecker(inputs=a, outputs=g) for name, a, g in zip(names, moments, ones, strict=True)}
 
     def _sums(self) -> bool:
         return self._units is not None or super()._sums()
@@ -87,10 +81,6 @@ class NormalisationBlock(PlaceBlock):
         products = self._rows * self._columns**2 if self._units is not None else 0
         return super()._bytes_per_example() + products * self._like.element_size()
 
-    def _stack(self, products: Tensor, sums: Tensor) -> Tensor:
-        """The gradients of factors and biases, each of shape (examples, units), as matrices."""
-        return torch.stack([products, sums], dim=2) if self._bias else products[:, :, None]
-
 
 class LayerNormBlock(NormalisationBlock):
     """The running sums of a layer normalisation: with x normalised, sums over places of g x, and of g for the bias."""
@@ -101,13 +91,14 @@ class LayerNormBlock(NormalisationBlock):
         self._shape, self._eps = layer.normalized_shape, layer.eps
         features = math.prod(self._shape)
         places = input_shape[1:].numel() // features
-        super().__init__(layer, units=features, places=places, approximations=approximations, like=like)
+        columns = 1 + (layer.bias is not None)
+        super().__init__(units=features, columns=columns, places=places, approximations=approximations, like=like)
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         shape = (len(inputs), -1, self._rows)
         normal = functional.layer_norm(inputs, self._shape, eps=self._eps).reshape(shape)
         gradients = gradients.reshape(shape)
-        return self._stack((gradients * normal).sum(1), gradients.sum(1))
+        return _stack([(gradients * normal).sum(1), gradients.sum(1)][: self._columns])
 
 
 class GroupNormBlock(NormalisationBlock):
@@ -118,9 +109,40 @@ class GroupNormBlock(NormalisationBlock):
     ) -> None:
         self._parts, self._eps = layer.num_groups, layer.eps
         places = input_shape[2:].numel()
-        super().__init__(layer, units=layer.num_channels, places=places, approximations=approximations, like=like)
+        units, columns = layer.num_channels, 1 + (layer.bias is not None)
+        super().__init__(units=units, columns=columns, places=places, approximations=approximations, like=like)
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         normal = functional.group_norm(inputs, self._parts, eps=self._eps)
         shape = (*inputs.shape[:2], -1)
-        return self._stack((gradients * normal).reshape(shape).sum(2), gradients.reshape(shape).sum(2))
+        sums = [(gradients * normal).reshape(shape).sum(2), gradients.reshape(shape).sum(2)]
+        return _stack(sums[: self._columns])
+
+
+class BatchNormBlock(NormalisationBlock):
+    """The running sums of a batch normalisation in evaluation, which is affine: y = weight normal + bias.
+
+    With normal = (x - mean) exp(-log_variance / 2), the gradient of the mean is a multiple of the bias's, and that of
+    log_variance one of the weight's.
+    """
+
+    def __init__(
+        self, layer: BatchNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+    ) -> None:
+        self._layer = layer
+        units, places = len(layer.weight), input_shape[2:].numel()
+        super().__init__(units=units, columns=4, places=places, approximations=approximations, like=like)
+
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        weight, mean = self._layer.weight.detach(), self._layer.mean.detach()
+        root = (-self._layer.log_variance.detach() / 2).exp()
+        shape = (*inputs.shape[:2], -1)
+        normal = (inputs.reshape(shape) - mean[:, None]) * root[:, None]
+        gradients = gradients.reshape(shape)
+        product, total = (gradients * normal).sum(2), gradients.sum(2)
+        return _stack([product, total, -weight * root * total, -weight / 2 * product])
+
+
+def _stack(columns: list[Tensor]) -> Tensor:
+    """Join gradients of units, one a column, each of shape (examples, units)."""
+    return torch.stack(columns, dim=2)

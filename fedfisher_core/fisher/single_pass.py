@@ -9,19 +9,20 @@ from collections.abc import Mapping, Set
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, MemoryLimitError, UnsupportedLayerError
 from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, mirror
 from fedfisher_core.fisher.blocks import Approximation, Block
-from fedfisher_core.fisher.capture import backpropagate, measure, require_rows, trace
+from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.convolution_block import Conv2dBlock
 from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.layers import FisherLayer, factored_layers, fisher_layers, from_matrix
+from fedfisher_core.fisher.layers import FisherLayer, factored_layers, fisher_layers, from_matrix, vectors_of
 from fedfisher_core.fisher.linear_block import LinearBlock
-from fedfisher_core.fisher.normalisation_blocks import GroupNormBlock, LayerNormBlock
+from fedfisher_core.fisher.normalisation_blocks import BatchNormBlock, GroupNormBlock, LayerNormBlock
 from fedfisher_core.fisher.place_blocks import EmbeddingBlock, LinearPlacesBlock
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.fisher.scratch import Scratch
+from fedfisher_core.models.batch_norm import BatchNorm
 
 CHUNK = 6 * 2**20
 """Most bytes of a layer's outputs in a chunk; with more, the passes over them wait for memory instead of a cache."""
@@ -73,17 +74,16 @@ class FisherPass:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
         self._directions = directions_per_example(loss, estimator, self.outputs)
         self._scratch = Scratch(self._like)
-        self._blocks = {
-            name: _empty_block(
-                layer,
-                probe.inputs[name].shape,
-                probe.output_shapes[name],
-                approximations,
-                like=self._like,
-                scratch=self._scratch,
-            )
-            for name, layer in self._layers.items()
-        }
+        self._blocks = _empty_blocks(self._layers, probe, approximations, like=self._like, scratch=self._scratch)
+        alone = Approximation.DENSE in approximations or not _has_factors(model, probe)
+        nowhere = self._like.to("meta")
+        self._company = _empty_blocks(
+            self._layers,
+            probe,
+            approximations if alone else {Approximation.DIAGONAL, Approximation.KFAC},
+            like=nowhere,
+            scratch=Scratch(nowhere),
+        )
         self._dense = _dense_sum(model, self._like) if Approximation.DENSE in approximations else None
         self._outputs = [shape.numel() for shape in probe.output_shapes.values()]
         self._inputs = [tensor.numel() for tensor in probe.inputs.values()]
@@ -93,6 +93,9 @@ class FisherPass:
     def fitting(self, directions: int) -> int:
         """Number of examples whose working memory fits.
 
+        Sums round by it, and a diagonal must not depend on whether K-FAC shares its pass: both are reckoned with, where
+        the memory holds them.
+
         Args:
             directions: how many each of them has.
 
@@ -100,26 +103,24 @@ class FisherPass:
             At least 1.
 
         Raises:
-            InputError: one example doesn't fit the memory.
+            MemoryLimitError: one example doesn't fit the memory.
         """
-        sums = sum(block.size_in_bytes for block in self._blocks.values())
-        sums += max(block.workspace_in_bytes(directions) for block in self._blocks.values())
         outputs, inputs = self._outputs, self._inputs
         # The gradients of all directions, of one in flight, what one step of a backward pass and of a block's
         # sums hold beside them, and the output directions with their intermediate results.
         numbers = (directions + 1) * (sum(outputs) + max(outputs)) + 2 * max(outputs) + 2 * max(inputs)
         numbers += 4 * directions * self.outputs
         if self._dense is not None:
-            sums += self._dense.size_in_bytes
             numbers += 2 * directions * len(self._dense.partial)
         example = self._graph_bytes + numbers * self._like.element_size()
-        if sums + example > self._memory_limit:
-            raise InputError(
-                f"memory_limit={self._memory_limit} bytes is too small for one example of this model; "
-                f"allowed: at least {sums + example}"
-            )
         largest = max(outputs) * self._like.element_size()
-        return max(1, min((self._memory_limit - sums) // example, CHUNK // largest))
+        for blocks in (self._company, self._blocks):
+            sums = sum(block.size_in_bytes for block in blocks.values())
+            sums += max(block.workspace_in_bytes(directions) for block in blocks.values())
+            sums += 0 if self._dense is None else self._dense.size_in_bytes
+            if sums + example <= self._memory_limit:
+                return max(1, min((self._memory_limit - sums) // example, CHUNK // largest))
+        raise MemoryLimitError(self._memory_limit, sums + example)
 
     def add(self, inputs: Tensor, labels: Tensor | None, noise: Tensor | None, leading: int | None = None) -> None:
         """Add one chunk of examples.
@@ -157,13 +158,15 @@ class FisherPass:
 
     def _add_dense(self, dense: RunningSum, gradients: Mapping[str, Tensor]) -> None:
         """Add the outer products of whole gradients for one direction."""
+        names = [name for name, _ in self._model.named_parameters()]
         rows: dict[str, Tensor] = {}
         for name, block in self._blocks.items():
             matrices = block.per_example(gradients[name])
             columns = self._layers[name].weight.numel() // matrices.shape[1]
             rows[f"{name}.weight"] = matrices[..., :columns].flatten(1)
-            rows[f"{name}.bias"] = matrices[..., -1]
-        add_gram(dense.partial, torch.cat([rows[name] for name, _ in self._model.named_parameters()], dim=1))
+            for index, vector in enumerate(vectors_of(name, names)):
+                rows[vector] = matrices[..., columns + index]
+        add_gram(dense.partial, torch.cat([rows[name] for name in names], dim=1))
 
     def _flush(self) -> None:
         for block in self._blocks.values():
@@ -215,6 +218,32 @@ def _dense_sum(model: nn.Module, like: Tensor) -> RunningSum:
     return RunningSum((size, size), like=like)
 
 
+def _has_factors(model: nn.Module, probe: Trace) -> bool:
+    """Whether K-FAC exists for a network that sees inputs like these."""
+    try:
+        require_rows(factored_layers(model), probe)
+    except UnsupportedLayerError:
+        return False
+    return True
+
+
+def _empty_blocks(
+    layers: Mapping[str, FisherLayer],
+    probe: Trace,
+    approximations: Set[Approximation],
+    *,
+    like: Tensor,
+    scratch: Scratch,
+) -> dict[str, Block]:
+    """The empty sums of all layers."""
+    return {
+        name: _empty_block(
+            layer, probe.inputs[name].shape, probe.output_shapes[name], approximations, like=like, scratch=scratch
+        )
+        for name, layer in layers.items()
+    }
+
+
 def _empty_block(
     layer: FisherLayer,
     input_shape: torch.Size,
@@ -238,3 +267,5 @@ def _empty_block(
             return LayerNormBlock(layer, input_shape, approximations, like=like)
         case nn.GroupNorm():
             return GroupNormBlock(layer, input_shape, approximations, like=like)
+        case BatchNorm():
+            return BatchNormBlock(layer, input_shape, approximations, like=like)

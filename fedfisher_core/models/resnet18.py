@@ -1,38 +1,53 @@
-"""ResNet-18 without batch normalisation, as in the FedFisher paper."""
+"""ResNet-18, without batch normalisation as in the FedFisher paper, and with it."""
+
+from collections.abc import Callable
 
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import require_images
+from fedfisher_core.models.batch_norm import BatchNorm
 from fedfisher_core.models.spec import ModelSpec, model
+
+Normalise = Callable[[int], nn.Module]
+"""Makes what follows a convolution of so many filters."""
+
+
+def _nothing(filters: int) -> nn.Module:
+    return nn.Identity()
 
 
 class _Block(nn.Module):
     """Two 3x3 convolutions and a skip connection."""
 
-    def __init__(self, inputs: int, outputs: int, stride: int, bias: bool) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, bias: bool, normalise: Normalise) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, kernel_size=3, stride=stride, padding=1, bias=bias)
+        self.norm1 = normalise(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, kernel_size=3, padding=1, bias=bias)
+        self.norm2 = normalise(outputs)
         changes = stride != 1 or inputs != outputs
         self.shortcut = (
             nn.Conv2d(inputs, outputs, kernel_size=1, stride=stride, bias=bias) if changes else nn.Identity()
         )
+        self.norm3 = normalise(outputs) if changes else nn.Identity()
 
     def forward(self, maps: Tensor) -> Tensor:
-        return functional.relu(self.conv2(functional.relu(self.conv1(maps))) + self.shortcut(maps))
+        hidden = functional.relu(self.norm1(self.conv1(maps)))
+        return functional.relu(self.norm2(self.conv2(hidden)) + self.norm3(self.shortcut(maps)))
 
 
 FILTERS = (64, 128, 256, 512)
 """Of the four groups of blocks."""
 
 
-def residual_blocks(*, bias: bool) -> nn.Sequential:
+def residual_blocks(*, bias: bool, normalise: Normalise = _nothing) -> nn.Sequential:
     """Build four groups of two blocks; each group but the first halves the feature maps.
 
     Args:
         bias: whether its convolutions have a bias.
+        normalise: what follows each of them.
 
     Returns:
         The blocks, which read as many feature maps as the first group has filters.
@@ -41,7 +56,7 @@ def residual_blocks(*, bias: bool) -> nn.Sequential:
     inputs = FILTERS[0]
     for outputs in FILTERS:
         stride = 1 if outputs == FILTERS[0] else 2
-        blocks += [_Block(inputs, outputs, stride, bias), _Block(outputs, outputs, 1, bias)]
+        blocks += [_Block(inputs, outputs, stride, bias, normalise), _Block(outputs, outputs, 1, bias, normalise)]
         inputs = outputs
     return nn.Sequential(*blocks)
 
@@ -62,13 +77,16 @@ def pooled_features(maps: Tensor) -> Tensor:
 class ResNet18(nn.Module):
     """Four groups of two blocks with 64, 128, 256 and 512 filters, average pooling and one linear layer."""
 
+    normalise: Normalise = staticmethod(_nothing)
+
     def __init__(self, spec: ModelSpec) -> None:
         if spec.widths:
             raise InputError(f"model {spec.name!r}: widths={spec.widths}; its skip connections tie them: allowed: none")
         images = require_images(spec.inputs, f"model {spec.name!r}")
         super().__init__()
         self.conv1 = nn.Conv2d(images.channels, FILTERS[0], kernel_size=3, padding=1, bias=spec.bias)
-        self.blocks = residual_blocks(bias=spec.bias)
+        self.norm1 = self.normalise(FILTERS[0])
+        self.blocks = residual_blocks(bias=spec.bias, normalise=self.normalise)
         self.linear = nn.Linear(FILTERS[-1], spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -80,4 +98,11 @@ class ResNet18(nn.Module):
         Returns:
             Shape (batch, classes).
         """
-        return self.linear(pooled_features(self.blocks(functional.relu(self.conv1(inputs)))))
+        return self.linear(pooled_features(self.blocks(functional.relu(self.norm1(self.conv1(inputs))))))
+
+
+@model("resnet18_batch_norm")
+class ResNet18BatchNorm(ResNet18):
+    """The same with batch normalisation after every convolution, as He et al. (2016) have it for small images."""
+
+    normalise: Normalise = BatchNorm

@@ -141,7 +141,8 @@ class ModelSpec:
             if isinstance(layer, BatchNormalisation):
                 raise UnsupportedLayerError(
                     f"model {self.name!r}: layer {name!r} is a {type(layer).__name__}, whose statistics of batches no "
-                    f"client sends; allowed: GroupNorm or LayerNorm in its place"
+                    f"client sends; allowed: GroupNorm, LayerNorm or fedfisher_core.models.batch_norm.BatchNorm in its "
+                    f"place"
                 )
 
     def _require_parameters_only(self, network: nn.Module) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, MemoryLimitError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.estimators import Exact, Loss, directions_per_example, nominal_directions, output_directions
@@ -143,10 +143,10 @@ class _Pass:
         self.examples_per_chunk = self._fit(probe, graph_bytes, memory_limit)
 
     def _fit(self, probe: Trace, graph_bytes: int, memory_limit: int) -> int:
-        """Number of examples whose working memory fits."""
+        """Number of examples whose working memory fits; both approximations are reckoned with, as in `FisherPass`."""
         totals = [*self.sums.squares.values(), *(one.total for pair in self.sums.moments.values() for one in pair)]
-        # Beside the totals, the parts of a chunk are held.
-        sums = 2 * sum(total.nbytes for total in totals)
+        shapes = self._shapes.values()
+        both = sum(one.rows * one.columns + one.rows**2 + one.columns**2 for one in shapes) * torch.float64.itemsize
         outputs = [shape.numel() for shape in probe.output_shapes.values()]
         # The gradients of all directions, of one in flight and what a step of its backward pass holds, the output
         # directions with their intermediate results, and every layer's contributions.
@@ -154,13 +154,12 @@ class _Pass:
         numbers += 4 * self._directions * probe.outputs.shape[1]
         numbers += sum(shape.numbers(self._directions) for shape in self._shapes.values())
         example = graph_bytes + numbers * probe.outputs.element_size()
-        if sums + example > memory_limit:
-            raise InputError(
-                f"memory_limit={memory_limit} bytes is too small for one example of this model; "
-                f"allowed: at least {sums + example}"
-            )
         largest = max(outputs) * probe.outputs.element_size()
-        return max(1, min((memory_limit - sums) // example, CHUNK // largest, _MAX_CHUNK))
+        for held in (both, sum(total.nbytes for total in totals)):
+            # Beside the totals, the parts of a chunk are held.
+            if 2 * held + example <= memory_limit:
+                return max(1, min((memory_limit - 2 * held) // example, CHUNK // largest, _MAX_CHUNK))
+        raise MemoryLimitError(memory_limit, 2 * held + example)
 
     def add(self, inputs: Tensor) -> None:
         """Add one chunk of examples."""

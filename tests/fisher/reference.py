@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import fisher_layers
+from fedfisher_core.models.batch_norm import BatchNorm
 
 
 def linear(bias: bool) -> nn.Module:
@@ -99,6 +100,23 @@ class Residual(nn.Module):
         return self.head(nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1))
 
 
+class RunningStatistics(nn.Module):
+    """A convolution and a linear layer that are normalised by running statistics; every parameter has a gradient."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(2, 4, 3, bias=bias)
+        self.norm = BatchNorm(4)
+        self.second = nn.Linear(16, 3, bias=bias)
+        self.last = BatchNorm(3)
+        self.head = nn.Linear(3, 3, bias=bias)
+        self.eval().requires_grad_(True)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        maps = self.norm(self.first(inputs)).tanh()
+        return self.head(self.last(self.second(nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1))).tanh())
+
+
 def grouped(bias: bool) -> nn.Module:
     """Convolutions of two groups, with several channels each, and of one channel a group."""
     return nn.Sequential(
@@ -141,7 +159,7 @@ NETWORKS = SINGLE | GROUPED
 
 NORMALISED: dict[str, Callable[[], nn.Module]] = {
     f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, kind=kind: kind(bias)
-    for name, kind in (("groups", Residual), ("features", Features))
+    for name, kind in (("groups", Residual), ("features", Features), ("running statistics", RunningStatistics))
     for bias in (False, True)
 }
 """Networks with normalisations that have Kronecker factors."""

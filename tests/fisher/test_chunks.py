@@ -34,16 +34,45 @@ def smallest_limit(
     return int(str(error.value).split()[-1])
 
 
-def examples_per_chunk(model: nn.Module, inputs: Tensor, memory_limit: int) -> int:
+def examples_per_chunk(
+    model: nn.Module,
+    inputs: Tensor,
+    memory_limit: int,
+    approximations: Set[Approximation] = DIAGONAL_AND_KFAC,
+) -> int:
     with evaluation_mode(model):
         return FisherPass(
             model,
             inputs[:1],
-            approximations=DIAGONAL_AND_KFAC,
+            approximations=approximations,
             loss=Loss.CLASSIFICATION,
             estimator=EXACT,
             memory_limit=memory_limit,
         ).examples_per_chunk
+
+
+@pytest.mark.parametrize("network", ["all three, bias", "grouped, bias", "running statistics, bias"])
+def test_a_fisher_does_not_depend_on_its_company_to_the_last_bit(network: str) -> None:
+    torch.manual_seed(0)
+    model, inputs = make(network, examples=40, dtype=torch.float32)
+    limit = smallest_limit(model, inputs, DIAGONAL_AND_KFAC) + 30_000
+    sizes = [examples_per_chunk(model, inputs, limit, {one}) for one in DIAGONAL_AND_KFAC]
+    assert sizes == [examples_per_chunk(model, inputs, limit)] * 2
+    assert sizes[0] < len(inputs)
+    both = compute_fisher(model, inputs, memory_limit=limit)
+    diagonal = compute_fisher(model, inputs, approximations={Approximation.DIAGONAL}, memory_limit=limit).diagonal
+    kfac = compute_fisher(model, inputs, approximations={Approximation.KFAC}, memory_limit=limit).kfac
+    assert all(torch.equal(diagonal[name], tensor) for name, tensor in both.diagonal.items())
+    assert all(torch.equal(kfac[name].outputs, block.outputs) for name, block in both.kfac.items())
+    assert all(torch.equal(kfac[name].inputs, block.inputs) for name, block in both.kfac.items())
+
+
+def test_a_memory_that_holds_a_diagonal_alone_is_enough_for_it() -> None:
+    model, inputs = make("all three, bias", examples=9)
+    limit = smallest_limit(model, inputs, {Approximation.DIAGONAL})
+    assert limit < smallest_limit(model, inputs, DIAGONAL_AND_KFAC)
+    found = compute_fisher(model, inputs, approximations={Approximation.DIAGONAL}, memory_limit=limit).diagonal
+    assert relative_error(flat(found), flat(compute_fisher(model, inputs).diagonal)) < 1e-12
 
 
 @pytest.mark.parametrize("estimator", [Exact(), MonteCarlo(2)])

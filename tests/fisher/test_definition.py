@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Loss, MonteCarlo
+from fedfisher_core.models.batch_norm import BatchNorm
 
 from .reference import (
     NETWORKS,
@@ -85,7 +86,7 @@ def test_the_block_of_a_normalised_unit_is_whole(network: str, loss: Loss) -> No
     expected = dense_fisher(model, inputs, squared=loss is Loss.SQUARED)
     positions = dict(zip(dict(model.named_parameters()), _positions(model), strict=True))
     for name, layer in model.named_modules():
-        if not isinstance(layer, nn.GroupNorm | nn.LayerNorm):
+        if not isinstance(layer, nn.GroupNorm | nn.LayerNorm | BatchNorm):
             continue
         for unit in range(len(layer.weight)):
             own = [positions[f"{name}.{kind}"][unit] for kind, _ in layer.named_parameters()]

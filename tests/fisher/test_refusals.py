@@ -57,7 +57,7 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
     "batch normalisation": (
         nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten()),
         IMAGES,
-        "layer '1' is a BatchNorm2d; .* allowed: GroupNorm or LayerNorm in its place",
+        "layer '1' is a BatchNorm2d, .*; allowed: GroupNorm, LayerNorm or .*\\.BatchNorm in its place",
     ),
     "batch normalisation without parameters": (
         nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, affine=False, track_running_stats=False)),
@@ -67,7 +67,7 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
     "another layer": (
         nn.Sequential(nn.Linear(4, 4), nn.PReLU()),
         torch.zeros(3, 4),
-        "layer '1' is a PReLU; Fisher blocks exist for Linear, Conv2d, Embedding, LayerNorm and GroupNorm only",
+        "layer '1' is a PReLU; Fisher blocks exist for Linear, Conv2d, Embedding, LayerNorm, GroupNorm ",
     ),
     "recurrent": (Recurrent(), TOKENS, "layer 'gru' is a GRU; Fisher blocks exist for Linear, Conv2d, Embedding, L"),
     "unfactored embedding": (

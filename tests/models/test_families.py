@@ -15,9 +15,12 @@ FAMILIES = (
     "ma_echo_cnn",
     "mlp",
     "resnet18",
+    "resnet18_batch_norm",
     "resnet18_tiny_imagenet",
 )
 # Per group 4 or 3 convolutions of 3x3, and a shortcut of 1x1 in all but the first.
+# Channels after all convolutions, the shortcuts among them, each with four numbers where it is normalised.
+CHANNELS = 64 + 4 * 64 + 5 * (128 + 256 + 512)
 RESIDUAL_BLOCKS = 4 * 64 * 64 * 9 + sum(c * c // 2 * 9 + 3 * c * c * 9 + c * c // 2 for c in (128, 256, 512))
 
 
@@ -36,6 +39,10 @@ def size_of(spec: ModelSpec) -> int:
         (ModelSpec("mlp", Images(1, 28, 28), classes=10), 414_600),
         (ModelSpec("linear", Images(1, 28, 28), classes=10), 7_840),
         (ModelSpec("resnet18", Images(3, 32, 32), classes=10), 64 * 27 + RESIDUAL_BLOCKS + 512 * 10),
+        (
+            ModelSpec("resnet18_batch_norm", Images(3, 32, 32), classes=10),
+            64 * 27 + RESIDUAL_BLOCKS + 512 * 10 + 4 * CHANNELS,
+        ),
         (
             ModelSpec("resnet18_tiny_imagenet", Images(3, 32, 32), classes=43),
             64 * 3 * 7 * 7 + RESIDUAL_BLOCKS + 512 * 1000 + 1000 * 200 + 200 * 43,
@@ -56,8 +63,8 @@ def test_networks_have_the_size_that_is_known_of_them(spec: ModelSpec, parameter
         ("ma_echo_cnn", 64 + 128 + 256 + 1000 + 500 + 10),
         ("mlp", 400 + 200 + 100 + 10),
         ("linear", 10),
-        ("resnet18", 64 + 4 * 64 + 5 * (128 + 256 + 512) + 10),
-        ("resnet18_tiny_imagenet", 64 + 4 * 64 + 5 * (128 + 256 + 512) + 1000 + 200 + 10),
+        ("resnet18", CHANNELS + 10),
+        ("resnet18_tiny_imagenet", CHANNELS + 1000 + 200 + 10),
     ],
 )
 def test_a_bias_adds_one_parameter_an_output(name: str, outputs: int) -> None:
@@ -133,7 +140,7 @@ def test_examples_that_a_family_cannot_take_are_refused(name: str, inputs: Layou
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_logits_depend_on_every_parameter(name: str) -> None:
     spec = ModelSpec(name, Images(1, 16, 16), classes=4, bias=True)
-    network = spec.load(tiny.initial(spec)).eval()
+    network = spec.load(tiny.initial(spec)).eval().requires_grad_(True)
     inputs = torch.randn(8, 1, 16, 16, generator=torch.Generator().manual_seed(0))
     network(inputs).square().sum().backward()
     for key, parameter in network.named_parameters():
@@ -173,6 +180,7 @@ def test_hidden_layers_take_the_widths_that_are_asked_for(name: str, widths: tup
         ("mlp", (5, 7), "3 positive numbers"),
         ("lenet", (1, 2, 3, 0), "4 positive numbers"),
         ("resnet18", (64,), "none"),
+        ("resnet18_batch_norm", (64,), "none"),
         ("resnet18_tiny_imagenet", (64,), "none"),
     ],
 )

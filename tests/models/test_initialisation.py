@@ -98,7 +98,7 @@ class Batched(nn.Module):
 @pytest.mark.parametrize(("name", "layer"), [("normalised", "BatchNorm2d"), ("batched", "BatchNorm1d")])
 def test_batch_normalisation_is_refused_and_another_is_named(name: str, layer: str) -> None:
     with pytest.raises(
-        UnsupportedLayerError, match=f"model '{name}': layer 'norm' is a {layer}, .*; allowed: GroupNorm or LayerNorm"
+        UnsupportedLayerError, match=f"model '{name}': layer 'norm' is a {layer}, .*; allowed: GroupNorm, LayerNorm or "
     ):
         ModelSpec(name, Images(1, 6, 6), classes=3).initialise(torch.Generator())
 

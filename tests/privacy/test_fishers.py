@@ -33,14 +33,15 @@ def noisy(
     noise_multiplier: float = 1.0,
     seed: int = 0,
     approximations: frozenset[Approximation] = DIAGONAL_AND_KFAC,
+    memory_limit: int = 64 * 2**20,
 ) -> Fisher:
     return private_fisher(
         network,
         inputs,
         settings,
         approximations=approximations,
+        memory_limit=memory_limit,
         noise_multiplier=noise_multiplier,
-        memory_limit=64 * 2**20,
         generator=generator(seed),
     )
 
@@ -173,6 +174,19 @@ def test_the_noise_of_a_fisher_does_not_depend_on_its_company() -> None:
     both = tensors(noisy(network, inputs))
     for approximation in DIAGONAL_AND_KFAC:
         for key, tensor in tensors(noisy(network, inputs, approximations=frozenset({approximation}))).items():
+            assert torch.equal(tensor, both[key]), key
+
+
+def test_a_private_fisher_does_not_depend_on_its_company_where_memory_is_short() -> None:
+    network, inputs, _ = make("convolutional, bias", 40)
+    network, inputs = network.float(), inputs.float()
+    with pytest.raises(InputError, match="allowed: at least") as error:
+        noisy(network, inputs, memory_limit=1)
+    limit = 2 * int(str(error.value).split()[-1])
+    both = tensors(noisy(network, inputs, memory_limit=limit))
+    for approximation in DIAGONAL_AND_KFAC:
+        alone = noisy(network, inputs, approximations=frozenset({approximation}), memory_limit=limit)
+        for key, tensor in tensors(alone).items():
             assert torch.equal(tensor, both[key]), key
 
 
