@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from fedfisher_core.errors import InputError
 from fedfisher_core.jobs import Job, inputs_of
 from fedfisher_core.store import Artifact, Step, Store
 
@@ -62,12 +63,18 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
 
     Returns:
         One artifact a job; then those of the followers that could be computed.
+
+    Raises:
+        InputError: files that a job reads are others than when its result was named.
     """
     found = {step.key: artifact for step in batch.steps if (artifact := store.find(step)) and not artifact.shed}
     left = [entry for entry in zip(batch.jobs, batch.inputs, batch.steps, strict=True) if entry[-1].key not in found]
     if left:
         jobs, inputs, steps = zip(*left, strict=True)
         contents = type(jobs[0]).compute_together(jobs, inputs)
+        for job, own, step in left:
+            if job.reads_sources and job.step(own).key != step.key:
+                raise InputError(f"{job.name}: its files were changed while they were read; start again")
         found |= {step.key: store.write(step, content) for step, content in zip(steps, contents, strict=True)}
     artifacts = [found[step.key] for step in batch.steps]
     made = dict(zip((job.name for job in batch.jobs), artifacts, strict=True))

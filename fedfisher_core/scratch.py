@@ -27,8 +27,9 @@ def scratch() -> Iterator[Path]:
     _remove_left(root)
     folder = root / f"{_PREFIX}{uuid.uuid4().hex}"
     lock = Path(f"{folder}{_LOCK}")
-    file = take(lock)
-    assert file is not None
+    # Another process that removes what was left may have the new file for a moment.
+    while (file := take(lock)) is None:
+        pass
     with closing(file):
         try:
             folder.mkdir(mode=0o700)

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from functools import partial
 from threading import Thread
 
+# Of when the process began: later it may be another, which takes the place of a parent that is gone.
+_PARENT = os.getppid()
 _LOOK_SECONDS = 1
 _STOP_SECONDS = 60
 
@@ -19,7 +21,7 @@ def end_with_input() -> None:
 
 def end_with_parent() -> None:
     """End this process when the one that has started it does, which need not know of that."""
-    Thread(target=_end_after, args=(partial(_wait_for, os.getppid()),), name="end with parent", daemon=True).start()
+    Thread(target=_end_after, args=(partial(_wait_for, _PARENT),), name="end with parent", daemon=True).start()
 
 
 def _wait_for(parent: int) -> None:

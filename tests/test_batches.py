@@ -7,7 +7,8 @@ from typing import Any, Generic, TypeVar
 
 import pytest
 
-from fedfisher_core.batches import compute
+from fedfisher_core.batches import Batch, compute
+from fedfisher_core.errors import InputError
 from fedfisher_core.jobs import Job, graph_of, inputs_of
 from fedfisher_core.store import Artifact, Content, Step, Store, read_document
 from fedfisher_core.walk import Walk, walk_here
@@ -151,3 +152,27 @@ def test_what_was_stored_meanwhile_is_not_computed_again(store: Store) -> None:
     assert artifacts[:1] == stored
     assert walk.keep(batch, artifacts) is None
     assert walk.finished
+
+
+@dataclass(frozen=True)
+class Reading(Long):
+    """Read a file whose content names the result."""
+
+    reads_sources = True
+
+    def step(self, inputs: Needed[Artifact]) -> Step:
+        return Step(kind="files", code="made up", settings={"content": Path(self.name).read_text()}, inputs={})
+
+    def compute(self, inputs: Needed[Artifact]) -> Content:
+        Path(self.name).write_text("another")
+        return Content(documents={"read.json": Path(self.name).read_text()})
+
+
+def test_what_was_read_of_a_file_that_changed_is_not_stored_under_its_old_name(tmp_path: Path, store: Store) -> None:
+    path = tmp_path / "data"
+    path.write_text("one")
+    job = Reading(name=str(path), needs=Needed())
+    step = job.step(Needed())
+    with pytest.raises(InputError, match="its files were changed while they were read; start again"):
+        compute(Batch((job,), (Needed(),), (step,)), store)
+    assert store.find(step) is None

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fedfisher_core.locks import take
 from fedfisher_core.scratch import scratch
 
 PROGRAM = """
@@ -31,6 +32,16 @@ def test_a_folder_is_removed_in_the_end(root: Path) -> None:
         (folder / "payload").write_text("a")
         assert folder.parent == root
         assert folder.stat().st_mode & 0o077 == 0
+    assert list(root.iterdir()) == []
+
+
+def test_a_process_that_looks_at_the_new_lock_at_the_wrong_moment_is_waited_for(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = iter([None, None])
+    monkeypatch.setattr("fedfisher_core.scratch.take", lambda path: next(tries, None) or take(path))
+    with scratch() as folder:
+        assert folder.is_dir()
     assert list(root.iterdir()) == []
 
 

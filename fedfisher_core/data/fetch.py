@@ -1,5 +1,6 @@
 """Put a data set into the project's own data folder, as Parquet files in the hub's schema."""
 
+import errno
 import io
 import os
 from pathlib import Path
@@ -46,10 +47,12 @@ def fetch(name: str) -> Path:
             _write_embedded(temporary)
         else:
             _write_from_hub(spec, temporary)
-        if not folder.is_dir():
+        try:
             # A folder that holds one split alone would be refused by every later run.
             temporary.rename(folder)
-        else:
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
             for split in SPLITS:
                 os.replace(temporary / f"{split}.parquet", folder / f"{split}.parquet")
     return folder

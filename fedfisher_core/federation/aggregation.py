@@ -49,7 +49,7 @@ class AggregateUploads(Aggregation):
         if method.pooled:
             # To train on all data is to send all data: the examples and labels themselves.
             dataset = load_data(inputs.data)
-            bits = len(dataset.train) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
+            bits = sum(counts) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
             return made, self._traffic(server, made, inputs, bits, bits), timings
         upload_bits = 8 * sum(path.stat().st_size for path in paths)
         formula = len(paths) * formula_bits(self.schema)

@@ -35,6 +35,7 @@ class DecodeData(Job[NoInputs]):
         source = find_source(self.dataset)
         settings = {
             "spec": asdict(source.spec),
+            **({"parts": [asdict(part.spec) for part in source.parts]} if source.parts else {}),
             "column": self.column,
             "source": source.identity,
             **self.sample.described(),

@@ -43,3 +43,15 @@ def test_what_a_killed_fetch_left_is_removed(data: Path) -> None:
     (data / ".writing" / "abc.lock").touch()
     fetch("mnist5k")
     assert list((data / ".writing").iterdir()) == []
+
+
+def test_one_that_another_process_puts_there_meanwhile_is_replaced(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(folder: Path) -> None:
+        for where in (folder, data / "mnist5k"):
+            where.mkdir(parents=True, exist_ok=True)
+            for split in SPLITS:
+                (where / f"{split}.parquet").write_text(where.name if where == data / "mnist5k" else "ours")
+
+    monkeypatch.setattr("fedfisher_core.data.fetch._write_embedded", write)
+    fetch("mnist5k")
+    assert [(data / "mnist5k" / f"{split}.parquet").read_text() for split in SPLITS] == ["ours"] * 2

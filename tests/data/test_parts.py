@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import select
 from fedfisher_core.errors import InputError
+from fedfisher_core.federation.decoding import DecodeData
+from fedfisher_core.jobs import NOTHING
 from fedfisher_core.layouts import Images, Vectors
 from tests import tiny
 
@@ -172,3 +175,13 @@ def test_real_digits_are_told_apart_by_their_domain(monkeypatch: pytest.MonkeyPa
     counted = count_training(find_source("digits"), group_column="domain")
     assert counted is not None
     assert counted.groups == {"mnist": 60_000, "usps": 7291}
+
+
+def test_what_is_decoded_is_named_by_how_its_parts_are_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_digits(root)
+    job = DecodeData(name="data", needs=NOTHING, dataset="digits", column="domain", sample=Sample())
+    before = job.step(NOTHING)
+    assert job.step(NOTHING) == before
+    usps = datasets.get("usps")
+    monkeypatch.setitem(datasets._things, "usps", replace(usps, label_columns=("other",)))
+    assert job.step(NOTHING).key != before.key

@@ -135,3 +135,20 @@ def test_clients_encode_on_the_processor_and_servers_where_the_settings_say(work
     for job in sending(done):
         assert (job.numerics.device, job.numerics.threads) == ("cpu", 2)
         assert job.may_be_lost == (job.client != POOLED)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"partition": {"clients": 4}, "measures": {"personalisation": {"unseen_clients": 2}}},
+        {"partition": {"clients": 3, "scheme": "largest", "column": "maker"}},
+    ],
+    ids=["unseen clients", "the largest clients"],
+)
+def test_pooled_data_counts_the_examples_that_are_trained_on(workplace: Path, changes: dict[str, Any]) -> None:
+    done = walk_tiny(workplace, {"centralised": {}}, **changes)
+    examples = len(held_by(done.partition, POOLED))
+    spec = done.place.dataset
+    bits = spec.inputs.bits + (spec.classes - 1).bit_length()
+    assert done.rows["centralised"].upload_bits == examples * bits
+    assert examples < 100

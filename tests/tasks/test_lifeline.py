@@ -38,3 +38,18 @@ def is_running(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_a_child_ends_whose_parent_was_gone_before_it_looked() -> None:
+    child = "import os, time; from tasks import lifeline; print('there', flush=True)\n"
+    child += "while os.getppid() == lifeline._PARENT: time.sleep(0.05)\n"
+    child += "lifeline.end_with_parent(); time.sleep(60)"
+    source = PARENT.format(child=child, stdin=subprocess.DEVNULL)
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        process = int(parent.stdout.readline())
+        os.kill(parent.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while is_running(process) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_running(process)
