@@ -244,9 +244,16 @@ def import_submodules(package: ModuleType) -> None:
 
     Args:
         package: the package.
+
+    Raises:
+        InputError: a module can't be imported; the message names it.
     """
     for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
+        name = f"{package.__name__}.{module.name}"
+        try:
+            importlib.import_module(name)
+        except (ImportError, SyntaxError) as error:
+            raise InputError(f"module {name} of this project can't be imported: {_first_line(error)}") from error
 
 
 def _origin_of(entry: EntryPoint) -> _Origin:

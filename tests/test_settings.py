@@ -261,3 +261,29 @@ def test_a_method_s_own_settings_are_apart_from_those_of_all_methods() -> None:
     assert entry.model_dump(mode="json")["wire"] == {"budget": "none"}
     assert MethodEntry.model_validate(entry.model_dump(mode="json")) == entry
     assert MethodEntry().model_dump(mode="json") == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": {"epochs": True}}, "epochs=True: must be no boolean"),
+        ({"seeds": [0, True]}, r"seeds=\[0, True\]: must be no boolean"),
+        ({"partition": {"clients": True}}, "clients=True: must be no boolean"),
+        ({"methods": {"fedavg": {"wire": {"budget": True}}}}, "budget"),
+        ({"wire": {"budget": "foo"}}, "wire.budget='foo': allowed: fedavg, none, or a whole number from 1"),
+        ({"wire": {"budget": 0}}, "wire.budget=0: allowed: fedavg, none, or a whole number from 1"),
+        ({"run": {"reports": "~/reports"}}, "run.reports='~/reports': begins with ~"),
+        ({"run": {"store": "~/store"}}, "run.store='~/store': begins with ~"),
+        ({"run": {"store": "s3://b/p"}}, "where BUCKET has 3 to 63 characters"),
+        ({"name": "leaderboard"}, "name='leaderboard': is the leaderboard's folder"),
+    ],
+)
+def test_slips_are_refused_in_one_line_of_the_settings_own_words(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        validate(BenchmarkSettings, changes)
+    assert "\n" not in str(caught.value)
+
+
+def test_true_and_false_are_what_a_switch_takes() -> None:
+    settings = validate(BenchmarkSettings, {"model": {"bias": True}, "methods": {"otfusion": {"correction": [False]}}})
+    assert settings.model.bias is True

@@ -40,6 +40,8 @@ def load(config: Path, overrides: Sequence[str] = ()) -> ExperimentSettings:
     written: dict[str, Any] = original.model_dump(mode="json")
     content |= {name: written[name] for name in original.named_groups()}
     for text in overrides:
+        if text.partition("=")[0].strip() == "experiment":
+            raise InputError(f"--set {text}: another experiment has other settings; allowed: in a file of its own")
         override(content, text)
     return name_apart(validate(model, content), original)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from fedfisher_core.leaderboard.ranking import MeanRanks
 from fedfisher_core.reporting.runs import Record, Runs
+from fedfisher_core.settings.base import LEADERBOARD
 
-NAME = "leaderboard"
+NAME = LEADERBOARD
 """Name of the experiment and of its run."""
 
 

@@ -8,8 +8,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
+
+from fedfisher_core.booleans import require_no_booleans
 
 MAX_POINTS = 10_000
 """Combinations of data set, network, split and seed."""
@@ -19,6 +21,9 @@ MAX_UPLOADS = 100_000
 
 SECRET = "secret"
 """The type of errors whose value nobody should see."""
+
+LEADERBOARD = "leaderboard"
+"""Name of the folder that the leaderboard is written to by default."""
 
 _MAX_PART_BYTES = 255
 _MAX_PATH_BYTES = 4000
@@ -36,6 +41,12 @@ def _paragraphs(value: str) -> str:
     return value
 
 
+def _name(value: str) -> str:
+    if value == LEADERBOARD:
+        raise ValueError("is the leaderboard's folder; allowed: another name")
+    return value
+
+
 def _label(value: str) -> str:
     _printable(value)
     if not value or value != value.strip():
@@ -44,6 +55,8 @@ def _label(value: str) -> str:
 
 
 def _path(value: Path) -> Path:
+    if value.parts[:1] and value.parts[0].startswith("~"):
+        raise ValueError("begins with ~, which only a shell knows; allowed: a folder from / or from here")
     written = str(value)
     _printable(written)
     if len(os.fsencode(written)) > _MAX_PATH_BYTES:
@@ -61,7 +74,9 @@ def _named(value: Any) -> Any:
 
 
 Name = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200, description="folder name of the report")
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200, description="folder name of the report"),
+    AfterValidator(_name),
 ]
 Label = Annotated[str, Field(max_length=100), AfterValidator(_label)]
 Line = Annotated[str, Field(max_length=1000), AfterValidator(_printable)]
@@ -127,3 +142,9 @@ class Strict(BaseModel):
 
     # What is not finite stays what it is until it is refused, where a message can show it.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_booleans(cls, given: Any) -> Any:
+        require_no_booleans(given, cls.model_fields)
+        return given

@@ -20,7 +20,7 @@ def _place(value: Any) -> Path | str:
         raise ValueError("must be a folder, or s3://BUCKET/PREFIX")
     url = without_credentials(value).removesuffix("/")
     if BUCKET.fullmatch(url) is None:
-        raise ValueError("must be a folder, or s3://BUCKET or s3://BUCKET/PREFIX")
+        raise ValueError("must be a folder, or s3://BUCKET or s3://BUCKET/PREFIX, where BUCKET has 3 to 63 characters")
     return url
 
 

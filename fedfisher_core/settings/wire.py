@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from fedfisher_core.settings.base import Examples, Strict
 
@@ -58,10 +58,22 @@ class SecureSettings(Strict):
         return self
 
 
+_MOST_BITS = 10**15
+
+
+def _budget(value: object) -> object:
+    if value in ("fedavg", "none") or (type(value) is int and 1 <= value <= _MOST_BITS):
+        return value
+    raise ValueError(f"allowed: fedavg, none, or a whole number from 1 to {_MOST_BITS:,}")
+
+
+Budget = Annotated[Literal["fedavg", "none"] | int, BeforeValidator(_budget)]
+
+
 class WireFields(Strict):
     """What an upload may cost, and how it is encoded; under a method, those that differ from the benchmark's."""
 
-    budget: Literal["fedavg", "none"] | Annotated[int, Field(ge=1, le=10**15)] = Field(
+    budget: Budget = Field(
         "fedavg", description="bits of one client's upload: fedavg (what FedAvg sends), none, or a number"
     )
     format: Literal["fedfisher", "paper", "float32"] = Field(

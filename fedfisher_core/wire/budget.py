@@ -139,7 +139,7 @@ def _ours(statistics: Sequence[StatisticSpec], fixed: Mapping[str, Codec], budge
     for model in _models(statistics):
         scales = SCALE_BITS * len(model.tensors)
         width = _half(left, model.size) if extras else (left - scales) // model.size
-        codecs[model.name] = _quantised(width, budget)
+        codecs[model.name] = _quantised(width, model.size, budget)
         left -= codecs[model.name].bits(model.tensors)
     freedom = sum(s.freedom for s in extras)
     for statistic in extras:
@@ -169,7 +169,7 @@ def _paper(
     codecs = dict(fixed)
     for model in _models(statistics):
         width = _half(left, model.size) if extras else min(left // model.size, MAX_QUANTISED_WIDTH)
-        codecs[model.name] = _quantised(width, budget)
+        codecs[model.name] = _quantised(width, model.size, budget)
         left -= width * model.size
     for statistic in extras:
         shortened = statistic.structure.shorten_as_paper(statistic.tensors, left, factor_bits=factor_bits)
@@ -190,10 +190,10 @@ def _half(bits: int, size: int) -> int:
     return min((bits + size) // (2 * size), PAPER_WIDTH)
 
 
-def _quantised(width: int, budget: int) -> Uniform:
+def _quantised(width: int, size: int, budget: int) -> Uniform:
     codec = uniform(width, most=MAX_QUANTISED_WIDTH)
     if codec is None:
-        raise InputError(f"budget_bits is {budget}; allowed: enough for 2 bits an entry")
+        raise InputError(f"budget_bits is {budget}; allowed: enough for 2 bits of each of {size:,} entries")
     return codec
 
 

@@ -76,11 +76,11 @@ def test_a_restriction_to_nowhere_is_refused(workplace: Path, only: Any, message
         ),
         (
             {"methods": ["fedfisher_kfac"], "wire": {"budget": 1000}},
-            "method 'fedfisher_kfac' can't serve model 'tiny': budget_bits is 1000",
+            "method 'fedfisher_kfac' can't serve model 'tiny': wire.budget=1000, wire.format=fedfisher: budget_bits is",
         ),
         (
             {"methods": ["fedfisher_kfac"], "fisher": {"memory_mib": 1}},
-            "fisher.memory_mib=1, kfac of model 'tiny': memory_limit=1048576 bytes is too small",
+            "fisher.memory_mib=1 is too little for kfac of one example of model 'tiny'; allowed: at least 9",
         ),
         (
             {"methods": ["fedfisher_full"], "fisher": {"backend": "nngeometry"}},

@@ -150,7 +150,7 @@ def test_a_method_can_stand_under_several_labels() -> None:
         ({"budget": -1}, "methods.second.wire.budget"),
         ({"format": "zip"}, "methods.second.wire.format='zip': Input should be 'fedfisher', 'paper' or 'float32'"),
         (7, "methods.second.wire=7: must be a mapping"),
-        ({"budget": 500}, "method 'second' can't serve model 'tiny': budget_bits is 500"),
+        ({"budget": 500}, "method 'second' can't serve model 'tiny': wire.budget=500, "),
     ],
 )
 def test_a_wrong_wire_is_refused_by_its_name(wire: Any, message: str) -> None:

@@ -47,7 +47,7 @@ def test_overrides_change_settings_and_the_name(config: Path) -> None:
         ("run.device=cuda", r"unknown setting 'run\.device'; allowed: "),
         ("report.published=A, Table 1", r"unknown setting 'report\.published'"),
         ("methods=[fedavg]", r"unknown setting 'methods'; .*allowed: experiment, name, report"),
-        ("experiment=benchmark", r"experiment='benchmark': Input should be 'two_layer'"),
+        ("experiment=benchmark", "--set experiment=benchmark: another experiment has other settings"),
         ("two_layer", "must have the form key=value"),
     ],
 )
