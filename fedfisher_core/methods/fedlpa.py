@@ -54,11 +54,10 @@ def fedlpa(
     parts: list[Parameters] = []
     like = uploads[0][Weights].tensors
     for matrix, scale in factor_scales(server).items():
-        factors = [_damped(upload[KFAC].factors[matrix], scale, damping) for upload in uploads]
+        total = KroneckerSum.of([_damped(upload[KFAC].factors[matrix], scale, damping) for upload in uploads], shares)
         matrices = torch.stack([to_matrix(upload[Weights].tensors, matrix).double() for upload in uploads])
-        total = KroneckerSum.of(factors, shares)
         target = total.products(matrices).sum(0)
-        end = normal_descent(total.product, _closed_form(factors, shares, target), target, steps=steps, rate=rate)
+        end = normal_descent(total.product, _closed_form(total, shares, target), target, steps=steps, rate=rate)
         parts.append(from_matrix(end.float(), matrix, like))
     merged = join(parts)
     return Aggregate.of({name: merged[name] for name in like})
@@ -99,8 +98,9 @@ def _damped(factors: Kronecker, scale: float, damping: float) -> Kronecker:
     )
 
 
-def _closed_form(factors: Sequence[Kronecker], shares: Sequence[float], target: Tensor) -> Tensor:
+def _closed_form(total: KroneckerSum, shares: Sequence[float], target: Tensor) -> Tensor:
     """Take the mean of products for the product of means."""
-    inputs = torch.stack([share * one.inputs for share, one in zip(shares, factors, strict=True)]).sum(0)
-    outputs = torch.stack([share * one.outputs for share, one in zip(shares, factors, strict=True)]).sum(0)
+    rows, columns = total.outputs.shape[1], total.inputs.shape[1]
+    inputs = torch.tensordot(total.inputs.new_tensor(shares), total.inputs.view(-1, columns, columns), dims=1)
+    outputs = total.outputs.view(rows, -1, rows).sum(1)
     return torch.linalg.solve(inputs, torch.linalg.solve(outputs, target), left=False)
