@@ -52,6 +52,18 @@ from fedfisher_core.settings.clients import FEW_CLASSES
             "train.objective=['fedprox', 'fedprox']: allowed: names that",
         ),
         ({"train": {"objective": ["plain", {"mu": 1}]}}, "train.objective=['plain', {'mu': 1}]: allowed: names that"),
+        (
+            {"train": {"objective": {"a": {"name": "plain", "train": {"learning_rate": -1}}}}},
+            "train.objective.a.train.learning_rate=-1",
+        ),
+        (
+            {"train": {"objective": {"a": {"name": "plain", "train": {"epochs": 1, "steps": 2}}}}},
+            "epochs=1 with steps=2; allowed: one of them",
+        ),
+        (
+            {"train": {"objective": {"plain": {"train": {"epochs": 1}}}}},
+            "label 'plain' has a train of its own; allowed: another label, such as slow: {name: plain, train:",
+        ),
         ({"train": {"objective": {"a": 3}}}, "train.objective.a=3: must be a mapping of settings"),
         ({"train": {"objective": {" a": {}}}}, "train.objective: name ' a': allowed: at least one character"),
         (
@@ -181,6 +193,11 @@ def test_schemes_without_alpha_have_one_cell_for_all_alphas(scheme: str) -> None
         ({"name": "fedprox", "mu": 1}, ["fedprox"], {"fedprox": {"mu": 1}}),
         (["plain", {"name": "fedprox", "mu": 1}], ["plain", "fedprox"], {"plain": {}, "fedprox": {"mu": 1}}),
         ({"plain": {}, "weak": {"name": "fedprox"}}, ["plain", "weak"], {"plain": {}, "weak": {"name": "fedprox"}}),
+        (
+            [{"name": "moon", "train": {"steps": 5}}],
+            ["moon"],
+            {"moon": {"train": {"steps": 5}}},
+        ),
     ],
 )
 def test_objectives_are_a_dimension_of_the_cells(given: Any, labels: list[str], chosen: dict[str, Any]) -> None:
@@ -191,7 +208,14 @@ def test_objectives_are_a_dimension_of_the_cells(given: Any, labels: list[str], 
     assert validate(BenchmarkSettings, written) == settings
 
 
-@pytest.mark.parametrize("objective", [{"scaffold": {}}, {"near": {"name": "fedprox", "mu": 0.1}}])
+@pytest.mark.parametrize(
+    "objective",
+    [
+        {"scaffold": {}},
+        {"near": {"name": "fedprox", "mu": 0.1}},
+        {"slow": {"name": "plain", "train": {"learning_rate": 0.1}}},
+    ],
+)
 def test_what_was_set_of_objectives_goes_to_other_processes(objective: dict[str, Any]) -> None:
     settings = validate(BenchmarkSettings, {"train": {"objective": objective}})
     sent = settings.model_dump(exclude_unset=True)

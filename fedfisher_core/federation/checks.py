@@ -139,7 +139,7 @@ def _require_objectives(settings: FederationSettings) -> None:
         # A source that can't be read is refused before any work rests on it.
         source_digest(*bound.sources)
         if bound.objective.require is not None:
-            bound.objective.require(settings.train)
+            bound.objective.require(settings.train.of(label))
         if settings.privacy is not None:
             require_private_objective(label, bound)
 

@@ -145,7 +145,7 @@ class Personalise(ClientJob[MeasuringInputs[Artifact]]):
     def recipe(self) -> TrainSettings:
         """How it trains: as clients of the federation do, but for the epochs, and by plain cross-entropy."""
         changes = {"epochs": self.personalisation.epochs, "steps": None}
-        return self.place.settings.train.model_copy(update=changes)
+        return self.place.train.model_copy(update=changes)
 
     def size(self, inputs: MeasuringInputs[Artifact]) -> float:
         """See `Job.size`."""

@@ -238,7 +238,7 @@ class Federations:
     def budget(self, place: Place, client: int) -> Budget:
         """What a client may spend on all that its methods have it release; only with differential privacy."""
         assert self.settings.privacy is not None
-        return Budget(self.settings.privacy, self.settings.train, self.statistics(place, client))
+        return Budget(self.settings.privacy, place.train, self.statistics(place, client))
 
     def names_of_statistics(self, place: Place, client: int, bound: BoundMethod, turn: Turn = FIRST) -> dict[str, str]:
         """Names of the jobs that make what a client uploads to a method, by the statistic's name."""

@@ -10,7 +10,7 @@ from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.seeds import Stream, numpy_generator, torch_generator
-from fedfisher_core.settings import Cell, FederationSettings, FisherSettings
+from fedfisher_core.settings import Cell, FederationSettings, FisherSettings, TrainSettings
 from fedfisher_core.trunks.trunk import Trunk, split_name
 
 I = TypeVar("I")  # noqa: E741
@@ -61,6 +61,11 @@ class Place:
         """The network that the clients train."""
         data, bias, name = self.dataset, self.settings.model.bias, split_name(self.cell.model)[1]
         return ModelSpec(name=name, inputs=data.inputs, classes=data.classes, bias=bias)
+
+    @computed_once
+    def train(self) -> TrainSettings:
+        """How clients that minimise this point's objective train."""
+        return self.settings.train.of(self.cell.objective)
 
     @computed_once
     def fisher(self) -> FisherSettings:

@@ -1,6 +1,7 @@
 """What several rounds, server optimisers and objectives with a memory ask of a federation, before any client trains."""
 
 from collections.abc import Iterable, Mapping
+from itertools import product
 
 from fedfisher_core.client.features import last_layer
 from fedfisher_core.client.objectives.binding import bind_objective
@@ -58,8 +59,9 @@ def require_server_optimisers(settings: FederationSettings, examples: Mapping[st
         bound = bind_server_optimiser(label, rounds.server_optimiser)
         # A source that can't be read is refused before any work rests on it.
         source_digest(bound.optimiser.function)
-        for count in examples.values():
-            bound.require(settings.train, count)
+        trained = {cell.objective for cell in settings.cells() if cell.server_optimiser == label}
+        for objective, count in product(sorted(trained), examples.values()):
+            bound.require(settings.train.of(objective), count)
 
 
 def require_features(settings: FederationSettings, spec: ModelSpec) -> None:

@@ -152,7 +152,7 @@ def local_with(
         initial=load_start(inputs.start, place.device),
         examples=examples_of(place, inputs, client),
         classes=place.dataset.classes,
-        batch_size=place.settings.train.batch_size,
+        batch_size=place.train.batch_size,
         settings=place.fisher,
         approximations=frozenset(),
         generator=generator,

@@ -39,7 +39,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
     @property
     def described(self) -> dict[str, Any]:
         """How the client trains, as JSON has it."""
-        train = self.place.settings.train.model_dump(mode="json", exclude_none=True, exclude={"objective"})
+        train = self.place.train.model_dump(mode="json", exclude_none=True, exclude={"objective"})
         return {**train, **self.objective.described()}
 
     @property
@@ -49,7 +49,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
 
     def size(self, inputs: TrainingInputs[Artifact]) -> float:
         """See `Job.size`."""
-        train, examples = self.place.settings.train, len(held_by(inputs.partition, self.client))
+        train, examples = self.place.train, len(held_by(inputs.partition, self.client))
         return float(train.steps * train.batch_size if train.steps else (train.epochs or 1) * examples)
 
     def step(self, inputs: TrainingInputs[Artifact]) -> Step:
@@ -126,7 +126,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         Returns:
             The trained weights, and what is worth knowing of the training beside.
         """
-        settings, augmented = self.place.settings.train, self.place.dataset.augment
+        settings, augmented = self.place.train, self.place.dataset.augment
         losses = self.losses(network, examples, past)
         return train(network, examples, settings, generator=generator, losses=losses, augmented=augmented), {}
 
@@ -147,7 +147,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         """Make what the objective leaves to the next round; most leave nothing."""
         if self.objective.objective.exchange is None:
             return {}
-        settings, place = self.place.settings.train, self.place
+        settings, place = self.place.train, self.place
         training = LocalTraining(
             start=start,
             trained={name: tensor.to(place.device) for name, tensor in trained.parameters.items()},

@@ -15,7 +15,7 @@ from fedfisher_core.settings.base import (
     as_tuple,
 )
 from fedfisher_core.settings.cells import Cell, Scope
-from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice
+from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice, ObjectiveChoice
 from fedfisher_core.settings.clients import (
     NATURAL_SCHEMES,
     AuditSettings,
@@ -62,6 +62,7 @@ __all__ = [
     "ModelSettings",
     "Name",
     "Nonnegative",
+    "ObjectiveChoice",
     "PageSettings",
     "PartitionScheme",
     "PartitionSettings",

@@ -1,18 +1,20 @@
 """One of several registered things under a label, with settings of its own, as a configuration file chooses it."""
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
     model_serializer,
+    model_validator,
 )
 
-from fedfisher_core.settings.base import Label, Line
+from fedfisher_core.settings.base import Count, Label, Line, Nonnegative, Positive, Steps, Strict
 
 PLAIN = "plain"
 """The local objective of clients that are told no other."""
@@ -40,11 +42,50 @@ class Choice(BaseModel):
     @model_serializer(mode="wrap")
     def _what_was_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Write what a file would hold."""
-        written = handler(self)
-        if self.name is None:
-            # Absent already where only what was set is asked for, as runners of other processes do.
-            written.pop("name", None)
-        return written
+        return {
+            name: value
+            for name, value in handler(self).items()
+            if value is not None or name not in type(self).model_fields
+        }
+
+
+class LocalChanges(Strict):
+    """Settings of local training that differ for one objective; see `TrainSettings`."""
+
+    epochs: Count | None = None
+    steps: Steps | None = None
+    learning_rate: Positive | None = None
+    momentum: float | None = Field(None, ge=0, lt=1)
+    weight_decay: Nonnegative | None = None
+    batch_size: Count | None = None
+
+    @model_validator(mode="after")
+    def _one_length(self) -> "LocalChanges":
+        if self.epochs is not None and self.steps is not None:
+            raise ValueError(f"epochs={self.epochs} with steps={self.steps}; allowed: one of them")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _what_was_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write what a file would hold."""
+        return {name: value for name, value in handler(self).items() if value is not None}
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What was chosen, by name; a length in epochs undoes one in steps, and the other way round."""
+        given = self.model_dump()
+        undone = {"epochs": None, "steps": None} if given.keys() & {"epochs", "steps"} else {}
+        return undone | given
+
+
+class ObjectiveChoice(Choice):
+    """A local objective with its settings, and how clients that minimise it train.
+
+    Attributes:
+        train: what differs from `train`; None where nothing does.
+    """
+
+    train: LocalChanges | None = None
 
 
 def choices_by_label(example: str) -> Callable[[Any], Any]:
@@ -75,7 +116,10 @@ def choices_by_label(example: str) -> Callable[[Any], Any]:
     return by_label
 
 
-def default_by_name(default: str) -> Callable[[dict[str, Choice]], dict[str, Choice]]:
+C = TypeVar("C", bound=Choice)
+
+
+def default_by_name(default: str) -> Callable[[dict[str, C]], dict[str, C]]:
     """Refuse another thing under the label of the default, which names of settings leave out.
 
     Args:
@@ -85,8 +129,8 @@ def default_by_name(default: str) -> Callable[[dict[str, Choice]], dict[str, Cho
         A function that leaves choices as they are. It raises ValueError where the label stands for something else.
     """
 
-    def require(choices: dict[str, Choice]) -> dict[str, Choice]:
-        chosen = choices.get(default, Choice()).name
+    def require(choices: dict[str, C]) -> dict[str, C]:
+        chosen = choices[default].name if default in choices else None
         if chosen not in (None, default):
             raise ValueError(f"label {default!r} stands for {chosen!r}; allowed: {default!r} alone, or another label")
         return choices
@@ -94,10 +138,20 @@ def default_by_name(default: str) -> Callable[[dict[str, Choice]], dict[str, Cho
     return require
 
 
+def _plain_as_train_says(recipes: dict[str, ObjectiveChoice]) -> dict[str, ObjectiveChoice]:
+    if PLAIN in recipes and recipes[PLAIN].train is not None:
+        raise ValueError(
+            f"label {PLAIN!r} has a train of its own; allowed: another label, such as slow: {{name: {PLAIN}, train: "
+            "{learning_rate: 0.001}}"
+        )
+    return recipes
+
+
 Objectives = Annotated[
-    dict[Label, Choice],
+    dict[Label, ObjectiveChoice],
     BeforeValidator(choices_by_label("{name: fedprox, mu: 0.1}")),
     AfterValidator(default_by_name(PLAIN)),
+    AfterValidator(_plain_as_train_says),
 ]
 ServerOptimisers = Annotated[
     dict[Label, Choice],

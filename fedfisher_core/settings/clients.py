@@ -12,7 +12,7 @@ from pydantic import (
 )
 
 from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
-from fedfisher_core.settings.choices import PLAIN, Choice, Objectives
+from fedfisher_core.settings.choices import PLAIN, ObjectiveChoice, Objectives
 from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 
@@ -192,11 +192,12 @@ class TrainSettings(Strict):
     weight_decay: Nonnegative = 0.0
     batch_size: Count = 64
     objective: Objectives = Field(
-        {PLAIN: Choice()},
+        {PLAIN: ObjectiveChoice()},
         min_length=1,
         description="what clients minimise, one setting each: names that `fedfisher objectives` lists, or mappings "
-        "such as {name: fedprox, mu: 0.1}; or a mapping of labels to these, as methods have. Whatever is minimised, a "
-        "Fisher is that of the model's likelihood, softmax of its outputs, at the trained weights",
+        "such as {name: fedprox, mu: 0.1, train: {learning_rate: 0.05}}, where train is what differs for that setting; "
+        "or a mapping of labels to these, as methods have. Whatever is minimised, a Fisher is that of the model's "
+        "likelihood, softmax of its outputs, at the trained weights",
     )
 
     @model_serializer(mode="wrap")
@@ -210,7 +211,19 @@ class TrainSettings(Strict):
     @property
     def is_plain(self) -> bool:
         """Whether clients minimise the cross-entropy alone."""
-        return self.objective == {PLAIN: Choice()}
+        return self.objective == {PLAIN: ObjectiveChoice()}
+
+    def of(self, objective: str) -> "TrainSettings":
+        """Say how clients train that minimise one of the objectives.
+
+        Args:
+            objective: its label.
+
+        Returns:
+            These settings with what differs for it.
+        """
+        changes = self.objective[objective].train
+        return self if changes is None else self.model_copy(update=changes.chosen)
 
     @model_validator(mode="before")
     @classmethod

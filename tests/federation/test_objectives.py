@@ -140,6 +140,28 @@ def test_objectives_restrict_methods_and_points(workplace: Path) -> None:
     assert found == {"plain": ["fedavg"], "label_smoothing": ["fedavg", "regmean"]}
 
 
+def test_an_objective_has_clients_train_in_a_way_of_its_own(workplace: Path) -> None:
+    slow = {**STRONG, "train": {"learning_rate": 0.02, "steps": 3}}
+    rows = rows_of(walked(workplace, {"plain": {}, "slow": slow, "strong": STRONG}, METHODS))
+    kept = written(workplace)
+    trained = {"objective": {"slow": STRONG}, "learning_rate": 0.02, "epochs": None, "steps": 3}
+    alone = walk_tiny(workplace, METHODS, train=trained)
+    assert written(workplace) == kept
+    assert all(measured(row) == measured(rows[key]) for key, row in rows_of(alone).items())
+    assert len({rows[label, "fedavg"].loss for label in ("plain", "slow", "strong")}) == 3
+    training = rows["slow", "fedavg"].training or {}
+    assert (training["learning_rate"], training["steps"], training["epochs"]) == (0.02, 3, None)
+    assert (rows["strong", "fedavg"].training or {})["steps"] is None
+
+
+def test_what_private_clients_may_do_follows_their_own_training(workplace: Path) -> None:
+    objective = {"plain": {}, "long": {"name": "plain", "train": {"epochs": 20}}}
+    done = walked(workplace, objective, {"fedavg": {}}, privacy=PRIVATE)
+    plain, longer = (place_of(done.plan.federations, label) for label in objective)
+    noises = [done.plan.federations.budget(place, 0).noise(1000) for place in (plain, longer)]
+    assert noises[0].training < noises[1].training
+
+
 def test_secure_sums_and_the_pooled_client_know_the_objective(workplace: Path) -> None:
     secure = {"method": "fedavg", "wire": {"budget": "none", "server_view": "secure_sum"}}
     rows = rows_of(walked(workplace, TWO, {"fedavg": {}, "secure": secure, "centralised": {}}))
@@ -153,6 +175,10 @@ def test_secure_sums_and_the_pooled_client_know_the_objective(workplace: Path) -
     [
         ({"train": {"objective": "fedprx"}}, r"train\.objective\.fedprx: unknown objective 'fedprx'; did you mean"),
         ({"train": {"objective": {"a": {"name": "fedprox", "mu": -2}}}}, r"train\.objective\.a\.mu=-2"),
+        (
+            {"train": {"momentum": 0.0, "objective": {"a": {"name": "scaffold", "train": {"momentum": 0.5}}}}},
+            r"train\.momentum=0\.5.*scaffold",
+        ),
         (
             {"methods": {"fedavg": {"only": {"objective": "fedprox"}}}},
             r"methods\.fedavg\.only\.objective='fedprox' is no point of the benchmark; allowed: plain",

@@ -286,6 +286,18 @@ def test_rounds_of_a_client_have_generators_of_their_own() -> None:
             r"rounds\.server_optimiser='fedadam'.*'local_mean'",
         ),
         ({"rounds": {"server_optimiser": "fedsgd"}}, r"train\.steps=None.*fedsgd"),
+        (
+            {
+                "rounds": {"server_optimiser": ["average", "fedsgd"]},
+                "train": {
+                    **SGD,
+                    "epochs": None,
+                    "steps": 1,
+                    "objective": {"longer": {"name": "plain", "train": {"epochs": 2}}},
+                },
+            },
+            r"train\.steps=None.*fedsgd",
+        ),
         ({"train": {"objective": "scaffold"}}, r"train\.momentum=0\.9.*scaffold"),
         ({"train": {"objective": "moon"}, "model": {"name": "linear"}}, r"'moon'.*'linear'.*no feature map"),
         (

@@ -16,13 +16,13 @@ from fedfisher_core.client.features import Features
 from fedfisher_core.client.past import NO_PAST, Exchange, Past
 from fedfisher_core.models.spec import Parameters, parameters_of
 from fedfisher_core.registry import Registry, import_submodules
-from fedfisher_core.settings import Choice, TrainSettings
+from fedfisher_core.settings import ObjectiveChoice, TrainSettings
 from fedfisher_core.signatures import settings_of
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """Loss of each example, shape (batch,), of outputs, shape (batch, classes), and labels, shape (batch,)."""
 
-RESERVED = tuple(Choice.model_fields)
+RESERVED = tuple(ObjectiveChoice.model_fields)
 """Keys beside an objective's own settings, which an objective must not use."""
 
 

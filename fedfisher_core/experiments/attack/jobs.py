@@ -114,7 +114,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
     def budget(self) -> Budget | None:
         """What a client may spend, whose uploads to this method are all that it releases; None without privacy."""
         settings = self.place.settings
-        return None if settings.privacy is None else Budget(settings.privacy, settings.train, self.bound.uploads)
+        return None if settings.privacy is None else Budget(settings.privacy, self.place.train, self.bound.uploads)
 
     def size(self, inputs: AttackInputs[Artifact]) -> float:
         """See `Job.size`."""

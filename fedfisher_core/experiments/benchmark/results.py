@@ -225,6 +225,6 @@ def _training(plan: BenchmarkPlan, objective: str) -> dict[str, Any]:
     """Say how the clients of one setting trained."""
     train = plan.settings.train
     return {
-        **train.model_dump(mode="json", exclude={"objective"}),
+        **train.of(objective).model_dump(mode="json", exclude={"objective"}),
         **bind_objective(objective, train.objective).described(),
     }
