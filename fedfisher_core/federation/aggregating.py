@@ -25,6 +25,7 @@ from fedfisher_core.federation.testing import measured
 from fedfisher_core.jobs import Job, digests_of, names_in
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.models.running_statistics import batch_norms, estimate
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.server_optimisers.binding import BoundServerOptimiser, bind_server_optimiser
@@ -155,6 +156,8 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         beside: list[Any] = [] if exchange is None else [exchange.begin, exchange.update]
         if not optimiser.is_average:
             beside.append(optimiser.optimiser.function)
+        if self._estimates:
+            beside.append(estimate)
         uploads = {
             f"client_{client}.{name}": artifact.digest
             for client, sent in inputs.clients.items()
@@ -171,6 +174,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
                 **protocol,
                 **({} if place.settings.may_validate else {"validation": "private"}),
                 **({} if self.turn == 1 else {"round": self.turn}),
+                **({"running_statistics": "estimated"} if self._estimates else {}),
                 **optimiser.described(),
                 **({} if exchange is None else self.memory.objective.described()),
                 **self.numerics.described(),
@@ -184,6 +188,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         made, traffic, timings = self.aggregate(server, inputs)
         begun = perf_counter()
         made, moments = self._advanced(server, made, inputs)
+        made = self._estimated(server, made)
         trained = [(len(held_by(inputs.partition, one)), sent.trained) for one, sent in inputs.clients.items()]
         memory, report_bits = self.memory.after_round(inputs, trained, len(self.place.participants))
         timings["seconds"] += perf_counter() - begun
@@ -256,6 +261,19 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             for name, tensor in tensors.items()
         }
         return replace(made, networks=(weights,)), {_MOMENTS: kept}
+
+    @property
+    def _estimates(self) -> bool:
+        """Whether running statistics are estimated anew: not those of networks that no method merged."""
+        method, chosen = self.bound.method, self.place.settings.model.running_statistics
+        return chosen == "estimated" and method.one_shot and method.continues
+
+    def _estimated(self, server: Server, made: Aggregate) -> Aggregate:
+        """Estimate the running statistics of a merged network, if it has any."""
+        if not (self._estimates and batch_norms(self.place.spec.skeleton())):
+            return made
+        networks = tuple(estimate(server.network(one), server.validation.inputs) for one in made.networks)
+        return replace(made, networks=networks)
 
     def _traffic(
         self,

@@ -14,7 +14,7 @@ from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError, MemoryLimitError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federations
-from fedfisher_core.federation.model_checks import require_models
+from fedfisher_core.federation.model_checks import require_models, require_running_statistics
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.pretrained import read_weights
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
@@ -58,6 +58,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     _require_objectives(settings)
     numerics = Numerics.of(settings.run)
     places = [Place(settings, cell, numerics, title) for cell in settings.cells()]
+    require_running_statistics(settings, dict.fromkeys(place.spec for place in places))
     scopes = {label: _scope(label, entry.only, settings) for label, entry in settings.methods.items()}
     methods = {}
     for label, entry in settings.methods.items():

@@ -1,9 +1,12 @@
 """What is checked of networks and of the trunks that they stand on before any work starts."""
 
+from collections.abc import Collection
+
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import require_images
-from fedfisher_core.models.spec import models
+from fedfisher_core.models.running_statistics import batch_norms
+from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import FederationSettings
 from fedfisher_core.sources import source_digest
 from fedfisher_core.trunks.trunk import Trunk, split_name
@@ -32,6 +35,35 @@ def require_models(settings: FederationSettings) -> None:
     for name, trunk in trunks.items():
         _require_images(name, trunk, settings)
         load_trunk(trunk)
+
+
+def require_running_statistics(settings: FederationSettings, specs: Collection[ModelSpec]) -> None:
+    """Check that running statistics can be treated as the settings say.
+
+    Args:
+        settings: of the federations.
+        specs: their networks.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    chosen = settings.model.running_statistics
+    key = f"model.running_statistics={chosen!r}"
+    having = {spec.name: next(iter(norms)) for spec in specs if (norms := batch_norms(spec.skeleton()))}
+    if chosen == "refused" and having:
+        name, layer = next(iter(having.items()))
+        raise InputError(
+            f"{key}, but model {name!r} has them in {layer!r}; allowed: merged, estimated, or other models"
+        )
+    if chosen != "estimated":
+        return
+    if not having:
+        raise InputError(f"{key}, but no model among {[spec.name for spec in specs]} has any; allowed: merged")
+    if settings.data.validation_size == 0 or not settings.may_validate:
+        raise InputError(
+            f"{key} needs validation images that the server may look at; allowed: merged, or data.validation_size=1 "
+            "or more, and with privacy data.public_validation=true"
+        )
 
 
 def _require_images(name: str, trunk: Trunk, settings: FederationSettings) -> None:

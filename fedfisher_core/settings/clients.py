@@ -168,6 +168,12 @@ class ModelSettings(Strict):
     initialisation: Literal["same", "different"] = Field(
         "same", description="whether all clients start from the same weights, or each from its own"
     )
+    running_statistics: Literal["merged", "estimated", "refused"] = Field(
+        "merged",
+        description="means and variances of batch normalisation at the server: merged, as weights are; estimated anew "
+        "on its validation images for the network that a method merged, whose use pages then mark; or refused, with "
+        "the networks that have them",
+    )
     pretrained: PretrainedSettings | None = Field(
         None, description="weights that all clients start from; default: drawn at random"
     )

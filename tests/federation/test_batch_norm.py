@@ -7,11 +7,15 @@ import pytest
 import torch
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.federation.aggregating import server_of
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.inputs import StartInputs
 from fedfisher_core.federation.start import NETWORK
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.store import read_tensors
+from tests import tiny
 from tests.models.test_batch_norm import SPEC
-from tests.walked import walk_tiny
+from tests.walked import Walked, walk_tiny
 
 PLAIN = (
     *("best_local", "dare", "ensemble", "fedavg", "fedbens", "fedfish", "fedfisher_diag", "fedfisher_full"),
@@ -39,6 +43,49 @@ def test_methods_that_know_of_no_layer_serve_it(workplace: Path, method: str) ->
 def test_methods_of_matrices_refuse_it_by_name(workplace: Path, method: str) -> None:
     with pytest.raises(InputError, match=f"method '{method}' can't serve model 'batch_norm': .*'norm' is a BatchNorm"):
         walk_tiny(workplace, {method: {}}, model={"name": SPEC.name})
+
+
+def estimating(folder: Path, methods: dict[str, Any], **changes: Any) -> Walked:
+    return walk_tiny(folder, methods, model={"name": SPEC.name, "running_statistics": "estimated"}, **changes)
+
+
+def test_a_server_estimates_the_running_statistics_of_what_it_merged(workplace: Path) -> None:
+    done = estimating(workplace, {"fedavg": {}, "ensemble": {}})
+    start = done.outcome.artifacts[done.plan.federations.start(done.place).name]
+    server = server_of(done.place, StartInputs(done.data, done.partition, start))
+    network = server.network(read_tensors(done.aggregate("fedavg"), NETWORK.format(0)))
+    images = server.validation.inputs
+    seen = network.conv(images)
+    assert torch.allclose(network.norm.mean, seen.mean((0, 2, 3)), atol=1e-5)
+    assert torch.allclose(network.norm.variance, seen.var((0, 2, 3)), rtol=1e-4)
+    assert done.rows["fedavg"].uses_validation
+    merged = walk_tiny(workplace, {"fedavg": {}, "ensemble": {}}, model={"name": SPEC.name})
+    assert merged.rows["fedavg"].loss != done.rows["fedavg"].loss
+    assert not merged.rows["fedavg"].uses_validation
+    # Its networks are the clients' own.
+    assert merged.rows["ensemble"].artifact == done.rows["ensemble"].artifact
+
+
+def test_the_next_round_starts_from_the_estimates(workplace: Path) -> None:
+    done = estimating(workplace, {"fedavg": {}}, rounds={"count": 2})
+    assert done.rows["fedavg"].uses_validation
+    assert torch.isfinite(torch.tensor(done.rows["fedavg"].loss))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "changes", "message"),
+    [
+        ("refused", {}, r"running_statistics='refused', but model 'batch_norm' has them in 'norm'"),
+        ("estimated", {"model": "tiny"}, r"running_statistics='estimated', but no model among \['tiny'\] has any"),
+        ("estimated", {"data": {"validation_size": 0}}, r"running_statistics='estimated' needs validation images"),
+    ],
+)
+def test_what_can_not_be_done_with_them_is_refused(
+    workplace: Path, chosen: str, changes: dict[str, Any], message: str
+) -> None:
+    model = {"name": changes.pop("model", SPEC.name), "running_statistics": chosen}
+    with pytest.raises(InputError, match=message):
+        check_federations(tiny.tiny_settings(workplace, model=model, **changes))
 
 
 def test_fedavg_averages_the_running_statistics_that_clients_send(workplace: Path) -> None:
