@@ -49,6 +49,9 @@ class InputMoments(TensorStatistic):
         """Average over the client's examples; sums are kept in double precision."""
         inputs = local.examples.inputs.flatten(1)
         mean = inputs.mean(0, dtype=torch.float64)
+        if len(inputs) < len(mean):
+            centred = inputs - mean
+            return cls._of(mean, centred.square().mean(0), _leading_of_few(centred, directions))
         covariance = mean.new_zeros(len(mean), len(mean))
         for batch in inputs.split(_BATCH_SIZE):
             centred = batch - mean.float()
@@ -63,8 +66,11 @@ class InputMoments(TensorStatistic):
     @classmethod
     def _shortened(cls, mean: Tensor, covariance: Tensor, directions: int) -> Self:
         """Keep of a covariance its leading directions, and of the rest the variances."""
-        leading = _leading(covariance, directions).to(mean.device)
-        left = covariance.diagonal() - leading.square().sum(0)
+        return cls._of(mean, covariance.diagonal(), _leading(covariance, directions).to(mean.device))
+
+    @classmethod
+    def _of(cls, mean: Tensor, variances: Tensor, leading: Tensor) -> Self:
+        left = variances - leading.square().sum(0)
         found = {"mean": mean, "directions": leading, "deviations": left.clamp(min=0).sqrt()}
         return cls({name: tensor.float() for name, tensor in found.items()})
 
@@ -89,3 +95,24 @@ def _leading(covariance: Tensor, directions: int) -> Tensor:
     # Rounding, and the noise of a release, leave negative eigenvalues where the data has no extent.
     scaled = torch.from_numpy(vectors) * torch.from_numpy(values).clamp(min=0).sqrt()
     return scaled.T.flip(0).contiguous()
+
+
+def _leading_of_few(centred: Tensor, directions: int) -> Tensor:
+    """`_leading` of the covariance of fewer examples than it has rows, by way of their inner products.
+
+    Where v is an eigenvector of X X^T / n for the eigenvalue lambda, X^T v / sqrt(n) is one of X^T X / n, and its
+    length is sqrt(lambda).
+
+    Args:
+        centred: X, the examples less their mean, shape (n, inputs), double precision.
+        directions: most that are kept.
+
+    Returns:
+        Shape (directions, inputs), or (inputs, inputs) where that is less; 0 in rows beyond the examples.
+    """
+    count, size = centred.shape
+    first = max(0, count - directions)
+    products = (centred @ centred.T / count).cpu().numpy()
+    _, vectors = eigh(products, subset_by_index=[first, count - 1])
+    found = torch.from_numpy(vectors).to(centred).T.flip(0) @ centred / count**0.5
+    return torch.cat([found, centred.new_zeros(min(directions, size) - len(found), size)])

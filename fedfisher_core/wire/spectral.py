@@ -172,28 +172,36 @@ def _eigh(matrix: Rows) -> tuple[Rows, Rows]:
 def _few_directions(matrix: Rows) -> tuple[Rows, Rows] | None:
     """Eigenvalues that are not 0, and their eigenvectors, in the order of sending, of a matrix of low rank.
 
-    Its pivoted Cholesky factor L has as many columns, and L^T L the same eigenvalues: all of it costs less than the
-    whole decomposition. A factor of few examples is of low rank.
+    Its pivoted Cholesky factor L has as many columns, and they span its range: all of it costs less than the whole
+    decomposition. A factor of few examples is of low rank. L L^T itself has the rounding of the last pivots in it, many
+    times over, so that only the range is taken from L.
 
     Returns:
-        None where the rank is full, the matrix is not L L^T, or a 0 would have its turn before another eigenvalue.
+        None where the rank is full, the matrix has more than the range, or a 0 would have its turn before another
+        eigenvalue.
     """
     size = len(matrix)
     if size == 0:
         return None
-    diagonal = matrix.diagonal()
-    product = torch.from_numpy(pivoted_cholesky(matrix, tolerance=_NEGLIGIBLE * diagonal.max()))
-    rank = product.shape[1]
+    largest = matrix.diagonal().max()
+    factor = torch.from_numpy(pivoted_cholesky(matrix, tolerance=_NEGLIGIBLE * largest))
+    rank = factor.shape[1]
     if not 0 < rank < size:
         return None
-    left = matrix - (product @ product.T).numpy()
-    if not np.abs(left).max() <= _TOLERANCE * diagonal.max():
+    whole, basis = torch.from_numpy(matrix), torch.linalg.qr(factor).Q
+    inside = basis.T @ whole @ basis
+    if not (whole - basis @ inside @ basis.T).abs().max() <= _TOLERANCE * largest:
         return None
-    values, turned = _eigh((product.T @ product).numpy())
+    values, turned = _eigh(((inside + inside.T) / 2).numpy())
+    if values[0] < -_TOLERANCE * largest or values[-1] <= 0:
+        return None
+    # What rounding leaves below 0 counts among the zeros.
+    values, turned = values[values > 0], turned[:, values > 0]
+    rank = len(values)
     order = _peel(np.concatenate([np.zeros(size - rank), values]))[:rank] - (size - rank)
     if order.min() < 0:
         return None
-    vectors = (product @ torch.from_numpy(turned)).numpy() / np.sqrt(values)
+    vectors = (basis @ torch.from_numpy(turned)).numpy()
     return values[order], np.ascontiguousarray(vectors[:, order])
 
 

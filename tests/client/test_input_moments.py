@@ -50,6 +50,20 @@ def test_directions_that_the_data_lacks_are_zero() -> None:
     assert found[2:].abs().max() < 1e-2
 
 
+@pytest.mark.parametrize("directions", [5, 30, SIZE])
+def test_few_examples_have_the_directions_of_their_covariance(directions: int) -> None:
+    few, kept = INPUTS[:20], min(directions, 20)
+    found, flat = moments(few, directions)["directions"].double(), few.flatten(1).double()
+    values, vectors = torch.linalg.eigh(torch.cov(flat.T, correction=0))
+    best = (vectors[:, -kept:] * values[-kept:]) @ vectors[:, -kept:].T
+    assert len(few) < flat.shape[1]
+    assert torch.allclose(found.T @ found, best, atol=1e-6)
+    assert found.norm(dim=1)[:kept].tolist() == pytest.approx(
+        values[-kept:].clamp(min=0).flip(0).sqrt().tolist(), abs=1e-5
+    )
+    assert not found[kept:].any()
+
+
 @pytest.mark.parametrize(("directions", "rows"), [(4, 4), (SIZE + 7, SIZE)])
 def test_shapes_are_those_of_what_is_computed(directions: int, rows: int) -> None:
     shapes = InputMoments.shapes(tiny.TINY, directions=directions)

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.wire import spectral
 from fedfisher_core.wire.codec import Codec, TensorSpec
 from fedfisher_core.wire.low_rank import LowRank
 from fedfisher_core.wire.packing import BitReader, BitWriter
@@ -133,6 +134,27 @@ def test_a_matrix_of_few_directions_is_sent_as_well_as_one_that_has_all_of_them(
         assert_symmetric_and_psd(decoded["x"])
         errors.append(relative_error(decoded["x"], matrix))
     assert errors[0] == pytest.approx(errors[1], rel=0.05, abs=1e-5)
+
+
+def test_few_directions_are_found_among_rounding_that_their_factor_would_magnify(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    generator = torch.Generator().manual_seed(10)
+    basis, _ = torch.linalg.qr(torch.randn(200, 60, dtype=torch.float64, generator=generator))
+    few = basis @ torch.diag(torch.logspace(0, -5, 60, dtype=torch.float64)) @ basis.T
+    rounding = 1e-5 * few.diagonal().max() * torch.randn(200, 200, dtype=torch.float64, generator=generator)
+    matrix = (few + (rounding + rounding.T) / 2).float()
+    decomposed, eigh = [], spectral._eigh
+
+    def counting(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        decomposed.append(len(matrix))
+        return eigh(matrix)
+
+    monkeypatch.setattr(spectral, "_eigh", counting)
+    decoded, _ = through(Spectral(minimum_bits(200) + 200_000), {"x": matrix})
+    assert max(decomposed) < 80
+    assert_symmetric_and_psd(decoded["x"])
+    assert relative_error(decoded["x"], matrix) < 1e-3
 
 
 def test_dead_units_cost_next_to_nothing_and_stay_dead() -> None:
