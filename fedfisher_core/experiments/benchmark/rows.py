@@ -10,6 +10,13 @@ from pydantic import ConfigDict
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import AVERAGE, PLAIN, shift_name
 
+_FRACTIONS = ("accuracy", "worst_client_accuracy", "worst_class_accuracy", "unseen_accuracy", "personalised_accuracy")
+_NOT_NEGATIVE = (
+    *("loss", "unseen_loss", "personalised_loss"),
+    *("client_train_seconds", "client_encode_seconds", "server_seconds"),
+    *("upload_bits", "upload_bits_formula", "download_bits", "peak_memory_bytes"),
+)
+
 
 @dataclass(frozen=True)
 class RoundPoint:
@@ -104,7 +111,7 @@ class Row:
             it was not kept.
 
     Raises:
-        InputError: a measure is not finite.
+        InputError: a measure is not finite, or beyond what it can be.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -166,6 +173,11 @@ class Row:
                 raise InputError(
                     f"{one.name} of method {self.method!r}, seed {self.seed} is {value}; it must be finite"
                 )
+        for name in (*_FRACTIONS, *_NOT_NEGATIVE):
+            value, most = getattr(self, name), 1 if name in _FRACTIONS else math.inf
+            if value is not None and not 0 <= value <= most:
+                allowed = "from 0 to 1" if name in _FRACTIONS else "0 or more"
+                raise InputError(f"{name} of method {self.method!r}, seed {self.seed} is {value}; allowed: {allowed}")
 
     @property
     def shift_name(self) -> str | None:

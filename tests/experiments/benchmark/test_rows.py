@@ -94,6 +94,10 @@ def test_a_measure_that_is_not_finite_is_refused(value: float) -> None:
         ({"accuracy": None}, "row 1, accuracy=None: Input should be a valid number"),
         ({"num_clients": "5"}, "row 1, num_clients='5': Input should be a valid integer"),
         ({"uploads": {"weights": 3}}, "row 1, uploads.weights=3: Input should be a valid string"),
+        ({"accuracy": 61.2}, "row 1: accuracy of method 'fedavg', seed 0 is 61.2; allowed: from 0 to 1"),
+        ({"unseen_accuracy": -0.1}, "row 1: unseen_accuracy of method 'fedavg', seed 0 is -0.1; allowed: from 0 to 1"),
+        ({"upload_bits": -8}, "row 1: upload_bits of method 'fedavg', seed 0 is -8; allowed: 0 or more"),
+        ({"server_seconds": -0.5}, "row 1: server_seconds of method 'fedavg', seed 0 is -0.5; allowed: 0 or more"),
         ({"accuracy": math.nan}, "row 1: accuracy of method 'fedavg', seed 0 is nan; it must be finite"),
     ],
 )
