@@ -45,15 +45,18 @@ class _Origin:
     Args:
         module: the module that calls `add`.
         package: name and version of the distribution that holds it; None for this project and for loose modules.
+        builtin: whether it is one of the things that come with the registry.
     """
 
     module: str
     package: tuple[str, str] | None = None
+    builtin: bool = False
 
     def __str__(self) -> str:
         if self.package is not None:
             return f"package {' '.join(self.package)}"
-        return "this project" if self.module.partition(".")[0] == CORE else f"module {self.module!r}"
+        own = self.builtin or self.module.partition(".")[0] == CORE
+        return "this project" if own else f"module {self.module!r}"
 
 
 _THIS_PROJECT = _Origin(CORE)
@@ -95,13 +98,14 @@ class Registry(Generic[T]):
             thing: what the name stands for.
 
         Raises:
-            InputError: the name is taken; the message names both packages.
+            InputError: the name is taken; the message names both packages, or both modules of one.
         """
         origin = self._origin()
         if name in self._things:
-            raise NameTakenError(
-                f"{self._noun} {name!r} is registered twice: by {self._origins[name]} and by {origin}", self, name
-            )
+            first = self._origins[name]
+            # Two files of one project have one name to people outside of it.
+            both = f"{first} and by {origin}" if str(first) != str(origin) else f"{first.module} and by {origin.module}"
+            raise NameTakenError(f"{self._noun} {name!r} is registered twice: by {both}", self, name)
         self._things[name] = thing
         self._origins[name] = origin
 
@@ -216,9 +220,9 @@ class Registry(Generic[T]):
                 del self._things[name], self._origins[name]
 
     def _origin(self) -> _Origin:
-        if self._being_loaded is _THIS_PROJECT:
-            return _THIS_PROJECT
         module = _registering_module()
+        if self._being_loaded is _THIS_PROJECT:
+            return _Origin(module, builtin=True)
         # A plug-in's module may be imported before its entry point is loaded, or by another plug-in.
         package = distribution_of(sys.modules[module]) if module in sys.modules else None
         if package is None and self._being_loaded is not None and module.partition(".")[0] != CORE:

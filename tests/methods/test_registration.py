@@ -90,6 +90,23 @@ def test_an_unknown_method_is_refused() -> None:
         bind_written("fedavgg", {}, [tiny.TINY])
 
 
+COPIED = """
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.method import method
+
+@method("fedavg", uploads=(Weights,), reference="https://example.org")
+def copied(server, uploads):
+    pass
+"""
+
+
+def test_two_methods_of_this_project_are_told_apart_by_their_files() -> None:
+    assert methods.get("fedavg").name == "fedavg"
+    files = r"fedfisher_core\.methods\.fedavg and by fedfisher_core\.methods\.copied"
+    with pytest.raises(InputError, match=f"method 'fedavg' is registered twice: by {files}"):
+        exec(COPIED, {"__name__": "fedfisher_core.methods.copied"})
+
+
 def test_a_name_can_be_registered_once_only() -> None:
     with pytest.raises(InputError, match="method 'first_client' is registered twice"):
         method("first_client", uploads=(Weights,), reference="https://example.org")(first_client)
