@@ -45,7 +45,8 @@ def gradient_descent(
 ) -> Solution:
     """Minimise by w <- w - (A w - b) / lambda_max, A = sum_i p_i F_i, from the mean of the clients.
 
-    An estimate of lambda_max that is too small does no harm up to a factor of 2.
+    An estimate of lambda_max that is too small does no harm up to a factor of 2. The first residual may have next to
+    nothing of the largest direction, and a smaller estimate is raised by what the steps show.
 
     Args:
         quadratic: the objective.
@@ -66,10 +67,13 @@ def gradient_descent(
     residuals = quadratic.residual(vectors)
     eigenvalue = largest_eigenvalue(quadratic)
     target = tolerance**2 * sum(dot(residual, residual) for residual in residuals)
-    iteration = 0
-    while eigenvalue > 0 and iteration < steps and sum(dot(r, r) for r in residuals) > target:
+    iteration, square = 0, sum(dot(residual, residual) for residual in residuals)
+    while eigenvalue > 0 and iteration < steps and square > target:
         vectors = tuple(v + r / eigenvalue for v, r in zip(vectors, residuals, strict=True))
-        residuals = quadratic.residual(vectors)
+        before, residuals = residuals, quadratic.residual(vectors)
+        # A r = lambda (r - r') after a step of r / lambda: a Rayleigh quotient without a product of its own.
+        eigenvalue *= max(1.0, 1 - sum(map(dot, before, residuals)) / square)
+        square = sum(dot(residual, residual) for residual in residuals)
         iteration += 1
         if iteration % check_every == 0:
             selection.measure(iteration, vectors)

@@ -115,6 +115,16 @@ def test_power_iteration_comes_near_the_largest_eigenvalue_from_below(problem):
     assert 0.9 * truth < largest_eigenvalue(problem.quadratic) < truth * (1 + 1e-12)
 
 
+def test_gradient_descent_survives_a_residual_that_hides_the_largest_direction():
+    clients = [{"w": torch.tensor([1.0, 1.0], dtype=torch.float64)}, {"w": -torch.ones(2, dtype=torch.float64)}]
+    diagonals = ([1.0, 100.0], [2.0, 100.0 + 1e-5])
+    fishers = [{"w": torch.tensor(diagonal, dtype=torch.float64)} for diagonal in diagonals]
+    quadratic = diagonal_quadratic(clients, fishers, [0.5, 0.5])
+    assert largest_eigenvalue(quadratic) < 2
+    solution = gradient_descent(quadratic, tolerance=1e-8, steps=5000)
+    torch.testing.assert_close(solution.parameters["w"], closed_form(quadratic).parameters["w"], rtol=0, atol=1e-7)
+
+
 def test_single_precision_stays_near_the_mean_in_the_null_space():
     """Rounding puts a little of every vector into the null space; long runs must not follow it."""
     generator = torch.Generator().manual_seed(5)
