@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Collection, Sequence
 from itertools import groupby
+from textwrap import TextWrapper
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ _WIDTH = 10.0
 # Uploads within a tenth of each other are drawn side by side, so many inches apart.
 _CLOSE = 1.1
 _SPACING = 0.085
+# What fits below a panel, in the size of its ticks.
+_CHARACTERS = 56
 _MOST_LINES = 4
 """Families that have seconds of their own."""
 
@@ -66,11 +69,17 @@ def accuracy_by_alpha_figure(rows: Sequence[Row]) -> Figure:
                     places, drawn = zip(*points, strict=True)
                     line = styles[label].line if len(points) > 1 else "none"
                     _error_bars(axes, places, drawn, styles[label], linestyle=line)
-        splits = [literal(summary.setting.split).replace(", ", "\n") for summary in summaries]
-        axes.set_xticks(range(len(summaries)), splits)
+        room = _CHARACTERS // len(summaries)
+        axes.set_xticks(range(len(summaries)), [_wrapped(summary.setting.split, room) for summary in summaries])
         axes.set_xlim(-0.5, len(summaries) - 0.5)
         _finish_accuracy(axes, methods, family)
     return figure
+
+
+def _wrapped(split: str, room: int) -> str:
+    """Write a split in lines of so many characters, or of one word where that is longer."""
+    words = TextWrapper(max(room, 1), break_long_words=False, break_on_hyphens=False)
+    return "\n".join(line for part in split.split(", ") for line in words.wrap(literal(part)))
 
 
 def _scheme_of(numbered: tuple[int, SettingSummary]) -> tuple[str, str | None]:

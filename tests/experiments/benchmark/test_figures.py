@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -38,6 +40,18 @@ def test_figures_of_rows_are_drawn_without_overflow(rows: list[Row]) -> None:
         assert box.x1 <= page.x1 + 1
         assert box.y0 >= page.y0 - 1
         assert box.y1 <= page.y1 + 1
+
+
+def test_names_of_many_shifts_stand_side_by_side() -> None:
+    shifts = [("blur", 3.0), ("contrast", 0.9), ("labels", 0.4), ("noise", 1.0), ("rotation", 60.0), ("contrast", 0.25)]
+    rows = [make_row(model=model, shift=shift, shift_strength=by) for model in "ab" for shift, by in shifts]
+    rows += [make_row(model=model, partition=scheme) for model in "ab" for scheme in ("iid", "quantity")]
+    figure = accuracy_by_alpha_figure(rows)
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        places = [label.get_window_extent() for label in axes.get_xticklabels()]
+        assert len(places) == 8
+        assert all(left.x1 < right.x0 for left, right in pairwise(places))
 
 
 def test_accuracies_are_drawn_in_per_cent_with_the_deviation() -> None:
