@@ -65,11 +65,12 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
         One artifact a job; then those of the followers that could be computed.
 
     Raises:
-        InputError: files that a job reads are others than when its result was named.
+        InputError: files that a job reads are others than when its result was named, or the store's disk is full.
     """
     found = {step.key: artifact for step in batch.steps if (artifact := store.find(step)) and not artifact.shed}
     left = [entry for entry in zip(batch.jobs, batch.inputs, batch.steps, strict=True) if entry[-1].key not in found]
     if left:
+        store.require_room()
         jobs, inputs, steps = zip(*left, strict=True)
         contents = type(jobs[0]).compute_together(jobs, inputs)
         for job, own, step in left:

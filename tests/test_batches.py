@@ -1,8 +1,10 @@
 """Short jobs that are computed along with what they need."""
 
 import json
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 import pytest
@@ -57,6 +59,21 @@ def long(name: str, *needs: str, **chosen: Any) -> Long:
 
 def short(name: str, *needs: str, **chosen: Any) -> Short:
     return Short(name=name, needs=Needed(needs), **chosen)
+
+
+def test_nothing_is_computed_that_a_full_disk_could_not_keep(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = long("one")
+    batch = Batch(jobs=(job,), inputs=(Needed(),), steps=(job.step(Needed()),))
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=3 * 2**20))
+    with pytest.raises(InputError, match=r"run\.store=.* is on a disk with 3\.0 MiB left; allowed: 16 or more"):
+        compute(batch, store)
+    assert computed == []
+    monkeypatch.undo()
+    compute(batch, store)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=0))
+    # What is there needs no room.
+    compute(batch, store)
+    assert computed == ["one"]
 
 
 def batches(walk: Walk, store: Store) -> list[list[str]]:

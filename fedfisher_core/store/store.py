@@ -1,6 +1,7 @@
 """The artifact store: results of steps, found by a digest of everything that can change them."""
 
 import logging
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -27,6 +28,7 @@ _LOCKS = ".locks"
 _LEASE_SECONDS = 60
 _ALONE_SECONDS = 5
 _REMOVAL_SECONDS = 60
+_ROOM_MIB = 16
 
 
 class Store:
@@ -163,6 +165,23 @@ class Store:
             if found is None or (other is not None and other == replace(found, path=other.path, shed=False)):
                 found = other
         return found
+
+    def require_room(self) -> None:
+        """Check that the disk is not full, before what could not be kept is computed.
+
+        Raises:
+            InputError: it is, or the store can't be written.
+        """
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            left = shutil.disk_usage(self.root).free / 2**20
+        except OSError as error:
+            raise self._unwritable(error) from error
+        if left < _ROOM_MIB:
+            raise InputError(
+                f"run.store={str(self.root)!r} is on a disk with {left:.1f} MiB left; allowed: {_ROOM_MIB} or more, as "
+                "nothing is computed that can't be kept"
+            )
 
     def write(self, step: Step, content: Content) -> Artifact:
         """Store the result of a step: all of it, or nothing. What was shed before is whole again.
