@@ -8,8 +8,9 @@ from markupsafe import Markup, escape
 def notes_html(text: str) -> Markup:
     """Turn notes into HTML.
 
-    Blank lines separate paragraphs; lines that begin with "- " make a list; `code`, **strong** and *emphasis*
-    work within a line. Everything else, HTML included, is shown as it is written.
+    Blank lines separate paragraphs; lines that begin with "- " make a list; `code`, **strong**, *emphasis* and
+    [text](address) work within a line, where the address is one of the web or of a file such as ../other/index.html.
+    Everything else, HTML included, is shown as it is written.
 
     Args:
         text: the notes.
@@ -55,10 +56,14 @@ def _inline(text: str) -> Markup:
     # Code is taken out first: stars within it are no markup.
     pieces = re.split(r"`([^`]+)`", text)
     html = [
-        f"<code>{escape(piece)}</code>" if index % 2 else _stars(str(escape(piece)))
+        f"<code>{escape(piece)}</code>" if index % 2 else _stars(_links(str(escape(piece))))
         for index, piece in enumerate(pieces)
     ]
     return Markup("".join(html))
+
+
+def _links(html: str) -> str:
+    return re.sub(r"\[([^\[\]]+)\]\(((?:https?://|\.\.?/)[^\s()*]+)\)", r'<a href="\2">\1</a>', html)
 
 
 def _stars(html: str) -> str:
