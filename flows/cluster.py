@@ -71,8 +71,11 @@ def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
         )
     place = run.store.absolute() if isinstance(run.store, Path) else run.store
     with _connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
-        seen_by = client.run(look, str(place), mark.name, mark.said, prefect_api, on_error="return")
-        gpus = [one for one in client.scheduler_info(n_workers=-1)["workers"].values() if one["resources"].get(GPU)]
+        try:
+            seen_by = client.run(look, str(place), mark.name, mark.said, prefect_api, on_error="return")
+            workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        except OSError as error:
+            raise InputError(f"{setting} was lost while its workers were looked at: {error}") from error
     # A worker that is lost meanwhile is none.
     found = {address: seen for address, seen in seen_by.items() if not isinstance(seen, OSError)}
     if not found:
@@ -81,7 +84,7 @@ def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
         if isinstance(seen, Exception):
             raise InputError(f"Dask worker {address} can't run this project's code: {described(seen)}") from seen
         _require_fit(f"Dask worker {address} on {seen.machine}", seen, place=place, prefect_api=prefect_api)
-    if Numerics.of(run).device != "cpu" and not gpus:
+    if Numerics.of(run).device != "cpu" and not any(one["resources"].get(GPU) for one in workers):
         raise InputError(
             f"{setting} has no worker with a GPU, which run.device asks for; start one: "
             f"dask worker {scheduler} --nthreads 1 --resources {GPU}=1"

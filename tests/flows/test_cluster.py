@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -9,6 +10,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import RunSettings
@@ -77,6 +79,24 @@ def test_a_temporary_prefect_server_is_refused(tmp_path: Path) -> None:
 def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run\.dask\.scheduler='tcp://127\.0\.0\.1:9' can't be reached: .*refused"):
         require_cluster(settings(tmp_path, "tcp://127.0.0.1:9"), NO_SERVER)
+
+
+def test_a_scheduler_that_dies_while_its_workers_are_asked_is_named(tmp_path: Path) -> None:
+    with dask_scheduler(os.environ) as scheduler, dask_worker(scheduler, os.environ, tmp_path):
+        wait_for_workers(scheduler, 1)
+        with Client(scheduler, set_as_default=False) as client:
+            process = client.run_on_scheduler(os.getpid)
+
+        class Deadly(Healthy):
+            def do_GET(self) -> None:
+                os.kill(process, signal.SIGKILL)
+                super().do_GET()
+
+        with (
+            answering(Deadly) as address,
+            pytest.raises(InputError, match=f"{scheduler}' was lost while its workers were looked at: "),
+        ):
+            require_cluster(settings(tmp_path / "store", scheduler), f"{address}/api")
 
 
 def test_a_scheduler_without_workers_is_named(tmp_path: Path, empty: str) -> None:
