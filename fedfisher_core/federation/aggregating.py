@@ -264,13 +264,15 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
 
     @property
     def _estimates(self) -> bool:
-        """Whether running statistics are estimated anew: not those of networks that no method merged."""
-        method, chosen = self.bound.method, self.place.settings.model.running_statistics
-        return chosen == "estimated" and method.one_shot and method.continues
+        """Whether there are running statistics to be estimated anew: not those of networks that no method merged."""
+        method, place = self.bound.method, self.place
+        if place.settings.model.running_statistics != "estimated" or not (method.one_shot and method.continues):
+            return False
+        return bool(batch_norms(place.spec.skeleton()))
 
     def _estimated(self, server: Server, made: Aggregate) -> Aggregate:
-        """Estimate the running statistics of a merged network, if it has any."""
-        if not (self._estimates and batch_norms(self.place.spec.skeleton())):
+        """Estimate the running statistics of a merged network."""
+        if not self._estimates:
             return made
         networks = tuple(estimate(server.network(one), server.validation.inputs) for one in made.networks)
         return replace(made, networks=networks)

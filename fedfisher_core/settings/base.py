@@ -73,6 +73,8 @@ def _named(value: Any) -> Any:
     return value
 
 
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+
 Name = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200, description="folder name of the report"),

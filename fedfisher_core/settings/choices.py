@@ -8,13 +8,12 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
-    Field,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
-from fedfisher_core.settings.base import Count, Label, Line, Nonnegative, Positive, Steps, Strict
+from fedfisher_core.settings.base import Count, Label, Line, Momentum, Nonnegative, Positive, Steps, Strict
 
 PLAIN = "plain"
 """The local objective of clients that are told no other."""
@@ -55,7 +54,7 @@ class LocalChanges(Strict):
     epochs: Count | None = None
     steps: Steps | None = None
     learning_rate: Positive | None = None
-    momentum: float | None = Field(None, ge=0, lt=1)
+    momentum: Momentum | None = None
     weight_decay: Nonnegative | None = None
     batch_size: Count | None = None
 

@@ -11,7 +11,7 @@ from pydantic import (
     model_validator,
 )
 
-from fedfisher_core.settings.base import Count, Examples, Line, Nonnegative, Positive, Steps, Strict, as_tuple
+from fedfisher_core.settings.base import Count, Examples, Line, Momentum, Nonnegative, Positive, Steps, Strict, as_tuple
 from fedfisher_core.settings.choices import PLAIN, ObjectiveChoice, Objectives
 from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
@@ -194,7 +194,7 @@ class TrainSettings(Strict):
     epochs: Count | None = Field(None, description="passes over a client's data; default: 30, or `steps`")
     steps: Steps | None = Field(None, description="gradient steps, in place of epochs")
     learning_rate: Positive = 0.01
-    momentum: float = Field(0.9, ge=0, lt=1)
+    momentum: Momentum = 0.9
     weight_decay: Nonnegative = 0.0
     batch_size: Count = 64
     objective: Objectives = Field(

@@ -66,8 +66,8 @@ def gradient_descent(
     vectors = quadratic.start
     residuals = quadratic.residual(vectors)
     eigenvalue = largest_eigenvalue(quadratic)
-    target = tolerance**2 * sum(dot(residual, residual) for residual in residuals)
-    iteration, square = 0, sum(dot(residual, residual) for residual in residuals)
+    square = sum(dot(residual, residual) for residual in residuals)
+    iteration, target = 0, tolerance**2 * square
     while eigenvalue > 0 and iteration < steps and square > target:
         vectors = tuple(v + r / eigenvalue for v, r in zip(vectors, residuals, strict=True))
         before, residuals = residuals, quadratic.residual(vectors)

@@ -33,6 +33,8 @@ class BucketStore(Store):
         others: folders of artifacts that are only read.
     """
 
+    _setting = "run.cache.folder"
+
     def __init__(self, url: str, cache: Path, *, most_bytes: int, others: Sequence[Path] = ()) -> None:
         super().__init__(cache, others)
         self._bucket = Bucket(url)

@@ -39,6 +39,9 @@ class Store:
         others: folders of the same layout that are only read, such as the outputs of DVC's stages.
     """
 
+    _setting = "run.store"
+    """Names the folder that is written, for messages."""
+
     def __init__(self, root: Path, others: Sequence[Path] = ()) -> None:
         self.root = root
         self._others = tuple(others)
@@ -179,8 +182,8 @@ class Store:
             raise self._unwritable(error) from error
         if left < _ROOM_MIB:
             raise InputError(
-                f"run.store={str(self.root)!r} is on a disk with {left:.1f} MiB left; allowed: {_ROOM_MIB} or more, as "
-                "nothing is computed that can't be kept"
+                f"{self._setting}={str(self.root)!r} is on a disk with {left:.1f} MiB left; allowed: {_ROOM_MIB} or "
+                "more, as nothing is computed that can't be kept"
             )
 
     def write(self, step: Step, content: Content) -> Artifact:
@@ -318,4 +321,4 @@ class Store:
         return True
 
     def _unwritable(self, error: OSError) -> InputError:
-        return InputError(f"run.store={str(self.root)!r} can't be written: {error.strerror}")
+        return InputError(f"{self._setting}={str(self.root)!r} can't be written: {error.strerror}")
