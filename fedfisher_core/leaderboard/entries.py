@@ -59,6 +59,7 @@ class Entry:
         accuracy: mean test accuracy over the seeds, a fraction.
         accuracy_deviation: its sample standard deviation; None for a single seed.
         num_seeds: number of seeds.
+        accuracy_by_seed: test accuracy of each, a fraction.
         rank: among the single networks of the setting, 1 for the best; those that tie share the mean of their ranks.
             None for all others.
         num_ranked: how many single networks the setting has.
@@ -92,6 +93,7 @@ class Entry:
     accuracy: float
     accuracy_deviation: float | None
     num_seeds: int
+    accuracy_by_seed: Mapping[int, float]
     rank: float | None
     num_ranked: int
     below_local_mean: bool | None
@@ -170,6 +172,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         accuracy=accuracy.mean,
         accuracy_deviation=accuracy.deviation,
         num_seeds=accuracy.n,
+        accuracy_by_seed={row.seed: row.accuracy for row in rows},
         rank=None,
         num_ranked=0,
         below_local_mean=_is_below(rows, local),

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.leaderboard.entries import Entry
-from fedfisher_core.reporting.measure import gather
+from fedfisher_core.reporting.measure import PairedDifference, gather, mean_by_seed, paired_difference
 from fedfisher_core.reporting.ranks import mean_ranks
 from fedfisher_core.reporting.signed_ranks import Ahead, beside_others
 
@@ -27,6 +27,23 @@ class MeanRanks:
 
 
 @dataclass(frozen=True)
+class OverSeeds:
+    """One method beside another seed by seed: their mean accuracies over settings.
+
+    Args:
+        other: label of the other method.
+        kind: what that leaves behind.
+        num_settings: settings in which both ran with every seed that any method has there.
+        difference: of the one less the other, over the seeds that all these settings have.
+    """
+
+    other: str
+    kind: Role
+    num_settings: int
+    difference: PairedDifference
+
+
+@dataclass(frozen=True)
 class TrackRanks:
     """The first method by mean rank of a track, over all of its reports.
 
@@ -37,6 +54,7 @@ class TrackRanks:
         first: label of the method.
         mean_rank: of that method.
         beside: the method beside each other one, by mean rank.
+        over_seeds: the method beside each of these and each ensemble in the same settings, the nearest first.
     """
 
     track: str
@@ -45,6 +63,7 @@ class TrackRanks:
     first: str
     mean_rank: float
     beside: tuple[Ahead, ...]
+    over_seeds: tuple[OverSeeds, ...]
 
 
 def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
@@ -117,7 +136,28 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
         first=labels[0],
         mean_rank=best.ranks[labels[0]],
         beside=beside,
+        over_seeds=_over_seeds(entries, labels),
     )
+
+
+def _over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSeeds, ...]:
+    """Compare the first of some methods with the others, and with ensembles, in the settings in which these ran."""
+    kinds = {one.method: one.kind for one in entries if one.method in labels or one.kind is Role.ENSEMBLE}
+    settings = gather((one for one in entries if one.method in kinds), lambda one: one.setting)
+    columns = [{one.method: one for one in found} for found in settings.values()]
+    columns = [column for column in columns if column.keys() >= set(labels)]
+    seeds = [max(one.num_seeds for one in column.values()) for column in columns]
+    first, found = labels[0], []
+    for other in kinds.keys() - {first}:
+        pairs = [
+            (column[first].accuracy_by_seed, column[other].accuracy_by_seed)
+            for column, most in zip(columns, seeds, strict=True)
+            if other in column and column[first].num_seeds == column[other].num_seeds == most
+        ]
+        difference = paired_difference(*(mean_by_seed(own) for own in zip(*pairs, strict=True))) if pairs else None
+        if difference is not None:
+            found.append(OverSeeds(other, kinds[other], len(pairs), difference))
+    return tuple(sorted(found, key=lambda one: (one.difference.mean, one.other)))
 
 
 def _scores(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:

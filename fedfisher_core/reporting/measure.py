@@ -141,6 +141,23 @@ class PairedDifference:
         return 2 * float(stdtr(self.n - 1, -abs(self.mean) * math.sqrt(self.n) / self.deviation))
 
 
+def mean_by_seed(settings: Sequence[Mapping[K, float]]) -> dict[K, float]:
+    """Average accuracies over settings, seed by seed.
+
+    Args:
+        settings: accuracy by seed, or by whatever else they are repeated over, in each setting.
+
+    Returns:
+        The mean by seed, of the seeds that all settings have.
+    """
+    by_seed = gather((pair for setting in settings for pair in setting.items()), lambda pair: pair[0])
+    return {
+        seed: statistics.fmean(accuracy for _, accuracy in pairs)
+        for seed, pairs in by_seed.items()
+        if len(pairs) == len(settings)
+    }
+
+
 def paired_difference(ours: Mapping[K, float], others: Mapping[K, float]) -> PairedDifference | None:
     """Compare accuracies seed by seed, or whatever else they are repeated over.
 

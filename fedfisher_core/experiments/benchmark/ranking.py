@@ -1,13 +1,12 @@
 """Mean ranks of methods over the settings of a benchmark (Demsar 2006)."""
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, SettingSummary
-from fedfisher_core.reporting.measure import PairedDifference, gather, paired_difference
+from fedfisher_core.reporting.measure import PairedDifference, mean_by_seed, paired_difference
 from fedfisher_core.reporting.ranks import critical_difference, friedman_p_value, mean_ranks
 from fedfisher_core.reporting.signed_ranks import Ahead, beside_others
 
@@ -107,7 +106,4 @@ def _over_seeds(columns: Sequence[Mapping[str, MethodSummary]], one: str, other:
 
 
 def _means(columns: Sequence[Mapping[str, MethodSummary]], label: str) -> dict[int, float]:
-    rows = gather((row for column in columns for row in column[label].rows), lambda row: row.seed)
-    return {
-        seed: statistics.fmean(row.accuracy for row in own) for seed, own in rows.items() if len(own) == len(columns)
-    }
+    return mean_by_seed([{row.seed: row.accuracy for row in column[label].rows} for column in columns])
