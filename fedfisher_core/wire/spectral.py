@@ -172,37 +172,52 @@ def _eigh(matrix: Rows) -> tuple[Rows, Rows]:
 def _few_directions(matrix: Rows) -> tuple[Rows, Rows] | None:
     """Eigenvalues that are not 0, and their eigenvectors, in the order of sending, of a matrix of low rank.
 
-    Its pivoted Cholesky factor L has as many columns, and they span its range: all of it costs less than the whole
-    decomposition. A factor of few examples is of low rank. L L^T itself has the rounding of the last pivots in it, many
-    times over, so that only the range is taken from L.
+    Its pivoted Cholesky factor has as many columns: all of it costs less than the whole decomposition. A factor of few
+    examples is of low rank.
 
     Returns:
-        None where the rank is full, the matrix has more than the range, or a 0 would have its turn before another
-        eigenvalue.
+        None where the rank is full, the matrix has more than the range of its factor, or a 0 would have its turn before
+        another eigenvalue.
     """
     size = len(matrix)
     if size == 0:
         return None
     largest = matrix.diagonal().max()
+    whole = torch.from_numpy(matrix)
     factor = torch.from_numpy(pivoted_cholesky(matrix, tolerance=_NEGLIGIBLE * largest))
-    rank = factor.shape[1]
-    if not 0 < rank < size:
+    if not 0 < factor.shape[1] < size:
         return None
-    whole, basis = torch.from_numpy(matrix), torch.linalg.qr(factor).Q
-    inside = basis.T @ whole @ basis
-    if not (whole - basis @ inside @ basis.T).abs().max() <= _TOLERANCE * largest:
+    error = _TOLERANCE * largest
+    found = _of_product(whole, factor, error=error)
+    if found is None:
+        found = _of_range(whole, factor, error=error)
+    if found is None:
         return None
-    values, turned = _eigh(((inside + inside.T) / 2).numpy())
-    if values[0] < -_TOLERANCE * largest or values[-1] <= 0:
-        return None
-    # What rounding leaves below 0 counts among the zeros.
-    values, turned = values[values > 0], turned[:, values > 0]
+    values, vectors = found
     rank = len(values)
     order = _peel(np.concatenate([np.zeros(size - rank), values]))[:rank] - (size - rank)
-    if order.min() < 0:
+    return None if order.min() < 0 else (values[order], np.ascontiguousarray(vectors[:, order]))
+
+
+def _of_product(matrix: torch.Tensor, factor: torch.Tensor, *, error: float) -> tuple[Rows, Rows] | None:
+    """Ascending eigenvalues of L L^T, which L^T L has too, and eigenvectors; None where that is not the matrix."""
+    if not (matrix - factor @ factor.T).abs().max() <= error:
         return None
-    vectors = (basis @ torch.from_numpy(turned)).numpy()
-    return values[order], np.ascontiguousarray(vectors[:, order])
+    values, turned = _eigh((factor.T @ factor).numpy())
+    return values, (factor @ torch.from_numpy(turned)).numpy() / np.sqrt(values)
+
+
+def _of_range(matrix: torch.Tensor, factor: torch.Tensor, *, error: float) -> tuple[Rows, Rows] | None:
+    """The same of a matrix that has the range of L, where L L^T magnifies the rounding of the last pivots."""
+    basis = torch.linalg.qr(factor).Q
+    inside = basis.T @ matrix @ basis
+    if not (matrix - basis @ inside @ basis.T).abs().max() <= error:
+        return None
+    values, turned = _eigh(((inside + inside.T) / 2).numpy())
+    if values[0] < -error or values[-1] <= 0:
+        return None
+    # What rounding leaves below 0 counts among the zeros.
+    return values[values > 0], (basis @ torch.from_numpy(turned[:, values > 0])).numpy()
 
 
 def _peel(values: Rows) -> NDArray[np.int64]:
