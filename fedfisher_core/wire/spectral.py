@@ -39,6 +39,8 @@ _TOLERANCE = 1e-3
 # A pivoted Cholesky factor ends where no number on the diagonal is larger, relative to the largest: below it is what
 # float32 rounds away.
 _NEGLIGIBLE = 1e-6
+# The least eigenvalue of L^T L, relative to its largest, with which eigenvectors of L L^T are orthonormal in float32.
+_CONDITIONED = 1e-10
 # Every eigenvalue is then finite in float32, rounded up or not.
 _LARGEST_TRACE = float(np.finfo(np.float32).max) / 2
 
@@ -200,10 +202,16 @@ def _few_directions(matrix: Rows) -> tuple[Rows, Rows] | None:
 
 
 def _of_product(matrix: torch.Tensor, factor: torch.Tensor, *, error: float) -> tuple[Rows, Rows] | None:
-    """Ascending eigenvalues of L L^T, which L^T L has too, and eigenvectors; None where that is not the matrix."""
+    """Ascending eigenvalues of L L^T, which L^T L has too, and eigenvectors.
+
+    Returns:
+        None where L L^T is not the matrix, or columns of L almost depend on each other.
+    """
     if not (matrix - factor @ factor.T).abs().max() <= error:
         return None
     values, turned = _eigh((factor.T @ factor).numpy())
+    if values[0] < _CONDITIONED * values[-1]:
+        return None
     return values, (factor @ torch.from_numpy(turned)).numpy() / np.sqrt(values)
 
 

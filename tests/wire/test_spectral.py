@@ -157,6 +157,18 @@ def test_few_directions_are_found_among_rounding_that_their_factor_would_magnify
     assert relative_error(decoded["x"], matrix) < 1e-3
 
 
+def test_eigenvectors_of_a_factor_are_orthonormal_unless_its_columns_almost_depend_on_each_other() -> None:
+    # Kahan's matrix: no pivot is small, and yet it is nearly singular.
+    for size, is_found in ((20, True), (90, False)):
+        scales = torch.tensor(0.96, dtype=torch.float64) ** (torch.arange(size) / 2)
+        upper = torch.eye(size, dtype=torch.float64) - 0.2 * torch.ones(size, size, dtype=torch.float64).triu(1)
+        factor = torch.cat([(scales[:, None] * upper).T, torch.zeros(size, size, dtype=torch.float64)])
+        found = spectral._of_product(factor @ factor.T, factor, error=1e-3)
+        assert (found is not None) == is_found
+        if found is not None:
+            np.testing.assert_allclose(found[1].T @ found[1], np.eye(size), atol=1e-6)
+
+
 def test_dead_units_cost_next_to_nothing_and_stay_dead() -> None:
     generator = torch.Generator().manual_seed(5)
     small, alive = psd(20, decay=1.0, generator=generator), torch.randperm(80, generator=generator)[:20]
