@@ -13,7 +13,7 @@ experiments.add(
         rows=late(f"{__name__}.results:make_rows"),
         files=late(f"{__name__}.page:report_files"),
         runs=late(f"{__name__}.runs:make_runs"),
-        tables=late(f"{__name__}.summary:summary_tables"),
+        tables=late(f"{__name__}.terminal:summary_tables"),
         drawn_from=(PUBLISHED,),
     ),
 )

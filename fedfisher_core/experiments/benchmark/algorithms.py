@@ -1,12 +1,52 @@
-"""Algorithms over rounds: a method, what its clients minimise and its server's optimiser, side by side."""
+"""Algorithms over rounds: a method, what its clients minimise and its server's optimiser, compared as methods are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, SettingSummary
-from fedfisher_core.reporting.measure import Measure, PairedDifference, gather, paired_difference
+from fedfisher_core.reporting.measure import Measure
 from fedfisher_core.settings import AVERAGE, PLAIN
+
+
+def as_algorithms(rows: Iterable[Row]) -> list[Row]:
+    """Make each algorithm of several rounds a method of its own.
+
+    Over rounds, what clients minimise and the server's optimiser are a part of the algorithm. With one seed all
+    algorithms have the same clients, first start and cohorts, so that they can be compared as methods are.
+
+    Args:
+        rows: of a benchmark.
+
+    Returns:
+        The rows in the same order. Those of several rounds are labelled by their algorithm; their setting has plain
+        training and the average, which go without saying.
+    """
+    return [_of_algorithm(row) for row in rows]
+
+
+def _of_algorithm(row: Row) -> Row:
+    setting, label = algorithm_of(Setting.of(row), row.method)
+    return replace(row, method=label, objective=setting.objective, server_optimiser=setting.server_optimiser)
+
+
+def algorithm_of(setting: Setting, method: str) -> tuple[Setting, str]:
+    """Tell what a method in a setting is compared as.
+
+    Args:
+        setting: where it runs.
+        method: its label.
+
+    Returns:
+        Over several rounds the setting with plain training and the average, and the method's label with what of
+        objective and server optimiser is not these. For one round what was given, as one training serves all methods.
+    """
+    if setting.num_rounds == 1:
+        return setting, method
+    objective = [] if setting.objective == PLAIN else [setting.objective]
+    optimiser = [] if setting.server_optimiser == AVERAGE else [setting.server_optimiser]
+    common = replace(setting, objective=PLAIN, server_optimiser=AVERAGE)
+    return common, ", ".join([method, *objective, *optimiser])
 
 
 @dataclass(frozen=True)
@@ -31,28 +71,32 @@ class Algorithm:
     """One algorithm in one setting.
 
     Args:
-        name: of method, objective and server optimiser, those that go without saying left out.
+        summary: what it had reached in the end, beside the others.
         points: one a round.
-        difference: last accuracy less that of plain FedAvg, paired by seed; None for itself, and without it.
-        best: whether no other algorithm has a higher mean in the end.
-        seconds: of clients and server, all rounds, mean over the seeds.
     """
 
-    name: str
+    summary: MethodSummary
     points: tuple[Point, ...]
-    difference: PairedDifference | None
-    best: bool
-    seconds: float
+
+    @property
+    def name(self) -> str:
+        """Its label."""
+        return self.summary.method
 
     @property
     def last(self) -> Point:
         """The end."""
         return self.points[-1]
 
+    @property
+    def seconds(self) -> float:
+        """Of clients and server, all rounds, mean over the seeds."""
+        return self.summary.measure("client_seconds").mean + self.summary.measure("server_seconds").mean
+
 
 @dataclass(frozen=True)
 class AlgorithmTable:
-    """All algorithms of settings that differ in objective and server optimiser alone; by falling accuracy.
+    """All algorithms of one setting, in the order of its summary.
 
     Args:
         setting: what they have in common.
@@ -64,44 +108,24 @@ class AlgorithmTable:
 
 
 def by_algorithm(summaries: Sequence[SettingSummary]) -> list[AlgorithmTable]:
-    """Set algorithms beside each other where there were several rounds.
+    """Follow algorithms from round to round where there were several.
 
     Args:
-        summaries: the settings of a page.
+        summaries: the settings of a page, of rows as `as_algorithms` has them.
 
     Returns:
-        One table for each group of settings that differ in their objective and server optimiser alone.
+        One table for each setting of several rounds.
     """
-    several = [summary for summary in summaries if summary.setting.num_rounds > 1]
-    groups = gather(several, lambda one: replace(one.setting, objective=PLAIN, server_optimiser=AVERAGE))
-    return [_table(setting, own) for setting, own in groups.items()]
+    return [
+        AlgorithmTable(summary.setting, tuple(_algorithm(method) for method in summary.methods))
+        for summary in summaries
+        if summary.setting.num_rounds > 1
+    ]
 
 
-def algorithm_name(row: Row) -> str:
-    """Name a row's algorithm: its method, and what of objective and server optimiser is not the default."""
-    objective = [] if row.objective == PLAIN else [row.objective]
-    optimiser = [] if row.server_optimiser == AVERAGE else [row.server_optimiser]
-    return ", ".join([row.method, *objective, *optimiser])
-
-
-def _table(setting: Setting, summaries: Sequence[SettingSummary]) -> AlgorithmTable:
-    methods = [one for summary in summaries for one in summary.methods]
-    plain = next((one for one in methods if algorithm_name(one.row) == "fedavg"), None)
-    top = max(one.accuracy.mean for one in methods)
-    algorithms = [_algorithm(one, plain, top) for one in methods]
-    return AlgorithmTable(setting, tuple(sorted(algorithms, key=lambda one: (-one.last.accuracy.mean, one.name))))
-
-
-def _algorithm(method: MethodSummary, plain: MethodSummary | None, top: float) -> Algorithm:
-    compared = None if plain is None or method is plain else paired_difference(_by_seed(method), _by_seed(plain))
+def _algorithm(method: MethodSummary) -> Algorithm:
     curves = [row.curve for row in method.rows]
-    return Algorithm(
-        name=algorithm_name(method.row),
-        points=tuple(_point(points) for points in zip(*curves, strict=True)),
-        difference=compared,
-        best=method.accuracy.mean == top,
-        seconds=method.measure("client_seconds").mean + method.measure("server_seconds").mean,
-    )
+    return Algorithm(method, tuple(_point(points) for points in zip(*curves, strict=True)))
 
 
 def _point(points: Sequence[RoundPoint]) -> Point:
@@ -112,7 +136,3 @@ def _point(points: Sequence[RoundPoint]) -> Point:
         upload_bits=sum(point.upload_bits for point in points) / count,
         bits=sum(point.upload_bits + point.download_bits for point in points) / count,
     )
-
-
-def _by_seed(method: MethodSummary) -> dict[int, float]:
-    return {row.seed: row.accuracy for row in method.rows}

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.agreement import MARGIN, Verdict, compare, not_run
-from fedfisher_core.experiments.benchmark.algorithms import by_algorithm
+from fedfisher_core.experiments.benchmark.algorithms import algorithm_of, as_algorithms, by_algorithm
 from fedfisher_core.experiments.benchmark.answer import answer, setting_names
 from fedfisher_core.experiments.benchmark.client_measures import on_clients
 from fedfisher_core.experiments.benchmark.costs import client_costs
@@ -33,7 +33,7 @@ from fedfisher_core.experiments.benchmark.results import failed_cells
 from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row, round_rows, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
-from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, families, overview
+from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, families, overview, summarise
 from fedfisher_core.experiments.benchmark.views import client_names, exchanged_names, natural_notes
 from fedfisher_core.federation.partition import (
     class_names,
@@ -99,7 +99,7 @@ def report_files(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row], pag
     by_round = round_rows(rows)
     return {
         "index.html": render_page(page, rows, views, _published(plan.settings), failed).encode(),
-        "accuracy.png": to_png(accuracy_by_alpha_figure(rows)),
+        "accuracy.png": to_png(accuracy_by_alpha_figure(as_algorithms(rows))),
         **({"rounds.csv": as_csv(by_round)} if by_round else {}),
     }
 
@@ -151,7 +151,8 @@ def render_page(
     """
     if not rows:
         raise InputError(f"the report {page.title!r} has no rows; it needs at least one")
-    rows = sorted_rows(rows)
+    # What clients minimise, and what they spend, is shown of the rows as they ran.
+    ran, rows = sorted_rows(rows), sorted_rows(as_algorithms(rows))
     groups = families(rows)
     summaries = [summary for group in groups.values() for summary in group]
     grids = [
@@ -165,13 +166,13 @@ def render_page(
         rows_by_setting=list(gather(rows, lambda row: Setting.of(row).label).items()),
         families=list(groups.items()),
         roles=Role,
-        remarks=notes_html("\n\n".join(remarks(rows))),
+        remarks=notes_html("\n\n".join(remarks(ran))),
         failures=_failures(rows),
-        failed=failed,
+        failed={algorithm_of(*cell): reason for cell, reason in failed.items()},
         privacy=_privacy(rows),
         methods=sorted({row.method for row in rows}),
         seeds=sorted({row.seed for row in rows}),
-        objectives=by_objective(summaries),
+        objectives=by_objective(summarise(ran)),
         **_by_round(summaries),
         client_tables=on_clients(summaries),
         method_settings=_method_settings(rows),
@@ -180,7 +181,7 @@ def render_page(
         time=to_svg(time_figure(rows)),
         by_network=by_network(groups),
         most_rows=_MOST_ROWS,
-        costs=client_costs(rows),
+        costs=client_costs(ran),
         partitions=list(zip(partitions, grids, strict=True)),
         several_splits=any(len(family) > 1 for family in groups.values()),
         shifted=any(row.shift is not None for row in rows),

@@ -24,6 +24,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         *shift_remarks(rows),
         *_fishers(rows),
         *_like_methods(rows),
+        *_algorithms(rows),
     ]
 
 
@@ -76,6 +77,18 @@ def _like_methods(rows: Sequence[Row]) -> list[str]:
     return [
         "In closed form, FedFisher(Diag) is FisherMerge up to a floor: FisherMerge takes the mean of the clients where "
         f"the sum of their Fishers{below}, FedFisher(Diag) only where it is 0."
+    ]
+
+
+def _algorithms(rows: Sequence[Row]) -> list[str]:
+    """Say what is compared where it is more than a method."""
+    over_rounds = {(row.objective, row.server_optimiser) for row in rows if row.num_rounds > 1}
+    if len(over_rounds) < 2:
+        return []
+    return [
+        "Over several rounds an algorithm is compared as a method of its own: a method, with what its clients minimise "
+        "and its server’s optimiser where these are not plain training and the average. The same seed means the same "
+        "clients, first start and cohorts."
     ]
 
 

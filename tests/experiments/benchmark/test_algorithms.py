@@ -2,10 +2,10 @@
 
 import pytest
 
-from fedfisher_core.experiments.benchmark.algorithms import by_algorithm
+from fedfisher_core.experiments.benchmark.algorithms import algorithm_of, as_algorithms, by_algorithm
 from fedfisher_core.experiments.benchmark.curves import curves_figure
 from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row
-from fedfisher_core.experiments.benchmark.summary import summarise
+from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from tests.experiments.benchmark.samples import make_row, make_rows, render
 from tests.reporting.pages import Page
 
@@ -37,18 +37,18 @@ ROWS = [
 
 
 def test_algorithms_are_compared_where_only_objective_and_server_optimiser_differ() -> None:
-    table, other = by_algorithm(summarise(ROWS))
+    table, other = by_algorithm(summarise(as_algorithms(ROWS)))
     assert [one.name for one in table.algorithms] == ["fedavg, moon", "fedavg", "fedavg, fedadam"]
     moon, plain, adam = table.algorithms
-    assert (moon.best, plain.best, plain.difference) == (True, False, None)
-    assert moon.difference is not None
-    assert moon.difference.mean == pytest.approx(0.15)
-    assert adam.difference is not None
-    assert adam.difference.mean == pytest.approx(-0.025)
+    assert (moon.summary.best, plain.summary.best, plain.summary.difference) == (True, False, None)
+    assert moon.summary.difference is not None
+    assert moon.summary.difference.mean == pytest.approx(0.15)
+    assert adam.summary.difference is not None
+    assert adam.summary.difference.mean == pytest.approx(-0.025)
     assert (moon.last.round, moon.last.upload_bits, moon.last.bits) == (2, 128_000_000, 192_000_000)
     assert moon.points[0].accuracy.mean == pytest.approx(0.1)
     # Without plain FedAvg there is nothing to subtract.
-    assert [(one.name, one.difference) for one in other.algorithms] == [("fedavg, fedadam", None)]
+    assert [(one.name, one.summary.difference) for one in other.algorithms] == [("fedavg, fedadam", None)]
 
 
 def test_one_round_has_no_algorithms() -> None:
@@ -56,7 +56,7 @@ def test_one_round_has_no_algorithms() -> None:
 
 
 def test_curves_have_a_point_a_round_and_a_band_over_seeds() -> None:
-    figure = curves_figure(by_algorithm(summarise(ROWS)))
+    figure = curves_figure(by_algorithm(summarise(as_algorithms(ROWS))))
     by_round, by_bits = figure.axes[:2]
     assert [list(line.get_xdata()) for line in by_round.lines] == [[1, 2]] * 3
     assert list(by_bits.lines[0].get_xdata()) == pytest.approx([12, 24])
@@ -64,8 +64,36 @@ def test_curves_have_a_point_a_round_and_a_band_over_seeds() -> None:
     assert len(by_round.collections) == 3
 
 
+def test_rows_of_one_round_keep_their_objective() -> None:
+    rows = [make_row(objective="moon"), make_row(objective="moon", num_rounds=2)]
+    one, several = as_algorithms(rows)
+    assert one == rows[0]
+    assert (several.method, several.objective, several.accuracy) == ("fedavg, moon", "plain", rows[1].accuracy)
+
+
+def test_a_cell_is_renamed_as_its_rows_are() -> None:
+    for row in ROWS:
+        assert algorithm_of(Setting.of(row), row.method) == (Setting.of(one := as_algorithms([row])[0]), one.method)
+
+
 def test_a_page_shows_rounds_where_there_are_several() -> None:
     page = Page(render(ROWS))
-    for part in ("Round by round", "fedavg, moon", "After round 2, %", "+15.00", "server optimiser fedadam"):
+    for part in ("Round by round", "fedavg, moon", "After round 2, %", "+15.00", "fedavg, fedadam"):
         assert part in page.text
-    assert "Round by round" not in Page(render(make_rows({"fedavg": 0.5}))).text
+    one_round = Page(render(make_rows({"fedavg": 0.5}))).text
+    assert "Round by round" not in one_round
+    assert "an algorithm is compared" not in one_round
+
+
+def test_algorithms_of_a_page_are_tested_against_each_other() -> None:
+    page = Page(render(ROWS))
+    assert "No method leads" in page.text
+    assert "an algorithm is compared as a method of its own" in page.text
+    # Three of two seeds meet where alpha is 0.1; where it is 0.5, one stands alone.
+    assert "3 pairs, 0 told apart" in page.text
+    assert "objective moon" not in page.text
+
+
+def test_a_failed_algorithm_is_named_in_its_line() -> None:
+    failed = {(Setting.of(rows_of("fedfish", 0.5, objective="moon")[0]), "fedfish"): "ValueError: a"}
+    assert "fedfish, moonfailed: ValueError: a" in Page(render(ROWS, failed_cells=failed)).text

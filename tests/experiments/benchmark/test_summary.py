@@ -9,19 +9,12 @@ from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import (
     MethodSummary,
-    Setting,
     families,
     overview,
     summarise,
-    summary_tables,
 )
 from fedfisher_core.reporting.measure import paired_difference
-from fedfisher_core.reporting.tables import as_text
 from tests.experiments.benchmark.samples import make_row, make_rows
-
-
-def terminal(rows: list[Row]) -> str:
-    return as_text(summary_tables(rows))
 
 
 def by_method(rows: list[Row]) -> dict[str, MethodSummary]:
@@ -153,22 +146,6 @@ def test_the_overview_leaves_gaps_where_a_method_did_not_run() -> None:
     assert lines[1].cells[1] is None
 
 
-def test_the_terminal_table_is_aligned_and_marks_the_best() -> None:
-    rows = make_rows({"fedavg": 0.5, "a method with quite a long label": 0.7}, alphas=(0.1, 0.3, None))
-    rows += [make_row("local", accuracy=0.05, reference=True)]
-    lines = terminal(rows).splitlines()
-    assert lines[0] == Setting.of(rows[0]).family
-    assert len({len(line) for line in lines[1:]}) == 1
-    assert lines[3].startswith("a method with quite a long label  71.00 ±  1.00*")
-    assert "51.00 ±  1.00 " in lines[4]
-    assert lines[5].startswith("local (reference)")
-    assert "1.00x" in lines[4]
-
-
-def test_the_terminal_table_shows_no_deviation_of_one_seed() -> None:
-    assert "±" not in terminal(make_rows({"fedavg": 0.5}, seeds=1))
-
-
 def test_shifts_are_settings_of_their_own_that_come_after_none() -> None:
     blurs = [make_row(shift="blur", shift_strength=strength) for strength in (10.0, 2.0)]
     settings = [one.setting for one in summarise([make_row(), *blurs, make_row(alpha=0.5)])]
@@ -178,5 +155,3 @@ def test_shifts_are_settings_of_their_own_that_come_after_none() -> None:
         "dirichlet, α = 0.1, blur 2",
         "dirichlet, α = 0.1, blur 10",
     ]
-    (table,) = summary_tables([make_row(shift="blur", shift_strength=2.0)])
-    assert table.header[1].strip() == "dirichlet, α = 0.1, blur 2"
