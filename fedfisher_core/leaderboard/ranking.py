@@ -142,10 +142,8 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
 
 def _over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSeeds, ...]:
     """Compare the first of some methods with the others, and with ensembles, in the settings in which these ran."""
-    kinds = {one.method: one.kind for one in entries if one.method in labels or one.kind is Role.ENSEMBLE}
-    settings = gather((one for one in entries if one.method in kinds), lambda one: one.setting)
-    columns = [{one.method: one for one in found} for found in settings.values()]
-    columns = [column for column in columns if column.keys() >= set(labels)]
+    columns = _shared(entries, labels)
+    kinds = {one.method: one.kind for column in columns for one in column.values()}
     seeds = [max(one.num_seeds for one in column.values()) for column in columns]
     first, found = labels[0], []
     for other in kinds.keys() - {first}:
@@ -162,10 +160,17 @@ def _over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSe
 
 def _scores(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
     """Gather the scores of some methods, shape (settings, methods), and the reports that have all of these."""
-    settings: dict[tuple[object, ...], dict[str, Entry]] = {}
-    for one in entries:
-        if one.kind is Role.ONE_NETWORK and one.method in labels:
-            settings.setdefault(one.setting, {})[one.method] = one
-    whole = [found for found in settings.values() if len(found) == len(labels)]
-    reports = sorted({one.report for found in whole for one in found.values()})
-    return np.array([[found[label].score for label in labels] for found in whole]), tuple(reports)
+    columns = _shared(entries, labels)
+    reports = sorted({column[label].report for column in columns for label in labels})
+    return np.array([[column[label].score for label in labels] for column in columns]), tuple(reports)
+
+
+def _shared(entries: Sequence[Entry], labels: Collection[str]) -> list[dict[str, Entry]]:
+    """Find the settings in which all of some single networks ran: these and the setting's ensembles, by label."""
+    wanted = [
+        one for one in entries if one.kind is Role.ENSEMBLE or (one.kind is Role.ONE_NETWORK and one.method in labels)
+    ]
+    columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
+    # A method may be one network in a setting and an ensemble in another.
+    single = [{label for label, one in column.items() if one.kind is Role.ONE_NETWORK} for column in columns]
+    return [column for column, own in zip(columns, single, strict=True) if own == set(labels)]
