@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from fedfisher_core.batches import Batch, compute
 from fedfisher_core.errors import DivergedClientError, InputError, JobError
 from fedfisher_core.failures import described
+from fedfisher_core.heap import give_back
 from fedfisher_core.store import Artifact, Store
-from tasks.memory import give_back
 from tasks.options import computing, step
 
 

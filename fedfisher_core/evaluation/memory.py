@@ -1,6 +1,5 @@
 """The working memory of a piece of work: what it holds at its peak beyond what was held before."""
 
-import ctypes
 import os
 import resource
 import sys
@@ -11,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+
+from fedfisher_core.heap import give_back
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
@@ -61,7 +62,8 @@ def working_memory(device: torch.device) -> Iterator[Peak]:
         return
     with _lock:
         _note()
-        _trim()
+        # What is held free would otherwise serve the block without being counted.
+        give_back()
         _reset()
         peak = Peak(before=_held(), highest=0)
         _under_way.append(peak)
@@ -101,13 +103,6 @@ def _held() -> int:
 def _highest() -> int:
     """Most bytes that the process held since the last reset; without Linux's counters, ever."""
     return _counter("VmHWM") if _STATUS.exists() else _most_ever()
-
-
-def _trim() -> None:
-    """Return memory that the allocator holds free, which would otherwise serve the block without being counted."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if _STATUS.exists() else None
-    if trim is not None:
-        trim(0)
 
 
 def _reset() -> None:

@@ -1,4 +1,4 @@
-"""Memory that jobs have freed, given back to the system."""
+"""Memory that was freed, given back to the system."""
 
 import ctypes
 from functools import cache
