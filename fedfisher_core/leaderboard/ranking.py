@@ -10,7 +10,7 @@ from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.leaderboard.entries import Entry
 from fedfisher_core.reporting.measure import PairedDifference, gather, mean_by_seed, paired_difference
 from fedfisher_core.reporting.ranks import mean_ranks
-from fedfisher_core.reporting.signed_ranks import Ahead, beside_others
+from fedfisher_core.reporting.signed_ranks import LEAST_SETTINGS, Ahead, beside_others
 
 
 @dataclass(frozen=True)
@@ -126,8 +126,7 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
     best = mean_ranks_of(entries, comparable_methods(entries))
     labels = list(best.ranks)
     scores, reports = _scores(entries, labels)
-    beside = beside_others(scores, labels)
-    if not beside:
+    if len(scores) < LEAST_SETTINGS or len(labels) < 2:
         return None
     return TrackRanks(
         track=track,
@@ -135,7 +134,7 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
         num_settings=best.num_settings,
         first=labels[0],
         mean_rank=best.ranks[labels[0]],
-        beside=beside,
+        beside=beside_others(scores, labels),
         over_seeds=_over_seeds(entries, labels),
     )
 
@@ -173,4 +172,4 @@ def _shared(entries: Sequence[Entry], labels: Collection[str]) -> list[dict[str,
     columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
     # A method may be one network in a setting and an ensemble in another.
     single = [{label for label, one in column.items() if one.kind is Role.ONE_NETWORK} for column in columns]
-    return [column for column, own in zip(columns, single, strict=True) if own == set(labels)]
+    return [column for column, own in zip(columns, single, strict=True) if own and own == set(labels)]

@@ -24,7 +24,8 @@ class Ahead:
         losses: settings in which the other has it.
         mean: mean of the one's score less the other's.
         lowest: the smallest of these differences.
-        p_value: of the signed-rank test, corrected for every pair of methods.
+        p_value: of the signed-rank test, corrected for every pair of methods; None for fewer settings than
+            `LEAST_SETTINGS`.
     """
 
     other: str
@@ -32,7 +33,7 @@ class Ahead:
     losses: int
     mean: float
     lowest: float
-    p_value: float
+    p_value: float | None
 
 
 def signed_rank_p_value(differences: NDArray[np.floating]) -> float:
@@ -61,13 +62,12 @@ def beside_others(scores: NDArray[np.floating], methods: Sequence[str]) -> tuple
         methods: label of each column.
 
     Returns:
-        One entry for each method but the first, in the order of the columns; none for fewer settings than
-        `LEAST_SETTINGS`.
+        One entry for each method but the first, in the order of the columns.
     """
-    if len(scores) < LEAST_SETTINGS:
-        return ()
     pairs = list(itertools.combinations(range(len(methods)), 2))
-    p_values = holm([signed_rank_p_value(scores[:, one] - scores[:, other]) for one, other in pairs])
+    p_values: list[float] | list[None] = [None] * len(pairs)
+    if len(scores) >= LEAST_SETTINGS:
+        p_values = holm([signed_rank_p_value(scores[:, one] - scores[:, other]) for one, other in pairs])
     return tuple(
         _ahead(scores[:, 0] - scores[:, other], methods[other], p_value)
         for (one, other), p_value in zip(pairs, p_values, strict=True)
@@ -75,7 +75,7 @@ def beside_others(scores: NDArray[np.floating], methods: Sequence[str]) -> tuple
     )
 
 
-def _ahead(differences: NDArray[np.floating], other: str, p_value: float) -> Ahead:
+def _ahead(differences: NDArray[np.floating], other: str, p_value: float | None) -> Ahead:
     return Ahead(
         other=other,
         wins=int((differences > 0).sum()),

@@ -44,7 +44,7 @@ def test_the_methods_with_the_most_ranks_are_chosen(tmp_path: Path) -> None:
     assert comparable_methods(entries) == ("a", "b")
     assert comparable_methods(board(tmp_path / "other", {"b": 0.1, "a": 0.2, "c": 0.3})) == ("a", "b", "c")
     assert comparable_methods(board(tmp_path / "apart", {"ensemble": 0.2})) == ()
-    assert mean_ranks_of((), ()) == MeanRanks({}, 0)
+    assert mean_ranks_of((), ()) == mean_ranks_of(entries, ()) == MeanRanks({}, 0)
 
 
 def test_a_track_is_compared_over_all_of_its_reports(tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ def test_the_first_beside_each_other_by_hand() -> None:
 
 def test_too_few_settings_are_not_tested() -> None:
     scores = np.stack([np.ones(LEAST_SETTINGS), np.linspace(0.1, 0.6, LEAST_SETTINGS)], axis=1)
-    assert beside_others(scores, ["a", "b"])[0].p_value <= 0.05
-    assert beside_others(scores[1:], ["a", "b"]) == ()
+    (tested,), (fewer,) = beside_others(scores, ["a", "b"]), beside_others(scores[1:], ["a", "b"])
+    assert tested.p_value is not None
+    assert tested.p_value <= 0.05
+    assert (fewer.wins, fewer.p_value) == (LEAST_SETTINGS - 1, None)
     assert signed_rank_p_value(scores[1:, 0] - scores[1:, 1]) > 0.05

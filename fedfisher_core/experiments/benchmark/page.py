@@ -49,6 +49,7 @@ from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.notes import notes_html
 from fedfisher_core.reporting.page import PageData, render
 from fedfisher_core.reporting.rows import as_csv
+from fedfisher_core.reporting.signed_ranks import LEAST_SETTINGS
 from fedfisher_core.settings import Cell
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
@@ -224,6 +225,7 @@ def _compared(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
         "level": LEVEL,
         "scores": list(zip(methods, scores(pairs, methods), strict=True)),
         "ranking": ranking,
+        "least_settings": LEAST_SETTINGS,
         "ranks": None if ranking is None else rank_diagram(ranking),
     }
 

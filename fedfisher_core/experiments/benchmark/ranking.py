@@ -38,7 +38,7 @@ class Ranking:
             (Nemenyi's test).
         p_value: of Friedman's test that no method differs; None for two methods.
         left_out: labels of methods that did not run with every seed of every setting.
-        beside_first: the first method beside each other one, in their order; empty for too few settings.
+        beside_first: the first method beside each other one, in their order.
     """
 
     methods: tuple[str, ...]

@@ -291,4 +291,8 @@ def test_the_first_method_is_shown_beside_the_others_over_settings() -> None:
     shown = Page(render(rows)).text
     assert "kfac beside each other method, over 6 settings" in shown
     assert "fedavg60+10.50 [+4.15, +16.85]+10.500.031" in shown
-    assert "beside each other method" not in Page(render(rows[:20])).text
+    fewer = Page(render(rows[:20])).text
+    assert "kfac beside each other method, over 5 settings" in fewer
+    assert "fedavg50+10.50 [+4.15, +16.85]+10.50no test" in fewer
+    assert "Fewer than 6 settings give no test over settings." in fewer
+    assert "beside each other method" not in Page(render(rows[:4])).text

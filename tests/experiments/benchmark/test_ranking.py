@@ -111,4 +111,7 @@ def test_the_first_is_compared_over_settings_and_over_seeds() -> None:
     assert beside.over_seeds.deviation == pytest.approx(0.07 / 2**0.5)
     fewer = rank_methods(summarise([row for row in rows if row.alpha != 1.0]))
     assert fewer is not None
-    assert fewer.beside_first == ()
+    (beside,) = fewer.beside_first
+    assert (beside.ahead.wins, beside.ahead.p_value) == (5, None)
+    assert beside.over_seeds is not None
+    assert beside.over_seeds.mean == pytest.approx(0.12)
