@@ -24,8 +24,8 @@ from fedfisher_core.experiments.benchmark.grids import partition_grid
 from fedfisher_core.experiments.benchmark.leads import find_leads
 from fedfisher_core.experiments.benchmark.objectives import by_objective
 from fedfisher_core.experiments.benchmark.pairs import LEVEL, compare_pairs, scores
-from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, parse_published
-from fedfisher_core.experiments.benchmark.published import LEAST_REPEATS, PublishedResult, read_published
+from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
+from fedfisher_core.experiments.benchmark.published import LEAST_REPEATS, PublishedResult, published_tables
 from fedfisher_core.experiments.benchmark.rank_diagram import rank_diagram
 from fedfisher_core.experiments.benchmark.ranking import rank_methods
 from fedfisher_core.experiments.benchmark.remarks import remarks
@@ -122,10 +122,8 @@ def _view(cell: Cell, partition: Artifact) -> PartitionView:
 
 
 def _published(settings: BenchmarkSettings) -> list[PublishedResult] | None:
-    if settings.report.published is None:
-        return None
-    wanted = {parse_published(table) for table in settings.report.published}
-    return [one for one in read_published(PUBLISHED) if (one.source, one.table) in wanted]
+    tables = settings.report.published
+    return None if tables is None else published_tables(PUBLISHED, tables)
 
 
 def render_page(

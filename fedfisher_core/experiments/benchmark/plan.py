@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.benchmark.published import published_tables
+from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
 from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations, stages_of
@@ -35,8 +35,8 @@ def make_plan(settings: BenchmarkSettings) -> BenchmarkPlan:
         InputError: names the setting, its value and what is allowed.
     """
     federations = check_federations(settings)
-    for table in settings.report.published or ():
-        parse_published(table)
+    # Now, and not when all is trained.
+    published_tables(PUBLISHED, settings.report.published or ())
     jobs = tuple(federations.jobs())
     return BenchmarkPlan(
         jobs=jobs,
@@ -44,21 +44,3 @@ def make_plan(settings: BenchmarkSettings) -> BenchmarkPlan:
         settings=settings,
         federations=federations,
     )
-
-
-def parse_published(text: str) -> tuple[str, str]:
-    """Split one table of the setting report.published.
-
-    Args:
-        text: 'SOURCE, TABLE'.
-
-    Returns:
-        The source and the table.
-
-    Raises:
-        InputError: there is no comma.
-    """
-    source, comma, table = text.partition(",")
-    if not comma:
-        raise InputError(f"report.published={text!r} must have the form 'SOURCE, TABLE'")
-    return source.strip(), table.strip()

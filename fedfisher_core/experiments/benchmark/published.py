@@ -2,6 +2,7 @@
 
 import csv
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,36 @@ def read_published(path: Path) -> tuple[PublishedResult, ...]:
             except (TypeError, ValueError) as error:
                 raise InputError(f"{path}, line {reader.line_num}: {error}") from error
     return tuple(results)
+
+
+def published_tables(path: Path, tables: Sequence[str]) -> list[PublishedResult]:
+    """Read the published accuracies that the setting report.published names.
+
+    Args:
+        path: see `read_published`; it is not looked at for no tables.
+        tables: each 'SOURCE, TABLE'.
+
+    Returns:
+        The results of these tables, in the file's order.
+
+    Raises:
+        InputError: a table has no comma, or is not in the file; or the file can't be read.
+    """
+    wanted = {_parsed(table): table for table in tables}
+    results = read_published(path) if wanted else ()
+    known = dict.fromkeys((one.source, one.table) for one in results)
+    for table, text in wanted.items():
+        if table not in known:
+            allowed = "; ".join(", ".join(one) for one in known)
+            raise InputError(f"report.published={text!r} is not in {path}; allowed: {allowed}")
+    return [one for one in results if (one.source, one.table) in wanted]
+
+
+def _parsed(text: str) -> tuple[str, str]:
+    source, comma, table = text.partition(",")
+    if not comma:
+        raise InputError(f"report.published={text!r} must have the form 'SOURCE, TABLE'")
+    return source.strip(), table.strip()
 
 
 def _result(record: dict[str, str]) -> PublishedResult:

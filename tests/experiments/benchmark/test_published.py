@@ -3,8 +3,10 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.benchmark.plan import parse_published
-from fedfisher_core.experiments.benchmark.published import COLUMNS, read_published
+from fedfisher_core.experiments.benchmark.plan import make_plan
+from fedfisher_core.experiments.benchmark.published import COLUMNS, published_tables, read_published
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.settings import ReportSettings
 
 HEADER = ",".join(COLUMNS) + "\n"
 
@@ -58,7 +60,23 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read_published(tmp_path / "published.csv")
 
 
-def test_the_source_and_the_table_of_published_results_are_told_apart() -> None:
-    assert parse_published("FedFisher workshop 2023, Table 1") == ("FedFisher workshop 2023", "Table 1")
-    with pytest.raises(InputError, match="must have the form 'SOURCE, TABLE'"):
-        parse_published("Table 1")
+def test_tables_are_found_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "published.csv"
+    rows = [f"{source},{table},MNIST,mlp,iid,5,1,fedavg,50,," for source in ("P", "Q") for table in ("T 1", "T 2")]
+    path.write_text(HEADER + "\n".join(rows) + "\n")
+    assert [(one.source, one.table) for one in published_tables(path, ["Q, T 2", "P,T 1"])] == [
+        ("P", "T 1"),
+        ("Q", "T 2"),
+    ]
+    with pytest.raises(InputError, match="'T 1' must have the form 'SOURCE, TABLE'"):
+        published_tables(path, ["T 1"])
+    with pytest.raises(InputError, match=r"'P, T 3' is not in .*; allowed: P, T 1; P, T 2; Q, T 1; Q, T 2"):
+        published_tables(path, ["P, T 1", "P, T 3"])
+    assert published_tables(tmp_path / "absent.csv", []) == []
+
+
+def test_a_table_that_is_not_there_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = BenchmarkSettings(report=ReportSettings(published=["A paper, Table 1"]))
+    with pytest.raises(InputError, match=r"no published results at reports/published_results\.csv"):
+        make_plan(settings)
