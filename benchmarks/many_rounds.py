@@ -2,10 +2,10 @@
 
 FEDFISHER_DATA_DIR=... python -m benchmarks.many_rounds
 
-A thousand clients of 60 digits each hold full MNIST; 20 of them train LeNet in each of 50 rounds, and what a round's
-clients made is removed two rounds later (`rounds.keep`). Beside it stand the same with 10 rounds, and with 100 clients.
-Memory is the most that all processes held at once, what they share counted once (PSS), the temporary Prefect server
-included; files are what the store holds in the end.
+A thousand clients of 60 digits each hold full MNIST; 20 of them train LeNet in each of 50 rounds. What the clients of
+all but the last round made is removed on the way (`rounds.keep`). Beside it stand the same with 10 rounds, and with 100
+clients. Memory is the most that all processes held at once, what they share counted once (PSS), the temporary Prefect
+server included; files are what the store holds in the end.
 """
 
 import os
