@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from fedfisher_core.experiments.benchmark.summary import MethodSummary, OverviewLine, Setting, SettingSummary, overview
-from fedfisher_core.reporting.measure import Measure, PairedDifference, gather, paired_difference
+from fedfisher_core.experiments.benchmark.summary import SettingSummary, overview
+from fedfisher_core.reporting.measure import Measure, PairedDifference, gather, mean_by_seed, paired_difference
 from fedfisher_core.settings import PLAIN
 
 
@@ -25,16 +25,16 @@ class ObjectiveCell:
 
 @dataclass(frozen=True)
 class ObjectiveTable:
-    """Settings that differ in their objective alone.
+    """Settings that differ in their objective alone, or the mean over several such groups.
 
     Args:
-        setting: what they have in common, as plain training has it.
+        title: what they have in common.
         objectives: their labels, the plain one first.
         lines: the methods, by role and then by falling accuracy, with a cell for each objective; None where a method
             has no rows.
     """
 
-    setting: Setting
+    title: str
     objectives: tuple[str, ...]
     lines: tuple[tuple[str, tuple[ObjectiveCell | None, ...]], ...]
 
@@ -46,28 +46,53 @@ def by_objective(summaries: Sequence[SettingSummary]) -> list[ObjectiveTable]:
         summaries: the settings of a page, in the order of `sorted_rows`.
 
     Returns:
-        One table for each group of settings that differ in their objective alone; none for a setting that has one.
+        One table for each group of settings that differ in their objective alone, none for a setting that has one.
+        Before several such tables stands the mean over them, of the methods and objectives that all have.
     """
     groups = gather(summaries, lambda summary: replace(summary.setting, objective=PLAIN))
-    return [_table(setting, own) for setting, own in groups.items() if len(own) > 1]
+    several = {setting: own for setting, own in groups.items() if len(own) > 1}
+    tables = [_table(setting.label, [own]) for setting, own in several.items()]
+    if len(several) < 2:
+        return tables
+    whole = _table(f"mean over {len(several)} settings", list(several.values()))
+    return [whole, *tables] if whole.lines and len(whole.objectives) > 1 else tables
 
 
-def _table(setting: Setting, summaries: Sequence[SettingSummary]) -> ObjectiveTable:
-    labels = tuple(summary.setting.objective for summary in summaries)
-    lines = tuple((line.method, _cells(line, labels)) for line in overview(summaries))
-    return ObjectiveTable(setting, labels, lines)
+def _table(title: str, groups: Sequence[Sequence[SettingSummary]]) -> ObjectiveTable:
+    """Compare objectives in the mean over groups; of several, only what all have is shown."""
+    columns = [{summary.setting.objective: summary for summary in own} for own in groups]
+    labels = tuple(label for label in columns[0] if all(label in column for column in columns))
+    lines = []
+    for line in overview([column[label] for column in columns for label in labels]):
+        cells = _cells(line.method, [[column[label] for column in columns] for label in labels], labels)
+        if len(groups) == 1 or None not in cells:
+            lines.append((line.method, cells))
+    return ObjectiveTable(title, labels, tuple(lines))
 
 
-def _cells(line: OverviewLine, labels: Sequence[str]) -> tuple[ObjectiveCell | None, ...]:
-    top = max(method.accuracy.mean for method in line.present)
-    plain = next((method for method, label in zip(line.cells, labels, strict=True) if label == PLAIN), None)
-    return tuple(None if method is None else _cell(method, plain, top) for method in line.cells)
+def _cells(
+    method: str, settings: Sequence[Sequence[SettingSummary]], labels: Sequence[str]
+) -> tuple[ObjectiveCell | None, ...]:
+    """Make the cells of one method from the settings of each objective."""
+    found = {label: _by_seed(method, own) for label, own in zip(labels, settings, strict=True)}
+    measures = {label: Measure.of(list(by_seed.values())) for label, by_seed in found.items() if by_seed}
+    top = max((measure.mean for measure in measures.values()), default=0.0)
+    plain = found.get(PLAIN, {})
+    return tuple(
+        ObjectiveCell(
+            accuracy=measures[label],
+            difference=None if label == PLAIN else paired_difference(found[label], plain),
+            best=measures[label].mean == top,
+        )
+        if label in measures
+        else None
+        for label in labels
+    )
 
 
-def _cell(method: MethodSummary, plain: MethodSummary | None, top: float) -> ObjectiveCell:
-    compared = None if plain is None or method is plain else paired_difference(_by_seed(method), _by_seed(plain))
-    return ObjectiveCell(method.accuracy, compared, method.accuracy.mean == top)
-
-
-def _by_seed(method: MethodSummary) -> dict[int, float]:
-    return {row.seed: row.accuracy for row in method.rows}
+def _by_seed(method: str, settings: Sequence[SettingSummary]) -> dict[int, float]:
+    """Average a method's accuracy over settings, seed by seed; empty where it did not run in all."""
+    own = [one for summary in settings for one in summary.methods if one.method == method]
+    if len(own) < len(settings):
+        return {}
+    return mean_by_seed([{row.seed: row.accuracy for row in one.rows} for one in own])

@@ -4,7 +4,7 @@ import pytest
 
 from fedfisher_core.experiments.benchmark.objectives import by_objective
 from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.experiments.benchmark.summary import summarise
+from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from tests.experiments.benchmark.samples import make_row, make_rows, render
 from tests.reporting.pages import Page
 
@@ -28,7 +28,8 @@ ROWS = [
 
 def test_objectives_are_compared_over_common_seeds_where_nothing_else_differs() -> None:
     (table,) = by_objective(summarise(ROWS))
-    assert (table.setting.alpha, table.setting.objective, table.objectives) == (0.1, "plain", ("plain", "fedprox"))
+    assert table.title == Setting.of(make_row()).label
+    assert table.objectives == ("plain", "fedprox")
     lines = dict(table.lines)
     # A method with gaps comes after those without.
     assert list(lines) == ["fedavg", "kfac", "ties"]
@@ -54,6 +55,31 @@ def test_a_page_shows_objectives_where_there_are_several() -> None:
     alone = Page(render(rows_of("fedprox", "fedavg", 0.5))).text
     assert "What clients minimise" not in alone
     assert "mnist, mlp, objective fedprox, 5 clients, 1 round" in alone
+
+
+def test_the_mean_over_settings_is_of_what_all_of_them_have() -> None:
+    rows = [
+        *rows_of("plain", "fedavg", 0.5, 0.6, 0.9),
+        *rows_of("plain", "fedavg", 0.7, 0.6, alpha=0.5),
+        *rows_of("moon", "fedavg", 0.6, 0.8),
+        *rows_of("moon", "fedavg", 0.8, 0.8, alpha=0.5),
+        # Neither an objective nor a method of one setting alone.
+        *rows_of("fedprox", "fedavg", 0.6, 0.6),
+        *rows_of("plain", "ties", 0.6, 0.6),
+        *rows_of("moon", "ties", 0.6, 0.6),
+    ]
+    whole, *each = by_objective(summarise(rows))
+    assert (whole.title, whole.objectives, len(each)) == ("mean over 2 settings", ("plain", "moon"), 2)
+    ((method, (plain, moon)),) = whole.lines
+    assert method == "fedavg"
+    assert plain is not None
+    assert moon is not None
+    # The seeds that both settings have: 0.6 and 0.6 with plain training, 0.7 and 0.8.
+    assert (plain.accuracy.mean, plain.accuracy.n, plain.difference) == (pytest.approx(0.6), 2, None)
+    assert (moon.accuracy.mean, moon.best) == (pytest.approx(0.75), True)
+    assert moon.difference is not None
+    assert (moon.difference.mean, moon.difference.n) == (pytest.approx(0.15), 2)
+    assert "mean over 2 settings" in Page(render(rows)).text
 
 
 def test_without_plain_training_nothing_is_subtracted() -> None:
