@@ -8,7 +8,7 @@ from fedfisher_core.data.tensors import Examples
 
 # The maps of 1,000 images are so large that glibc maps memory anew for each of them, page by page, and a small
 # convolutional network takes up to twice as long on a CPU.
-_BATCH = 250
+_BATCH = 100
 
 
 @torch.no_grad()
