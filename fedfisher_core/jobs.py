@@ -80,9 +80,6 @@ class Job(ABC, Generic[I]):
             that stays whole.
     """
 
-    follows: ClassVar[bool] = False
-    """Whether it is so short that whoever makes the last of what it needs computes it along."""
-
     reads_sources: ClassVar[bool] = False
     """Whether it reads more than the store: it is computed where the run was started, where its sources are."""
 
@@ -97,6 +94,11 @@ class Job(ABC, Generic[I]):
     def batch(self) -> str:
         """Name of its task; missing jobs of one batch that can start together share a task."""
         return self.task or self.name
+
+    @property
+    def follows(self) -> bool:
+        """Whether it is so short that whoever makes the last of what it needs computes it along."""
+        return False
 
     @abstractmethod
     def step(self, inputs: I) -> Step:

@@ -50,7 +50,9 @@ class Long(Job[Needed[Artifact]]):
 class Short(Long):
     """The same, in no time."""
 
-    follows = True
+    @property
+    def follows(self) -> bool:
+        return True
 
 
 def long(name: str, *needs: str, **chosen: Any) -> Long:

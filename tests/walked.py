@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fedfisher_core.evaluation.measures import Measures
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, make_plan
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.store import Artifact, open_store
 from fedfisher_core.walk import Outcome, walk_here
@@ -58,6 +60,10 @@ class Walked:
     def aggregate(self, method: str) -> Artifact:
         """What a method made."""
         return self.outcome.artifacts[self.plan.federations.aggregation(self.place, method).name]
+
+    def measures(self, method: str) -> Measures:
+        """How a method's global model does on the test examples."""
+        return read_measures(self.outcome.artifacts[self.plan.federations.testing(self.place, method).name])
 
 
 def walk(settings: BenchmarkSettings, stage: str | None = None) -> Walked:

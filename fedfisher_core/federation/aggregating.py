@@ -1,4 +1,4 @@
-"""What all aggregations have in common, and what they leave in the store: a global model and its measures."""
+"""What all aggregations have in common, and what they leave in the store: a global model."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +12,6 @@ from pydantic import TypeAdapter
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.data.tensors import select
 from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.evaluation.measures import Measures
 from fedfisher_core.evaluation.memory import working_memory
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
@@ -21,19 +20,19 @@ from fedfisher_core.federation.memory import Files, Memory
 from fedfisher_core.federation.partition import held_by, training_scale, validation_set
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import NETWORK, load_start
-from fedfisher_core.federation.testing import measured
 from fedfisher_core.jobs import Job, digests_of, names_in
 from fedfisher_core.methods.binding import BoundMethod
-from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.server import Aggregate, Combine, Server
 from fedfisher_core.models.running_statistics import batch_norms, estimate
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.server_optimisers.binding import BoundServerOptimiser, bind_server_optimiser
 from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
+from fedfisher_core.store import Artifact, Content, Step, names_of, read_document, read_tensors
 
 _RESULT = "result.json"
 _MOMENTS = "moments.safetensors"
+_CLASS_WEIGHTS = "class_weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -60,14 +59,16 @@ class Result:
     """What is known of one method's global model.
 
     Args:
-        measures: on the test examples.
+        networks: how many it is made of.
+        combine: how several networks are joined.
         details: numbers that the method gave.
         widths: of the global network's hidden layers; empty for those of its family.
         uses_validation: whether the method looked at the server's validation set.
         traffic: bits that crossed the network for it.
     """
 
-    measures: Measures
+    networks: int
+    combine: Combine
     details: Mapping[str, float]
     widths: tuple[int, ...]
     uses_validation: bool
@@ -102,7 +103,7 @@ class AggregationInputs(StartInputs[R]):
 
 @dataclass(frozen=True)
 class Aggregation(Job[AggregationInputs[Artifact]]):
-    """Aggregate what clients send, and measure the global model.
+    """Aggregate what clients send.
 
     Args:
         place: the federation.
@@ -195,7 +196,8 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         counted = traffic.upload_bits + report_bits, traffic.upload_bits_formula + report_bits
         traffic = replace(traffic, upload_bits=counted[0], upload_bits_formula=counted[1])
         result = Result(
-            measures=measured(self.place, made, inputs),
+            networks=len(made.networks),
+            combine=made.combine,
             details=made.details,
             widths=(made.spec or self.place.spec).widths,
             uses_validation=server.used_validation,
@@ -205,7 +207,9 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             NETWORK.format(i): {name: tensor.cpu().contiguous() for name, tensor in network.items()}
             for i, network in enumerate(made.networks)
         }
-        return Content(tensors=networks | memory | moments, documents={_RESULT: asdict(result)}, timings=timings)
+        weights = {} if made.weights is None else {_CLASS_WEIGHTS: {"weights": made.weights.cpu().contiguous()}}
+        tensors = networks | weights | memory | moments
+        return Content(tensors=tensors, documents={_RESULT: asdict(result)}, timings=timings)
 
     @abstractmethod
     def aggregate(
@@ -306,6 +310,27 @@ def read_result(artifact: Artifact) -> Result:
         The result.
     """
     return TypeAdapter(Result).validate_python(read_document(artifact, _RESULT))
+
+
+def read_model(artifact: Artifact, place: Place) -> Aggregate:
+    """Read a global model.
+
+    Args:
+        artifact: made by an aggregation.
+        place: its federation.
+
+    Returns:
+        The model, on the federation's device.
+    """
+    result = read_result(artifact)
+    networks = [read_tensors(artifact, NETWORK.format(index)) for index in range(result.networks)]
+    weighted = _CLASS_WEIGHTS in names_of(artifact)
+    return Aggregate(
+        networks=tuple({name: tensor.to(place.device) for name, tensor in one.items()} for one in networks),
+        combine=result.combine,
+        weights=read_tensors(artifact, _CLASS_WEIGHTS)["weights"] if weighted else None,
+        spec=replace(place.spec, widths=result.widths),
+    )
 
 
 def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Server:

@@ -12,7 +12,7 @@ from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.evaluation.predictions import accuracy, mean_loss
 from fedfisher_core.federation.aggregating import Sent
-from fedfisher_core.federation.inputs import PartitionInputs, R
+from fedfisher_core.federation.inputs import ModelInputs, R
 from fedfisher_core.federation.partition import describe_view, examples_of, held_by
 from fedfisher_core.federation.place import ClientJob, Place
 from fedfisher_core.federation.start import load_start
@@ -55,18 +55,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class MeasuringInputs(PartitionInputs[R]):
-    """What a measure of a global network needs.
-
-    Args:
-        aggregate: the network, as clients get it: what the server's optimiser made of the last aggregate.
-    """
-
-    aggregate: R
-
-
-@dataclass(frozen=True)
-class BarrierInputs(MeasuringInputs[R]):
+class BarrierInputs(ModelInputs[R]):
     """What the barrier needs.
 
     Args:
@@ -130,7 +119,7 @@ def read_barrier(artifact: Artifact) -> Score:
 
 
 @dataclass(frozen=True)
-class Personalise(ClientJob[MeasuringInputs[Artifact]]):
+class Personalise(ClientJob[ModelInputs[Artifact]]):
     """Let an unseen client train the global network on a part of its examples, and measure it on the others.
 
     The client splits its examples alike for all methods, by a generator that goes on to draw the order of training.
@@ -147,11 +136,11 @@ class Personalise(ClientJob[MeasuringInputs[Artifact]]):
         changes = {"epochs": self.personalisation.epochs, "steps": None}
         return self.place.train.model_copy(update=changes)
 
-    def size(self, inputs: MeasuringInputs[Artifact]) -> float:
+    def size(self, inputs: ModelInputs[Artifact]) -> float:
         """See `Job.size`."""
         return float(self.personalisation.epochs * len(held_by(inputs.partition, self.client)))
 
-    def step(self, inputs: MeasuringInputs[Artifact]) -> Step:
+    def step(self, inputs: ModelInputs[Artifact]) -> Step:
         """See `Job.step`."""
         held = held_by(inputs.partition, self.client)
         return Step(
@@ -174,7 +163,7 @@ class Personalise(ClientJob[MeasuringInputs[Artifact]]):
             },
         )
 
-    def compute(self, inputs: MeasuringInputs[Artifact]) -> Content:
+    def compute(self, inputs: ModelInputs[Artifact]) -> Content:
         """See `Job.compute`.
 
         Raises:

@@ -31,6 +31,7 @@ from fedfisher_core.federation.sending import SendInputs, SendUpload
 from fedfisher_core.federation.splitting import SplitData
 from fedfisher_core.federation.start import DrawStart, StartJob
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
+from fedfisher_core.federation.testing import MeasureModel
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.training_again import ComputeByTraining
 from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, training_name
@@ -117,6 +118,7 @@ class Federations:
                             yield self.sending(place, client, bound, turn)
                     aggregation = self.aggregation(place, label, turn)
                     yield aggregation
+                    yield self.testing(place, label, turn)
                 yield from Measuring(label, aggregation).jobs()
 
     def _client_jobs(self, place: Place, client: int, turn: Turn) -> Iterator[Job[Any]]:
@@ -274,6 +276,11 @@ class Federations:
         kind = AggregateByAsking if bound.method.asks_again else AggregateUploads
         return kind(place, bound, schema_of(bound, place), **shared)
 
+    def testing(self, place: Place, label: str, turn: Turn | None = None) -> MeasureModel:
+        """The job that measures what a method made in a round on the test examples; without one, in the last."""
+        last = turn in (None, self.turns(label)[-1])
+        return MeasureModel.of(self.aggregation(place, label, turn), last=last)
+
     def measuring(self, place: Place, label: str) -> Measuring:
         """What is measured of a method's last network on clients' own examples."""
         return Measuring(label, self.aggregation(place, label))
@@ -302,7 +309,7 @@ def stages_of(jobs: Iterable[Job[Any]]) -> dict[str, list[str]]:
     names: dict[str, list[str]] = {"clients": [], "aggregates": []}
     for job in jobs:
         if job.passing is None:
-            after = isinstance(job, Aggregation | MeasureBarrier | Personalise)
+            after = isinstance(job, Aggregation | MeasureModel | MeasureBarrier | Personalise)
             names["aggregates" if after else "clients"].append(job.name)
     return names
 

@@ -41,6 +41,17 @@ class StartInputs(PartitionInputs[R]):
 
 
 @dataclass(frozen=True)
+class ModelInputs(PartitionInputs[R]):
+    """What a measure of a global model needs.
+
+    Args:
+        aggregate: the model, as clients get it: what the server's optimiser made of the last aggregate.
+    """
+
+    aggregate: R
+
+
+@dataclass(frozen=True)
 class TrainingInputs(StartInputs[R]):
     """What a client trains from.
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedfisher_core.federation.aggregating import Aggregation
-from fedfisher_core.federation.client_measures import BarrierInputs, MeasureBarrier, MeasuringInputs, Personalise
+from fedfisher_core.federation.client_measures import BarrierInputs, MeasureBarrier, Personalise
+from fedfisher_core.federation.inputs import ModelInputs
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.turns import client_title
 from fedfisher_core.jobs import Job
@@ -68,7 +69,7 @@ class Measuring:
                 client,
                 settings,
                 name=f"personalise {self.label}, {client_title(self._place, client)}",
-                needs=MeasuringInputs(**self._needs),
+                needs=ModelInputs(**self._needs),
                 numerics=self._place.numerics,
             )
             for client in self._place.unseen

@@ -40,10 +40,13 @@ class SendUpload(ClientJob[SendInputs[Artifact]]):
         schema: how the upload is encoded.
     """
 
-    follows = True
-
     uploads: tuple["BoundStatistic", ...]
     schema: Schema
+
+    @property
+    def follows(self) -> bool:
+        """See `Job.follows`."""
+        return True
 
     def step(self, inputs: SendInputs[Artifact]) -> Step:
         """See `Job.step`."""

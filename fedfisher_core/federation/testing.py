@@ -1,20 +1,104 @@
-"""The test examples of a federation: as its clients take them, which are whose, and how networks do on them."""
+"""The test examples of a federation: as its clients take them, which are whose, and how global models do on them."""
 
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.evaluation.measures import Measures, Seen, measure_each, measure_mean, measure_mean_logit
+from fedfisher_core.federation.aggregating import Aggregation, read_model
 from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.inputs import ModelInputs, PartitionInputs
 from fedfisher_core.federation.partition import held_by, label_counts, participants_of, scaling_of, shifts_of
 from fedfisher_core.federation.place import Place
+from fedfisher_core.jobs import Job, digests_of
 from fedfisher_core.methods.server import Aggregate, Combine
+from fedfisher_core.models.spec import models
 from fedfisher_core.settings import NATURAL_SCHEMES
-from fedfisher_core.store import Artifact
+from fedfisher_core.sources import source_digest
+from fedfisher_core.store import Artifact, Content, Step, read_document
+
+_MEASURES = "measures.json"
+
+
+@dataclass(frozen=True)
+class MeasureModel(Job[ModelInputs[Artifact]]):
+    """Measure a global model on the test examples.
+
+    A job of its own, so that another measure aggregates nothing anew, and that clients go on with the next round
+    meanwhile.
+
+    Args:
+        place: the federation.
+        last: whether no round comes after; whoever has aggregated then measures along.
+    """
+
+    place: Place
+    last: bool
+
+    @classmethod
+    def of(cls, aggregation: Aggregation, *, last: bool) -> "MeasureModel":
+        """Measure what an aggregation makes.
+
+        Args:
+            aggregation: the job.
+            last: whether no round comes after.
+
+        Returns:
+            The job that measures it.
+        """
+        needs = aggregation.needs
+        return cls(
+            aggregation.place,
+            last=last,
+            name=f"test {aggregation.name}",
+            needs=ModelInputs(needs.data, needs.partition, aggregation.name),
+            numerics=aggregation.numerics,
+        )
+
+    @property
+    def follows(self) -> bool:
+        """See `Job.follows`."""
+        return self.last
+
+    def without(self, lost: Mapping[str, Exception]) -> None:
+        """See `Job.without`: it goes with the aggregate, which says how many clients must be left."""
+
+    def step(self, inputs: ModelInputs[Artifact]) -> Step:
+        """See `Job.step`."""
+        place = self.place
+        return Step(
+            kind="measures",
+            code=source_digest(type(self), models.get(place.spec.name)),
+            settings={
+                "model": {"name": place.spec.name, "bias": place.settings.model.bias},
+                "scheme": place.cell.scheme,
+                **self.numerics.described(),
+            },
+            inputs=digests_of(inputs),
+        )
+
+    def compute(self, inputs: ModelInputs[Artifact]) -> Content:
+        """See `Job.compute`."""
+        measures = measured(self.place, read_model(inputs.aggregate, self.place), inputs)
+        return Content(documents={_MEASURES: asdict(measures)})
+
+
+def read_measures(artifact: Artifact) -> Measures:
+    """Read how a global model does on the test examples.
+
+    Args:
+        artifact: made by `MeasureModel`.
+
+    Returns:
+        The measures.
+    """
+    return TypeAdapter(Measures).validate_python(read_document(artifact, _MEASURES))
 
 
 def test_examples(place: Place, inputs: PartitionInputs[Artifact]) -> Examples:

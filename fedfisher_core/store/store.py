@@ -258,8 +258,8 @@ class Store:
             keys: of artifacts in this store.
 
         Returns:
-            Folders of the artifacts and of all their inputs, direct and indirect. Artifacts of equal content can't be
-            told apart as inputs: all of them count.
+            Folders of the artifacts, of all their inputs, direct and indirect, and of what was measured of any.
+            Artifacts of equal content can't be told apart as inputs: all of them count.
         """
         return reached(manifests_in(self.root), keys)
 

@@ -12,6 +12,8 @@ from fedfisher_core.store.manifest import MANIFEST, Manifest, read_manifest
 log = logging.getLogger("fedfisher")
 
 _MOST_CHARACTERS = 500
+_MEASURED = "aggregate"
+"""What the input is called of which something is measured."""
 
 
 def manifests_in(root: Path) -> dict[Path, Manifest]:
@@ -37,15 +39,15 @@ def manifests_in(root: Path) -> dict[Path, Manifest]:
 
 
 def reached(manifests: Mapping[Path, Manifest], keys: Sequence[str]) -> set[Path]:
-    """Follow artifacts to everything that they were made from.
+    """Follow artifacts to everything that they were made from, and to what was measured of any.
 
     Args:
         manifests: of all artifacts, by folder.
         keys: of some of them.
 
     Returns:
-        Folders of these and of all their inputs, direct and indirect. Artifacts of equal content can't be told apart
-        as inputs: all of them count.
+        Folders of these and of all their inputs, direct and indirect, and of what was made from an `aggregate` among
+        them. Artifacts of equal content can't be told apart as inputs: all of them count.
     """
     by_digest: dict[str, list[Path]] = {}
     for path, manifest in manifests.items():
@@ -58,7 +60,8 @@ def reached(manifests: Mapping[Path, Manifest], keys: Sequence[str]) -> set[Path
         if path not in found:
             found.add(path)
             todo += [one for digest in manifests[path].inputs.values() for one in by_digest.get(digest, [])]
-    return found
+    digests = {manifests[path].artifact(path).digest for path in found}
+    return found | {path for path, manifest in manifests.items() if manifest.inputs.get(_MEASURED) in digests}
 
 
 def folders_in(folder: Path) -> list[Path]:

@@ -122,7 +122,7 @@ def test_every_job_is_there_for_a_stage(workplace: Path, changes: dict[str, Any]
     graph, stages = graph_of(made.jobs()), stages_of(made.jobs())
     assert list(stages) == ["clients", "aggregates"]
     assert not set(stages["clients"]) & set(stages["aggregates"])
-    assert len(stages["aggregates"]) == sum(len(made.methods_of(place)) for place in made.places)
+    assert len(stages["aggregates"]) == 2 * sum(len(made.methods_of(place)) for place in made.places)
     named = {name for names in stages.values() for name in names}
     assert named <= set(graph)
     needed = {name for job in graph.values() for name in names_in(job.needs)}

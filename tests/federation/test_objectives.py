@@ -78,11 +78,12 @@ def test_each_client_is_trained_once_for_each_objective_and_all_methods_share_it
         "statistics": 6,
         "payloads": 12,
         "aggregates": 4,
+        "measures": 4,
     }
     # Both are aggregated as in benchmarks of their own, of which nothing is left to compute.
     plain = rows_of(walked(workplace, "plain"))
     strong = rows_of(walked(workplace, {"strong": STRONG}))
-    assert sum(written(workplace).values()) == 31
+    assert sum(written(workplace).values()) == 35
     for key, row in rows.items():
         assert measured(row) == measured((plain | strong)[key])
     assert rows["plain", "fedavg"].loss != rows["strong", "fedavg"].loss

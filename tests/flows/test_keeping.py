@@ -101,5 +101,5 @@ def test_a_store_is_pruned_of_what_was_shed_as_of_anything_else(done: Begun) -> 
     first = next(name for name in done.plan.stages["aggregates"] if "round" not in name)
     (report / "results.json").write_text(f'[{{"artifact": "{done.walk.outcome.artifacts[first].key}"}}]')
     unused = find_unused(done.settings)
-    assert {path.parent.name for path in unused.sizes} == {"clients", "payloads", "aggregates"}
-    assert len(unused.kept) == len(done.store.folders()) - 2 * (2 * 3 + 1)
+    assert {path.parent.name for path in unused.sizes} == {"clients", "payloads", "aggregates", "measures"}
+    assert len(unused.kept) == len(done.store.folders()) - 2 * (2 * 3 + 2)

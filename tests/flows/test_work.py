@@ -77,7 +77,7 @@ def test_a_stage_holds_what_it_made_and_no_other_stage_does(workplace: Path) -> 
     work = do(prepared(workplace))
     clients, aggregates = work.artifacts("clients"), work.artifacts("aggregates")
     assert not set(clients) & set(aggregates)
-    assert {artifact.kind for artifact in aggregates} == {"aggregates"}
+    assert {artifact.kind for artifact in aggregates} == {"aggregates", "measures"}
     every = set(work.walk.outcome.artifacts.values())
     assert {artifact.kind for artifact in every - set(clients) - set(aggregates)} == {"data"}
     assert len(set(clients)) == len(clients)

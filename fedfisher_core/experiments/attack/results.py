@@ -8,6 +8,7 @@ from fedfisher_core.experiments.attack.jobs import read_attack, read_bounds
 from fedfisher_core.experiments.attack.plan import AttackPlan, Trial
 from fedfisher_core.experiments.attack.rows import AttackRow
 from fedfisher_core.federation.aggregating import read_result
+from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.store import read_document, read_timings
 from fedfisher_core.walk import Outcome
 
@@ -38,14 +39,15 @@ def make_rows(plan: AttackPlan, outcome: Outcome) -> list[AttackRow]:
 
 
 def _is_made(trial: Trial, label: str, factors: Factors, outcome: Outcome) -> bool:
-    aggregation = trial.federations.aggregation(trial.place, label)
-    return trial.attack(label, factors).name in outcome.artifacts and aggregation.name in outcome.artifacts
+    tested = trial.federations.testing(trial.place, label)
+    return trial.attack(label, factors).name in outcome.artifacts and tested.name in outcome.artifacts
 
 
 def _row(trial: Trial, label: str, factors: Factors, outcome: Outcome) -> AttackRow:
     artifact = outcome.artifacts[trial.attack(label, factors).name]
     measures = read_attack(artifact)
-    result = read_result(outcome.artifacts[trial.federations.aggregation(trial.place, label).name])
+    traffic = read_result(outcome.artifacts[trial.federations.aggregation(trial.place, label).name]).traffic
+    tested = read_measures(outcome.artifacts[trial.federations.testing(trial.place, label).name])
     return AttackRow(
         model=trial.place.cell.model,
         epsilon=trial.victim.epsilon,
@@ -55,9 +57,9 @@ def _row(trial: Trial, label: str, factors: Factors, outcome: Outcome) -> Attack
         attack_accuracy=measures.best.accuracy,
         mean_attack_accuracy=measures.mean_accuracy,
         feature_distance=measures.best.feature_distance,
-        accuracy=result.measures.accuracy,
-        upload_bits=result.traffic.upload_bits,
-        download_bits=result.traffic.download_bits,
+        accuracy=tested.accuracy,
+        upload_bits=traffic.upload_bits,
+        download_bits=traffic.download_bits,
         attack_seconds=read_timings(artifact)["seconds"],
         reference=False,
         artifact=artifact.key,

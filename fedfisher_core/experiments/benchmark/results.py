@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from typing import Any
 
 from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.evaluation.measures import Measures
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import Setting
@@ -15,9 +15,9 @@ from fedfisher_core.federation.client_measures import mean_score, read_barrier, 
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
-from fedfisher_core.federation.start import NETWORK
+from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.federation.turns import Turn
-from fedfisher_core.store import Artifact, names_of, read_timings
+from fedfisher_core.store import Artifact, read_timings
 from fedfisher_core.walk import Outcome
 
 
@@ -36,7 +36,7 @@ def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:
         _row(plan, place, label, outcome)
         for place in federations.places
         for label in federations.methods_of(place)
-        if federations.aggregation(place, label).name in outcome.artifacts
+        if all(name in outcome.artifacts for name in _tests(federations, place, label))
     )
 
 
@@ -55,12 +55,18 @@ def failed_cells(plan: BenchmarkPlan, outcome: Outcome) -> dict[tuple[Setting, s
     made: set[tuple[Setting, str]] = set()
     for place in federations.places:
         for label in federations.methods_of(place):
-            cell, name = (Setting.of_cell(place.cell, plan.settings), label), federations.aggregation(place, label).name
-            if name in outcome.failed:
-                cells.setdefault(cell, outcome.failed[name].reason)
+            cell, names = (Setting.of_cell(place.cell, plan.settings), label), _tests(federations, place, label)
+            reasons = [outcome.failed[name].reason for name in names if name in outcome.failed]
+            if reasons:
+                cells.setdefault(cell, reasons[0])
             else:
                 made.add(cell)
     return {cell: reason for cell, reason in cells.items() if cell not in made}
+
+
+def _tests(federations: Federations, place: Place, label: str) -> list[str]:
+    """Name the jobs that test what a method makes, round by round; a curve wants all of them."""
+    return [federations.testing(place, label, turn).name for turn in federations.turns(label)]
 
 
 def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row:
@@ -110,8 +116,7 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         server_optimiser=cell.server_optimiser,
         cohort=plan.settings.rounds.cohort,
         curve=curve if len(curve) > 1 else [],
-        # An aggregation keeps each of its networks in a file.
-        num_networks=sum(fnmatch(name, NETWORK.format("*")) for name in names_of(last.artifact)),
+        num_networks=last.result.networks,
         upload_bits=curve[-1].upload_bits,
         upload_bits_formula=sum(one.result.traffic.upload_bits_formula for one in rounds),
         download_bits=curve[-1].download_bits,
@@ -147,6 +152,7 @@ class _Round:
     Args:
         artifact: its aggregate.
         result: what is known of it.
+        measures: of its global model, on the test examples.
         timings: of the aggregation.
         trained: names of the trainings that it rests on.
         failed: clients that are missing.
@@ -157,6 +163,7 @@ class _Round:
 
     artifact: Artifact
     result: Result
+    measures: Measures
     timings: Mapping[str, float]
     trained: list[str]
     failed: list[int]
@@ -183,6 +190,7 @@ def _round(federations: Federations, place: Place, label: str, turn: Turn, outco
     return _Round(
         artifact=artifact,
         result=read_result(artifact),
+        measures=read_measures(outcome.artifacts[federations.testing(place, label, turn).name]),
         timings=timings,
         trained=trained,
         failed=failed,
@@ -204,7 +212,7 @@ def _curve(rounds: Sequence[_Round]) -> list[RoundPoint]:
     """Follow a method from round to round; bits add up, and every client gets the last global model once."""
     points, upload_bits, start_bits = [], 0, 0
     for number, one in enumerate(rounds, start=1):
-        measures, traffic = one.result.measures, one.result.traffic
+        measures, traffic = one.measures, one.result.traffic
         upload_bits += traffic.upload_bits
         start_bits += traffic.start_bits
         points.append(

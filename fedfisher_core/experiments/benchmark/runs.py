@@ -11,8 +11,8 @@ from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, summarise
 from fedfisher_core.experiments.benchmark.views import client_names
-from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.partition import class_names, label_counts, maker_names, shifts_of
+from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.reporting.measure import Repeated
 from fedfisher_core.reporting.runs import Record, Runs, digest
 from fedfisher_core.settings import AVERAGE, NO_SHIFT, PLAIN, Cell, Shift
@@ -45,9 +45,9 @@ def make_runs(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row]) -> Run
     for row in rows:
         place = places[_cell(row)]
         partition = outcome.artifacts[plan.federations.partition(place).name]
-        result = outcome.artifacts[plan.federations.aggregation(place, row.method).name]
-        draw = partial(_row_figures, place.cell, row.method, result, partition, picture)
-        single.append(_record(row, varying, (partition.digest, result.digest), draw))
+        measures = outcome.artifacts[plan.federations.testing(place, row.method).name]
+        draw = partial(_row_figures, place.cell, row.method, measures, partition, picture)
+        single.append(_record(row, varying, (partition.digest, measures.digest), draw))
     return Runs(single=single, summary=list(_summary_records(rows)))
 
 
@@ -102,12 +102,12 @@ def _cell(row: Row) -> Cell:
 
 
 def _row_figures(
-    cell: Cell, method: str, result: Artifact, partition: Artifact, picture: Callable[[Cell, Artifact], bytes]
+    cell: Cell, method: str, measures: Artifact, partition: Artifact, picture: Callable[[Cell, Artifact], bytes]
 ) -> dict[str, bytes]:
     # Drawing is loaded where a run is new only.
     from fedfisher_core.experiments.benchmark.grids import confusion_grid
 
-    confusion = np.array(read_result(result).measures.confusion)
+    confusion = np.array(read_measures(measures).confusion)
     grid = confusion_grid(confusion, class_names(partition), f"{method}, {cell.label}")
     return {"partition.svg": picture(cell, partition), "confusion.svg": grid.file()}
 

@@ -13,7 +13,9 @@ from tests.walked import Walked, walk_tiny
 def without(walked: Walked, method: str, *, seeds: list[int]) -> Outcome:
     """The same outcome, had a method failed with some seeds."""
     federations = walked.plan.federations
-    names = [federations.aggregation(place, method).name for place in federations.places if place.cell.seed in seeds]
+    places = [place for place in federations.places if place.cell.seed in seeds]
+    jobs = (make(place, method) for place in places for make in (federations.aggregation, federations.testing))
+    names = [job.name for job in jobs]
     left = {name: artifact for name, artifact in walked.outcome.artifacts.items() if name not in names}
     return Outcome(left, failed={name: Failure(name, "ValueError: a", "", by_user=False) for name in names})
 
@@ -40,3 +42,13 @@ def test_rows_say_how_clients_were_trained_and_what_prediction_needs(workplace: 
     assert {row.track for row in rows.values()} == {"as_published"}
     assert {row.training["epochs"] for row in rows.values() if row.training} == {2}
     assert {name: row.num_networks for name, row in rows.items()} == {"fedavg": 1, "ensemble": 3}
+
+
+def test_a_test_that_failed_in_some_round_takes_the_row_with_it_and_no_other(workplace: Path) -> None:
+    walked = walk_tiny(workplace, {"fedavg": {}, "fisher_merge": {}}, rounds={"count": 2})
+    federations = walked.plan.federations
+    name = federations.testing(walked.place, "fedavg", federations.turns("fedavg")[0]).name
+    left = {one: artifact for one, artifact in walked.outcome.artifacts.items() if one != name}
+    outcome = Outcome(left, failed={name: Failure(name, "ValueError: a loss that is not finite", "", by_user=False)})
+    assert {row.method for row in make_rows(walked.plan, outcome)} == {"fisher_merge"}
+    assert list(failed_cells(walked.plan, outcome).values()) == ["ValueError: a loss that is not finite"]
