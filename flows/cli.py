@@ -246,7 +246,7 @@ def _reach(server: PrefectServer) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     folders = _REPORTS if options.reports is None else (options.reports,)
-    found = [folder / options.name for folder in folders if (folder / options.name).is_dir()]
+    found = [folder / options.name for folder in folders if (folder / options.name / "results.json").is_file()]
     if not found:
         known = sorted({path.parent.name for folder in folders for path in folder.glob("*/results.json")})
         where = " and ".join(map(str, folders))

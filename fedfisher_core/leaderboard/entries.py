@@ -59,6 +59,7 @@ class Entry:
         accuracy: mean test accuracy over the seeds, a fraction.
         accuracy_deviation: its sample standard deviation; None for a single seed.
         num_seeds: number of seeds.
+        has_every_seed: whether no single network of the setting has more.
         accuracy_by_seed: test accuracy of each, a fraction.
         rank: among the single networks of the setting, 1 for the best; those that tie share the mean of their ranks.
             None for all others.
@@ -93,6 +94,7 @@ class Entry:
     accuracy: float
     accuracy_deviation: float | None
     num_seeds: int
+    has_every_seed: bool
     accuracy_by_seed: Mapping[int, float]
     rank: float | None
     num_ranked: int
@@ -139,7 +141,11 @@ def _entries_of(report: str, methods: Mapping[str, Sequence[Row]]) -> Iterator[E
         entries = [_entry(report, rows, local) for rows in group]
         single = [one for one in entries if one.kind is Role.ONE_NETWORK]
         found = ranks([one.score for one in single]) if single else ()
-        ranked = [replace(one, rank=float(rank)) for one, rank in zip(single, found, strict=True)]
+        most = max((one.num_seeds for one in single), default=0)
+        ranked = [
+            replace(one, rank=float(rank), has_every_seed=one.num_seeds == most)
+            for one, rank in zip(single, found, strict=True)
+        ]
         apart = [one for one in entries if one.kind is not Role.ONE_NETWORK]
         kinds = list(Role)
         for one in sorted([*ranked, *apart], key=lambda one: (kinds.index(one.kind), -one.score, one.method)):
@@ -172,6 +178,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         accuracy=accuracy.mean,
         accuracy_deviation=accuracy.deviation,
         num_seeds=accuracy.n,
+        has_every_seed=True,
         accuracy_by_seed={row.seed: row.accuracy for row in rows},
         rank=None,
         num_ranked=0,

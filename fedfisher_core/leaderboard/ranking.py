@@ -15,7 +15,7 @@ from fedfisher_core.reporting.signed_ranks import LEAST_SETTINGS, Ahead, beside_
 
 @dataclass(frozen=True)
 class MeanRanks:
-    """Methods over the settings in which all of them ran.
+    """Methods over the settings in which all of them ran with every seed.
 
     Args:
         ranks: mean rank by method, the best first.
@@ -50,7 +50,7 @@ class TrackRanks:
     Args:
         track: name of the track.
         reports: names of the reports with the settings that are compared.
-        num_settings: number of those settings, in which all methods ran.
+        num_settings: number of those settings, in which all methods ran with every seed.
         first: label of the method.
         mean_rank: of that method.
         beside: the method beside each other one, by mean rank.
@@ -69,8 +69,8 @@ class TrackRanks:
 def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Choose the methods that the most ranks can be averaged of.
 
-    Methods are taken in the order of how many settings they ran in, the most first, as long as methods times common
-    settings is the largest.
+    Methods are taken in the order of how many settings they ran in with every seed, the most first, as long as methods
+    times common settings is the largest.
 
     Args:
         entries: of any kind.
@@ -80,7 +80,7 @@ def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
     """
     places: dict[str, set[tuple[object, ...]]] = {}
     for one in entries:
-        if one.kind is Role.ONE_NETWORK:
+        if one.kind is Role.ONE_NETWORK and one.has_every_seed:
             places.setdefault(one.method, set()).add(one.setting)
     order = sorted(places, key=lambda method: (-len(places[method]), method))
     sizes = [
@@ -91,7 +91,7 @@ def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
 
 
 def mean_ranks_of(entries: Sequence[Entry], methods: Collection[str]) -> MeanRanks:
-    """Rank some methods among themselves, and average over the settings in which all of them ran.
+    """Rank some methods among themselves, and average over the settings in which all of them ran with every seed.
 
     Args:
         entries: of any kind.
@@ -140,16 +140,18 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
 
 
 def _over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSeeds, ...]:
-    """Compare the first of some methods with the others, and with ensembles, in the settings in which these ran."""
-    columns = _shared(entries, labels)
+    """Compare the first of some methods with the others, and with ensembles, in the settings in which both ran."""
+    single = [one for one in entries if one.kind is Role.ONE_NETWORK and one.method in labels]
+    wanted = [one for one in entries if one.kind is Role.ENSEMBLE] + single
+    columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
     kinds = {one.method: one.kind for column in columns for one in column.values()}
-    seeds = [max(one.num_seeds for one in column.values()) for column in columns]
     first, found = labels[0], []
     for other in kinds.keys() - {first}:
+        both = [(column[first], column[other]) for column in columns if first in column and other in column]
         pairs = [
-            (column[first].accuracy_by_seed, column[other].accuracy_by_seed)
-            for column, most in zip(columns, seeds, strict=True)
-            if other in column and column[first].num_seeds == column[other].num_seeds == most
+            (one.accuracy_by_seed, another.accuracy_by_seed)
+            for one, another in both
+            if one.has_every_seed and one.num_seeds == another.num_seeds
         ]
         difference = paired_difference(*(mean_by_seed(own) for own in zip(*pairs, strict=True))) if pairs else None
         if difference is not None:
@@ -165,11 +167,7 @@ def _scores(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[NDArray[np
 
 
 def _shared(entries: Sequence[Entry], labels: Collection[str]) -> list[dict[str, Entry]]:
-    """Find the settings in which all of some single networks ran: these and the setting's ensembles, by label."""
-    wanted = [
-        one for one in entries if one.kind is Role.ENSEMBLE or (one.kind is Role.ONE_NETWORK and one.method in labels)
-    ]
+    """Find the settings in which all of some single networks ran with every seed, and these by label."""
+    wanted = [one for one in entries if one.kind is Role.ONE_NETWORK and one.method in labels and one.has_every_seed]
     columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
-    # A method may be one network in a setting and an ensemble in another.
-    single = [{label for label, one in column.items() if one.kind is Role.ONE_NETWORK} for column in columns]
-    return [column for column, own in zip(columns, single, strict=True) if own and own == set(labels)]
+    return [column for column in columns if column.keys() == set(labels)]

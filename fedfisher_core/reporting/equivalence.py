@@ -63,15 +63,16 @@ class WelchDifference:
         return max(self._below(-(self.mean + margin)), self._below(self.mean - margin))
 
     def p_beyond(self, margin: float) -> float:
-        """Test that the true difference lies beyond a margin, on the side where the mean is.
+        """Test that the true difference lies beyond a margin, on either side.
 
         Args:
             margin: largest difference that does not matter, above 0.
 
         Returns:
-            The p-value of "within the margin".
+            The p-value of "within the margin": how often a mean is as far beyond, on one side or the other, where the
+            true difference is the margin itself.
         """
-        return self._below(margin - abs(self.mean))
+        return min(1.0, self._below(margin - abs(self.mean)) + self._below(-margin - abs(self.mean)))
 
     def _below(self, distance: float) -> float:
         """Probability that an error is as far below 0 as `distance` is."""

@@ -21,6 +21,8 @@ _MOST_BYTES = 2**34
 def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], content: str) -> Path:
     """Write results.json, results.csv, index.html and whatever else belongs to a report, each in one step.
 
+    What an earlier report of the same name left beside goes.
+
     Args:
         folder: where to; made if missing.
         rows: the results.
@@ -30,9 +32,10 @@ def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], 
     Returns:
         The folder.
     """
+    stale = {FAILED, TRACES, *_stamped(folder)} - {*_ROWS, *files}
     write_rows(rows, folder)
-    for stale in {FAILED, TRACES} - set(files):
-        (folder / stale).unlink(missing_ok=True)
+    for name in stale:
+        (folder / name).unlink(missing_ok=True)
     for name, data in files.items():
         write_file(folder / name, data)
     sums = [f"{_sha256(folder / name)} {name}" for name in (*_ROWS, *files)]
@@ -51,12 +54,26 @@ def is_current(folder: Path, content: str) -> bool:
         Whether all is there as it was written.
     """
     try:
-        shown, *sums = read_regular(folder / _STAMP, limit=_STAMP_BYTES).decode().split("\n")
-        files = [line.partition(" ") for line in sums]
-        return shown == content and all(_sha256(folder / name) == sha256 for sha256, _, name in files)
+        shown, sums = _read_stamp(folder)
+        return shown == content and all(_sha256(folder / name) == sha256 for name, sha256 in sums.items())
     except (OSError, ValueError):
         # What can't be read is written again.
         return False
+
+
+def _read_stamp(folder: Path) -> tuple[str, dict[str, str]]:
+    """Read what a report shows, and the SHA-256 of its files by name."""
+    shown, *sums = read_regular(folder / _STAMP, limit=_STAMP_BYTES).decode().split("\n")
+    return shown, {name: sha256 for sha256, _, name in (line.partition(" ") for line in sums)}
+
+
+def _stamped(folder: Path) -> list[str]:
+    """Name the files that an earlier report wrote into its own folder; none where it left no stamp."""
+    try:
+        _, sums = _read_stamp(folder)
+    except (OSError, ValueError):
+        return []
+    return [name for name in sums if name and Path(name).name == name]
 
 
 def _sha256(path: Path) -> str:

@@ -15,6 +15,10 @@ T = TypeVar("T")
 BASELINE = "fedavg"
 """The label of the method that differences and bit ratios refer to."""
 
+DIGITS = 12
+"""Accuracies, their means and their differences are compared to as many: sums in another order differ in the last bit,
+and what differs by no more is a tie."""
+
 
 def gather(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     """Gather items that have the same key.
@@ -124,21 +128,31 @@ class PairedDifference:
             level: probability that it misses the true difference.
 
         Returns:
-            Lower and upper bound; None for a single common seed.
+            Lower and upper bound; None for a single common seed, and for a difference that is the same in all seeds:
+            how much others would scatter can't be told from it.
         """
-        if self.deviation is None:
-            return None
+        if not self._varies:
+            return (0.0, 0.0) if self._vanishes else None
+        assert self.deviation is not None
         half = float(stdtrit(self.n - 1, 1 - level / 2)) * self.deviation / math.sqrt(self.n)
         return self.mean - half, self.mean + half
 
     @property
     def p_value(self) -> float | None:
-        """Of Student's paired test, two-sided, for a true difference of 0; None for a single common seed."""
-        if self.deviation is None:
-            return None
-        if self.deviation == 0:
-            return 1.0 if self.mean == 0 else 0.0
+        """Of Student's paired test, two-sided, for a true difference of 0; None where there is no interval."""
+        if not self._varies:
+            return 1.0 if self._vanishes else None
+        assert self.deviation is not None
         return 2 * float(stdtr(self.n - 1, -abs(self.mean) * math.sqrt(self.n) / self.deviation))
+
+    @property
+    def _varies(self) -> bool:
+        return self.deviation is not None and self.deviation > 10**-DIGITS
+
+    @property
+    def _vanishes(self) -> bool:
+        """Whether there is no difference in any of several seeds."""
+        return self.n > 1 and self.mean == 0
 
 
 def mean_by_seed(settings: Sequence[Mapping[K, float]]) -> dict[K, float]:
@@ -172,4 +186,4 @@ def paired_difference(ours: Mapping[K, float], others: Mapping[K, float]) -> Pai
     if not differences:
         return None
     measure = Measure.of(differences)
-    return PairedDifference(measure.mean, measure.deviation, measure.n)
+    return PairedDifference(round(measure.mean, DIGITS), measure.deviation, measure.n)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import wilcoxon
 
+from fedfisher_core.reporting.measure import DIGITS
 from fedfisher_core.reporting.ranks import holm
 
 LEAST_SETTINGS = 6
@@ -40,11 +41,13 @@ def signed_rank_p_value(differences: NDArray[np.floating]) -> float:
     """Test whether differences over settings scatter around 0 (Wilcoxon 1945; Demsar 2006, section 3.1.3).
 
     Args:
-        differences: of two methods' scores, shape (settings,); those of 0 count for either side by half.
+        differences: of two methods' scores, shape (settings,); those of 0 count for either side by half. They are
+            compared to `DIGITS` digits.
 
     Returns:
         The two-sided probability of signed ranks as uneven where no method is better.
     """
+    differences = np.round(differences, DIGITS)
     if not np.any(differences):
         return 1.0
     return float(wilcoxon(differences, zero_method="zsplit").pvalue)
@@ -78,8 +81,8 @@ def beside_others(scores: NDArray[np.floating], methods: Sequence[str]) -> tuple
 def _ahead(differences: NDArray[np.floating], other: str, p_value: float | None) -> Ahead:
     return Ahead(
         other=other,
-        wins=int((differences > 0).sum()),
-        losses=int((differences < 0).sum()),
+        wins=int((np.round(differences, DIGITS) > 0).sum()),
+        losses=int((np.round(differences, DIGITS) < 0).sum()),
         mean=float(differences.mean()),
         lowest=float(differences.min()),
         p_value=p_value,

@@ -9,10 +9,10 @@
 
   const settings = data.settings.map((values) =>
     Object.fromEntries(data.setting_fields.map((field, place) => [field, values[place]])));
-  const entries = data.entries.map(([setting, method, kind, networks, accuracy, deviation, seeds, rank, ranked, below,
-    upload, download, server, validation, epsilon]) => ({
+  const entries = data.entries.map(([setting, method, kind, networks, accuracy, deviation, seeds, whole, rank, ranked,
+    below, upload, download, server, validation, epsilon]) => ({
     ...settings[setting], setting, method: data.methods[method], kind: data.kinds[kind], networks, accuracy, deviation,
-    seeds, rank, ranked, below, upload: upload / 1e6, download: download / 1e6, server,
+    seeds, whole, rank, ranked, below, upload: upload / 1e6, download: download / 1e6, server,
     validation: validation ? "yes" : "no", epsilon,
   }));
   const single = entries.filter((entry) => entry.rank !== null);
@@ -71,7 +71,7 @@
     const place = new Map(methods.map((method, index) => [method, index]));
     const admitted = admits((name) => name !== "method" && name !== "kind");
     const bySetting = new Map();
-    for (const entry of single.filter((one) => place.has(one.method) && admitted(one))) {
+    for (const entry of single.filter((one) => one.whole && place.has(one.method) && admitted(one))) {
       if (!bySetting.has(entry.setting)) bySetting.set(entry.setting, []);
       bySetting.get(entry.setting)[place.get(entry.method)] = entry.accuracy;
     }
@@ -83,7 +83,7 @@
     byId("rank-summary").textContent = whole.length === 0
       ? "The chosen methods share no setting among those that the filters leave."
       : `Over the ${plural(whole.length, "setting")} that the filters leave and in which all ${methods.length} chosen `
-        + "methods ran; 1 is the best. Methods are ranked among the chosen ones. Settings that share a data set are not "
+        + "methods ran with every seed; 1 is the best. Methods are ranked among the chosen ones. Settings that share a data set are not "
         + "independent of each other.";
     const table = byId("rank-table");
     for (const heading of table.tHead.rows[0].cells) heading.removeAttribute("aria-sort");

@@ -91,3 +91,16 @@ def test_a_track_without_a_single_network_is_compared_with_none(tmp_path: Path) 
     rows = [row for alpha in range(8) for row in scored("ensemble", 0.9, alpha=alpha + 1.0, reference=True, track="x")]
     write_report(tmp_path, "one", rows)
     assert rank_tracks(make_entries(read_reports([tmp_path]).benchmarks)) == ()
+
+
+def test_a_method_that_lacks_a_seed_of_a_setting_is_not_ranked_there(tmp_path: Path) -> None:
+    # With both of b's seeds, a is above it; its third, where b failed, is not b's win.
+    groups = [
+        group
+        for alpha in (1.0, 2.0)
+        for group in (scored("a", 0.9, 0.9, 0.3, alpha=alpha), scored("b", 0.8, 0.8, alpha=alpha))
+    ]
+    write_report(tmp_path, "one", *groups, scored("a", 0.5, alpha=3.0), scored("b", 0.4, alpha=3.0))
+    entries = make_entries(read_reports([tmp_path]).benchmarks)
+    assert mean_ranks_of(entries, ["a", "b"]) == MeanRanks({"a": 1.0, "b": 2.0}, 1)
+    assert comparable_methods(entries) == ("a",)

@@ -37,7 +37,8 @@ def test_beyond_the_margin_is_the_interval_outside_of_it() -> None:
     far = WelchDifference(mean=-0.3, error=0.05, degrees=4)
     low, high = far.interval(0.1)
     assert low < high < 0
-    assert far.p_beyond(0.999 * -high) < 0.05 < far.p_beyond(1.001 * -high)
+    # The other side has its share of the probability, however small.
+    assert far.p_beyond(0.98 * -high) < 0.05 < far.p_beyond(-high)
     # No difference is shown to be within a margin and beyond it.
     for margin in (0.01, 0.3, 0.9):
         assert far.p_beyond(margin) + far.p_equivalent(margin) >= 1 - 1e-12
@@ -60,3 +61,9 @@ def test_degrees_of_freedom_by_hand() -> None:
 def test_a_mean_without_a_deviation_is_refused() -> None:
     with pytest.raises(InputError, match="at least two repetitions"):
         WelchDifference.of(Measure(0.5, None, 1), Measure(0.5, 0.1, 2))
+
+
+def test_of_means_whose_difference_is_the_margin_one_in_twenty_is_said_to_lie_beyond() -> None:
+    draw = np.random.default_rng(0).standard_t(2, size=20_000)
+    errors = [WelchDifference(mean=1.0 + one, error=1.0, degrees=2).p_beyond(1.0) for one in draw]
+    assert 0.045 < np.mean(np.array(errors) < 0.05) < 0.0535

@@ -107,3 +107,16 @@ def test_a_report_whose_stamp_was_damaged_is_not_current(tmp_path: Path, damage:
     folder = write_folder(tmp_path, [Line("a")], FILES, "digest")
     damage(folder / ".content")
     assert not is_current(folder, "digest")
+
+
+def test_what_an_earlier_report_left_goes_and_what_others_put_there_stays(tmp_path: Path) -> None:
+    write_folder(tmp_path, [Line("a")], {**FILES, "rounds.csv": b"round\n"}, "old")
+    (tmp_path / "notes.txt").write_text("mine")
+    write_folder(tmp_path, [Line("b")], FILES, "new")
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "results.json",
+        "results.csv",
+        ".content",
+        "notes.txt",
+        *FILES,
+    }

@@ -42,3 +42,18 @@ def test_methods_that_are_the_same_are_not_told_apart() -> None:
     assert same is not None
     assert same.p_value == 1.0
     assert same.interval == (0.0, 0.0)
+
+
+def test_a_difference_that_is_the_same_in_every_seed_says_nothing_of_others() -> None:
+    # In floating point, the differences are 0.01 but for their last bits.
+    same = paired_difference({0: 0.6, 1: 0.5, 2: 0.3}, {0: 0.59, 1: 0.49, 2: 0.29})
+    assert same is not None
+    assert (same.mean, same.n) == (0.01, 3)
+    assert same.interval is None
+    assert same.p_value is None
+
+
+def test_what_differs_in_the_last_bit_is_no_difference() -> None:
+    tie = paired_difference({0: 0.1, 1: 0.2}, {0: 0.15, 1: 0.15})
+    assert tie is not None
+    assert tie.mean == 0

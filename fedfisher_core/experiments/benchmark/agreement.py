@@ -12,7 +12,7 @@ from fedfisher_core.reporting.equivalence import WelchDifference
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import Measure, gather
 from fedfisher_core.reporting.ranks import holm
-from fedfisher_core.settings import PLAIN
+from fedfisher_core.settings import AVERAGE, PLAIN
 
 MARGIN = 0.05
 """How far a mean may lie from the published one and still be equivalent to it, as a fraction: 5 percentage points.
@@ -89,9 +89,10 @@ class Comparison:
 def compare(rows: Iterable[Row], published: Sequence[PublishedResult]) -> tuple[Comparison, ...]:
     """Set our accuracies beside the published ones of the same setting, split in the same way, and method.
 
-    Only settings of one round with an alpha, without a shift and with plain training are compared, as only such are
-    published. Several papers may report the same setting and method: each gives a comparison. Each is tested twice, for
-    a difference within `MARGIN` and for one beyond it, and Holm's procedure corrects for the number of all tests.
+    Only settings of one round with an alpha, without a shift, with plain training and averaging, and with all clients
+    and examples are compared, as only such are published. Several papers may report the same setting and method: each
+    gives a comparison. Each is tested twice, for a difference within `MARGIN` and for one beyond it, and Holm's
+    procedure corrects for the number of all tests.
 
     Args:
         rows: our rows.
@@ -105,7 +106,7 @@ def compare(rows: Iterable[Row], published: Sequence[PublishedResult]) -> tuple[
         for summary in summarise(rows)
         for method in summary.methods
         for result in published
-        if method.row.num_rounds == 1 and _is_plain(method.row) and _key(method.row) == _key(result)
+        if _is_comparable(method.row) and _key(method.row) == _key(result)
     ]
     differences = [_difference(ours, result) for _, result, ours in found]
     tested = [one for one in differences if one is not None]
@@ -140,7 +141,7 @@ def not_run(rows: Iterable[Row], published: Sequence[PublishedResult]) -> list[s
         Settings that did not run at all, those of the same data set, network and alphas in one text; then methods
         that did not run in settings that did.
     """
-    rows = [row for row in rows if _is_plain(row)]
+    rows = [row for row in rows if _is_comparable(row)]
     settings, ours = {_key(row)[:-1] for row in rows}, {_key(row) for row in rows}
     absent = [result for result in published if _key(result)[:-1] not in settings]
     missing = [result for result in published if _key(result)[:-1] in settings and _key(result) not in ours]
@@ -156,8 +157,11 @@ def not_run(rows: Iterable[Row], published: Sequence[PublishedResult]) -> list[s
     ]
 
 
-def _is_plain(row: Row) -> bool:
-    return row.shift is None and row.objective == PLAIN
+def _is_comparable(row: Row) -> bool:
+    """Whether papers report such a federation: one round of all clients, plain training and averaging."""
+    whole = row.cohort is None and row.unseen_clients is None and row.train_size is None
+    plain = row.shift is None and row.objective == PLAIN and row.server_optimiser == AVERAGE
+    return row.num_rounds == 1 and whole and plain
 
 
 def _key(one: Row | PublishedResult) -> tuple[str, str, str, int, float | None, str]:

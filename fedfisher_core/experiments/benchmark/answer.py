@@ -50,7 +50,8 @@ def setting_names(settings: Sequence[Setting]) -> dict[Setting, str]:
 def _parts(setting: Setting) -> tuple[str, ...]:
     alpha = "" if setting.alpha is None else f"α = {setting.alpha:g}"
     clients, rounds = plural(setting.num_clients, "client"), plural(setting.num_rounds, "round")
-    federation = (setting.dataset, setting.model, setting.objective, clients, rounds, setting.partition, alpha)
+    training = (setting.objective, setting.server_optimiser)
+    federation = (setting.dataset, setting.model, *training, clients, rounds, setting.partition, alpha)
     return (*federation, setting.shift or "no shift")
 
 
@@ -61,28 +62,33 @@ def _who(leads: Sequence[Lead]) -> str:
         return f"No method leads, as a test needs two seeds: the most accurate is {_tops(leads, len(leads))}."
     text = _who_of_one(leads[0]) if len(leads) == 1 else _who_of_many(leads)
     untested = [_named(label) for label in dict.fromkeys(label for lead in leads for label in lead.untested)]
-    few = f"; {_listed(untested)} {'have' if len(untested) > 1 else 'has'} too few seeds for a test" if untested else ""
-    return f"{text}{few}."
+    beside = f"; no test compares it with {_listed(untested)}" if untested else ""
+    return f"{text}{beside}."
 
 
 def _who_of_one(lead: Lead) -> str:
     top = _named(lead.top.method)
     if lead.leads:
         return f"{top} leads: tests tell it apart from each of the {len(lead.tested)} methods that it is compared with"
-    tied = _listed([_named(label) for label in lead.tied])
-    return f"No method leads: the most accurate is {top}, but no test tells it apart from {tied}"
+    others = _listed([_named(label) for label in lead.not_below])
+    return f"No method leads: the most accurate is {top}, but no test shows it to be above {others}"
 
 
 def _who_of_many(leads: Sequence[Lead]) -> str:
-    won, level = [lead for lead in leads if lead.leads], [lead for lead in leads if not lead.leads]
+    tested = [lead for lead in leads if lead.tested]
+    count = len(tested)
+    where = f"{count} settings" if count == len(leads) else f"{count} of {len(leads)} settings, those that have a test"
+    won, level = [lead for lead in tested if lead.leads], [lead for lead in tested if not lead.leads]
     if not level:
-        return f"In each of the {len(leads)} settings one method leads: {_tops(won, len(leads))}"
-    nearest = _counted([lead.tied[0] for lead in level if lead.tied], len(leads))
-    tied = f", the nearest of which is {nearest}" if nearest else ""
-    open_ = f"the most accurate is {_tops(level, len(leads))}, but each time another can't be told apart from it{tied}"
+        return f"In each of the {where} one method leads: {_tops(won, count)}"
+    nearest = _counted([lead.not_below[0] for lead in level], count)
+    open_ = (
+        f"the most accurate is {_tops(level, count)}, but each time no test shows it to be above another, the nearest "
+        f"of which is {nearest}"
+    )
     if not won:
-        return f"No method leads in any of the {len(leads)} settings: {open_}"
-    return f"One method leads in {len(won)} of {len(leads)} settings, {_tops(won, len(leads))}; in the others {open_}"
+        return f"No method leads in any of the {where}: {open_}"
+    return f"One method leads in {len(won)} of {where}, {_tops(won, count)}; in the others {open_}"
 
 
 def _tops(leads: Sequence[Lead], total: int) -> str:
@@ -102,7 +108,7 @@ def _by_how_much(leads: Sequence[Lead], tests: int) -> str:
     nearest = [(lead.setting, lead.nearest) for lead in leads]
     pairs = [(setting, pair) for setting, pair in nearest if pair is not None]
     if not pairs:
-        return f"Its mean accuracy is {_range([lead.top.accuracy.mean for lead in leads])} %."
+        return f"The highest mean accuracy is {_range([lead.top.accuracy.mean for lead in leads])} %."
     tested = [(setting, pair) for setting, pair in pairs if pair.test is not None]
     if not tested:
         apart = _range([pair.difference.mean for _, pair in pairs])
@@ -112,7 +118,8 @@ def _by_how_much(leads: Sequence[Lead], tests: int) -> str:
     if len(pairs) <= _MOST_NAMED:
         names = setting_names([lead.setting for lead in leads])
         several = len(leads) > 1
-        apart = _listed([_apart(pair, names[setting] if several else "") for setting, pair in tested])
+        tops = {lead.setting: lead.top.method for lead in leads}
+        apart = _listed([_apart(pair, tops[setting], names[setting] if several else "") for setting, pair in tested])
         return f"The most accurate method and the nearest to it are {apart} apart: 95 % intervals {corrected}."
     intervals = [pair.test.interval for _, pair in tested if pair.test is not None]
     lowest, highest = min(low for low, _ in intervals), max(high for _, high in intervals)
@@ -122,13 +129,13 @@ def _by_how_much(leads: Sequence[Lead], tests: int) -> str:
     )
 
 
-def _apart(pair: Pair, where: str) -> str:
+def _apart(pair: Pair, top: str, where: str) -> str:
     assert pair.test is not None
     low, high = pair.test.interval
     place = f"{where}: " if where else ""
     return (
         f"{percent(pair.difference.mean)} points [{points(low)}, {points(high)}] "
-        f"({place}{_named(pair.higher)} over {_named(pair.lower)})"
+        f"({place}{_named(top)} over {_named(pair.other(top))})"
     )
 
 
@@ -139,8 +146,9 @@ def _at_what_cost(summaries: Sequence[SettingSummary], leads: Sequence[Lead]) ->
 
 
 def _cost(own: Sequence[MethodSummary], baseline: Sequence[MethodSummary]) -> str:
-    settings = {Setting.of(method.row) for method in own}
-    beside = [method for method in baseline if Setting.of(method.row) in settings]
+    beside = _in_settings_of(own, baseline)
+    # Ratios are of settings that have both.
+    own = _in_settings_of(beside, own) or own
     label, server = _named(own[0].method), _mean(own, "server_seconds")
     looks = ", with a look at the server’s validation images" if any(one.uses_validation for one in own) else ""
     bits, client = _mean(beside, "upload_bits"), _mean(beside, "client_seconds")
@@ -154,6 +162,11 @@ def _cost(own: Sequence[MethodSummary], baseline: Sequence[MethodSummary]) -> st
         f"clients {_mean(own, 'client_seconds') / client:.2f} times as long and the server {seconds(server)} s, where "
         f"{_named(BASELINE)} takes {seconds(_mean(beside, 'server_seconds'))} s{looks}"
     )
+
+
+def _in_settings_of(others: Sequence[MethodSummary], methods: Sequence[MethodSummary]) -> list[MethodSummary]:
+    settings = {Setting.of(method.row) for method in others}
+    return [method for method in methods if Setting.of(method.row) in settings]
 
 
 def _mean(methods: Sequence[MethodSummary], field: str) -> float:

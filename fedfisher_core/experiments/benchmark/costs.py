@@ -1,6 +1,6 @@
 """What a client spends on its statistics, beside its training."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fedfisher_core.experiments.benchmark.rows import Row
@@ -55,17 +55,18 @@ def client_costs(rows: Iterable[Row]) -> tuple[ClientCost, ...]:
 
 def _cost(setting: Setting, rows: Sequence[Row]) -> ClientCost:
     training = {row.seed: row.client_train_seconds for row in rows}
-    statistics: dict[str, dict[int, float]] = {}
+    statistics: dict[str, dict[int, tuple[float, float]]] = {}
     for row in rows:
         for name, seconds in row.client_statistics_seconds.items():
-            statistics.setdefault(name, {})[row.seed] = seconds
+            # Beside the training of the same row: a method that lost a client has less of both.
+            statistics.setdefault(name, {})[row.seed] = (seconds, seconds / row.client_train_seconds)
     return ClientCost(
         setting=setting,
         training=Measure.of(list(training.values())),
-        statistics=tuple(_statistic(name, seconds, training) for name, seconds in sorted(statistics.items())),
+        statistics=tuple(_statistic(name, list(spent.values())) for name, spent in sorted(statistics.items())),
     )
 
 
-def _statistic(name: str, seconds: Mapping[int, float], training: Mapping[int, float]) -> StatisticCost:
-    shares = [value / training[seed] for seed, value in seconds.items()]
-    return StatisticCost(name=name, seconds=Measure.of(list(seconds.values())), share=Measure.of(shares))
+def _statistic(name: str, spent: Sequence[tuple[float, float]]) -> StatisticCost:
+    seconds, shares = zip(*spent, strict=True)
+    return StatisticCost(name=name, seconds=Measure.of(seconds), share=Measure.of(shares))

@@ -16,7 +16,8 @@ class Lead:
         setting: the setting.
         top: of the methods that make one network and have the most seeds, the one with the highest mean accuracy.
         pairs: it and each of the others that it shares a seed with, the nearest first.
-        untested: labels of the others that no test compares it with, as they share fewer than two seeds.
+        untested: labels of the others that no test compares it with: they share fewer than two seeds, or differ by the
+            same in each.
     """
 
     setting: Setting
@@ -35,14 +36,14 @@ class Lead:
         return next((pair for pair in self.pairs if pair.difference.n == len(self.top.seeds)), None)
 
     @property
-    def tied(self) -> tuple[str, ...]:
-        """Labels of the methods that a test does not tell apart from the most accurate one."""
-        return tuple(_other(pair, self.top.method) for pair in self.tested if not pair.told_apart)
+    def not_below(self) -> tuple[str, ...]:
+        """Labels of the methods that it was tested against and is not shown to be above."""
+        return tuple(pair.other(self.top.method) for pair in self.tested if not pair.shows(self.top.method))
 
     @property
     def leads(self) -> bool:
         """Whether tests show that it is more accurate than each method that it was tested against."""
-        return bool(self.tested) and not self.tied
+        return bool(self.tested) and not self.not_below
 
 
 def find_leads(summaries: Sequence[SettingSummary], pairs: Sequence[Pair]) -> list[Lead]:
@@ -64,8 +65,8 @@ def _lead(summary: SettingSummary, pairs: Sequence[Pair]) -> Lead:
     # They are sorted by falling accuracy.
     top = next(method for method in summary.compared if len(method.seeds) == most)
     own = [pair for pair in pairs if top.method in (pair.higher, pair.lower)]
-    own.sort(key=lambda pair: _ahead(pair, top.method))
-    tested = {_other(pair, top.method) for pair in own if pair.test is not None}
+    own.sort(key=lambda pair: pair.ahead(top.method))
+    tested = {pair.other(top.method) for pair in own if pair.test is not None}
     return Lead(
         setting=summary.setting,
         top=top,
@@ -74,11 +75,3 @@ def _lead(summary: SettingSummary, pairs: Sequence[Pair]) -> Lead:
             method.method for method in summary.compared if method is not top and method.method not in tested
         ),
     )
-
-
-def _other(pair: Pair, method: str) -> str:
-    return pair.lower if pair.higher == method else pair.higher
-
-
-def _ahead(pair: Pair, method: str) -> float:
-    return pair.difference.mean if pair.higher == method else -pair.difference.mean

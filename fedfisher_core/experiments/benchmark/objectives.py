@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedfisher_core.experiments.benchmark.summary import SettingSummary, overview
-from fedfisher_core.reporting.measure import Measure, PairedDifference, gather, mean_by_seed, paired_difference
+from fedfisher_core.reporting.measure import DIGITS, Measure, PairedDifference, gather, mean_by_seed, paired_difference
 from fedfisher_core.settings import PLAIN
 
 
@@ -82,7 +82,7 @@ def _cells(
         ObjectiveCell(
             accuracy=measures[label],
             difference=None if label == PLAIN else paired_difference(found[label], plain),
-            best=measures[label].mean == top,
+            best=round(measures[label].mean - top, DIGITS) == 0,
         )
         if label in measures
         else None

@@ -23,7 +23,7 @@ from fedfisher_core.experiments.benchmark.figures import (
 from fedfisher_core.experiments.benchmark.grids import partition_grid
 from fedfisher_core.experiments.benchmark.leads import find_leads
 from fedfisher_core.experiments.benchmark.objectives import by_objective
-from fedfisher_core.experiments.benchmark.pairs import LEVEL, compare_pairs, scores
+from fedfisher_core.experiments.benchmark.pairs import LEVEL, compare_pairs, wins
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.published import LEAST_REPEATS, PublishedResult, published_tables
 from fedfisher_core.experiments.benchmark.rank_diagram import rank_diagram
@@ -221,7 +221,7 @@ def _compared(summaries: Sequence[SettingSummary]) -> dict[str, Any]:
         "most_pairs": None if len(pairs) <= _MOST_PAIRS else _MOST_PAIRS,
         "tests": tests,
         "level": LEVEL,
-        "scores": list(zip(methods, scores(pairs, methods), strict=True)),
+        "scores": list(zip(methods, wins(pairs, methods), strict=True)),
         "ranking": ranking,
         "least_settings": LEAST_SETTINGS,
         "ranks": None if ranking is None else rank_diagram(ranking),

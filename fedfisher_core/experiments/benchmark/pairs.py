@@ -40,7 +40,7 @@ class Pair:
         higher: label of the method with the higher mean over the common seeds; of those that tie, the first.
         lower: label of the other.
         difference: accuracy of the first above that of the second.
-        test: of the difference; None for a single common seed.
+        test: of the difference; None where it has no p-value.
     """
 
     setting: Setting
@@ -53,6 +53,18 @@ class Pair:
     def told_apart(self) -> bool:
         """Whether a test shows that the methods differ."""
         return self.test is not None and self.test.told_apart
+
+    def other(self, method: str) -> str:
+        """The label of the method that one of the two is compared with."""
+        return self.lower if self.higher == method else self.higher
+
+    def ahead(self, method: str) -> float:
+        """By how much one of the two is above the other, a fraction."""
+        return self.difference.mean if self.higher == method else -self.difference.mean
+
+    def shows(self, method: str) -> bool:
+        """Whether a test shows one of the two to be above the other."""
+        return self.told_apart and self.higher == method
 
 
 def compare_pairs(summaries: Sequence[SettingSummary]) -> tuple[Pair, ...]:
@@ -72,11 +84,12 @@ def compare_pairs(summaries: Sequence[SettingSummary]) -> tuple[Pair, ...]:
         for one, other in combinations(summary.compared, 2)
         if set(one.seeds) & set(other.seeds)
     ]
-    p_values = [p_value for *_, difference in found if (p_value := difference.p_value) is not None]
-    corrected = iter(zip(holm(p_values), holm_levels(p_values, level=LEVEL), strict=True))
+    p_values = [difference.p_value for *_, difference in found]
+    tested = [p_value for p_value in p_values if p_value is not None]
+    corrected = iter(zip(holm(tested), holm_levels(tested, level=LEVEL), strict=True))
     return tuple(
-        Pair(setting, higher, lower, difference, _test(difference, *next(corrected)) if difference.n > 1 else None)
-        for setting, higher, lower, difference in found
+        Pair(setting, higher, lower, difference, test=None if one is None else _test(difference, *next(corrected)))
+        for (setting, higher, lower, difference), one in zip(found, p_values, strict=True)
     )
 
 
@@ -96,23 +109,8 @@ def _ordered(one: MethodSummary, other: MethodSummary) -> tuple[str, str, Paired
     return other.method, one.method, -difference
 
 
-@dataclass(frozen=True)
-class Score:
-    """One method against another over the settings of a page.
-
-    Args:
-        wins: in how many settings it is shown to be more accurate.
-        losses: in how many the other is.
-        tests: in how many they were tested.
-    """
-
-    wins: int
-    losses: int
-    tests: int
-
-
-def scores(pairs: Sequence[Pair], methods: Sequence[str]) -> list[list[Score | None]]:
-    """Count for every method in how many settings it is told apart from every other.
+def wins(pairs: Sequence[Pair], methods: Sequence[str]) -> list[list[int | None]]:
+    """Count for every method in how many settings it is shown to be more accurate than every other.
 
     Args:
         pairs: of a page.
@@ -122,10 +120,8 @@ def scores(pairs: Sequence[Pair], methods: Sequence[str]) -> list[list[Score | N
         A line a method and a column a method; None on the diagonal, and for those that were never tested.
     """
     met = gather([pair for pair in pairs if pair.test is not None], lambda pair: frozenset((pair.higher, pair.lower)))
-    return [[_score(line, met.get(frozenset((line, column)), [])) for column in methods] for line in methods]
+    return [[_wins(line, met.get(frozenset((line, column)), [])) for column in methods] for line in methods]
 
 
-def _score(line: str, met: Sequence[Pair]) -> Score | None:
-    apart = [pair for pair in met if pair.told_apart]
-    wins = sum(pair.higher == line for pair in apart)
-    return Score(wins, len(apart) - wins, len(met)) if met else None
+def _wins(line: str, met: Sequence[Pair]) -> int | None:
+    return sum(pair.shows(line) for pair in met) if met else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, SettingSummary
-from fedfisher_core.reporting.measure import PairedDifference, mean_by_seed, paired_difference
+from fedfisher_core.reporting.measure import DIGITS, PairedDifference, mean_by_seed, paired_difference
 from fedfisher_core.reporting.ranks import critical_difference, friedman_p_value, mean_ranks
 from fedfisher_core.reporting.signed_ranks import Ahead, beside_others
 
@@ -64,13 +64,13 @@ def rank_methods(summaries: Sequence[SettingSummary]) -> Ranking | None:
     """Rank the methods that make one network and ran with every seed of every setting.
 
     Args:
-        summaries: the settings.
+        summaries: the settings; those without a method that makes one network do not count.
 
     Returns:
         The ranking; None for fewer than two settings or two such methods.
     """
-    columns = [{method.method: method for method in summary.compared} for summary in summaries]
-    seeds = [max((len(method.seeds) for method in column.values()), default=0) for column in columns]
+    columns = [{method.method: method for method in summary.compared} for summary in summaries if summary.compared]
+    seeds = [max(len(method.seeds) for method in column.values()) for column in columns]
     labels = sorted({label for column in columns for label in column})
     whole = [
         label
@@ -79,18 +79,17 @@ def rank_methods(summaries: Sequence[SettingSummary]) -> Ranking | None:
             label in column and len(column[label].seeds) == most for column, most in zip(columns, seeds, strict=True)
         )
     ]
-    if len(summaries) < 2 or len(whole) < 2:
+    if len(columns) < 2 or len(whole) < 2:
         return None
-    # Sums of the same accuracies in another order may differ in the last bit; that is a tie.
-    accuracies = np.array([[round(column[label].accuracy.mean, 12) for label in whole] for column in columns])
+    accuracies = np.array([[round(column[label].accuracy.mean, DIGITS) for label in whole] for column in columns])
     found = mean_ranks(accuracies)
     order = sorted(range(len(whole)), key=lambda place: (found[place], whole[place]))
     methods = tuple(whole[place] for place in order)
     return Ranking(
         methods=methods,
         mean_ranks=tuple(float(found[place]) for place in order),
-        num_settings=len(summaries),
-        critical_difference=critical_difference(len(whole), len(summaries)),
+        num_settings=len(columns),
+        critical_difference=critical_difference(len(whole), len(columns)),
         p_value=friedman_p_value(accuracies) if len(whole) >= _LEAST_FOR_FRIEDMAN else None,
         left_out=tuple(label for label in labels if label not in whole),
         beside_first=tuple(

@@ -10,7 +10,15 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, networks_of, role_of
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.formats import plural
-from fedfisher_core.reporting.measure import BASELINE, Measure, PairedDifference, Repeated, gather, paired_difference
+from fedfisher_core.reporting.measure import (
+    BASELINE,
+    DIGITS,
+    Measure,
+    PairedDifference,
+    Repeated,
+    gather,
+    paired_difference,
+)
 from fedfisher_core.settings import AVERAGE, PLAIN, Cell, FederationSettings
 
 _ORDER = tuple(Role)
@@ -201,8 +209,7 @@ def _summarise_method(rows: Sequence[Row], baseline: Sequence[Row], local: Seque
     accuracies, others, locals_ = ({row.seed: row.accuracy for row in group} for group in (rows, baseline, local))
     above_local = paired_difference(accuracies, locals_)
     bits = Repeated(baseline).measure("upload_bits").mean if baseline else 0.0
-    # Sums of the same accuracies in another order may differ in the last bit; that is a tie.
-    tops = math.isclose(own.measure("accuracy").mean, top, rel_tol=0.0, abs_tol=1e-12)
+    tops = round(own.measure("accuracy").mean - top, DIGITS) == 0
     return MethodSummary(
         rows=rows,
         best=role_of(own.row) is Role.ONE_NETWORK and tops,

@@ -27,7 +27,7 @@ def test_a_lead_is_claimed_where_tests_show_it() -> None:
 
 def test_no_lead_is_claimed_where_the_interval_covers_0() -> None:
     who, how_much, _ = sentences(rows_of(LEVEL))
-    assert who == "No method leads: the most accurate is `a`, but no test tells it apart from `b`."
+    assert who == "No method leads: the most accurate is `a`, but no test shows it to be above `b`."
     assert "3.33 points [−" in how_much
     assert "leads" not in how_much
 
@@ -41,7 +41,7 @@ def test_one_seed_claims_nothing() -> None:
 def test_a_method_alone_is_compared_with_none() -> None:
     who, how_much, cost = sentences(rows_of({"fedavg": [0.5, 0.6]}))
     assert who == "`fedavg` is the only method of one network, and is compared with none."
-    assert how_much == "Its mean accuracy is 55.00 %."
+    assert how_much == "The highest mean accuracy is 55.00 %."
     assert cost == "`fedavg` uploads 1.000 Mbit, and takes the clients 10.00 s and the server 0.50 s."
 
 
@@ -50,7 +50,7 @@ def test_settings_that_differ_are_summed_up() -> None:
     who, how_much, _ = sentences(rows)
     assert who == (
         "One method leads in 1 of 3 settings, `a` in 1; in the others the most accurate is `a` in 2, but each time "
-        "another can't be told apart from it, the nearest of which is `b` in 2."
+        "no test shows it to be above another, the nearest of which is `b` in 2."
     )
     assert "(α = 0.1: `a` over `b`)" in how_much
     assert "(α = 0.7: `a` over `b`)" in how_much
@@ -71,7 +71,26 @@ def test_no_setting_with_a_lead_is_said_as_such() -> None:
 
 def test_what_was_not_tested_is_named() -> None:
     who = sentences([*rows_of(THREE), make_row("dense", accuracy=0.99)])[0]
-    assert who.endswith("; `dense` has too few seeds for a test.")
+    assert who.endswith("; no test compares it with `dense`.")
+
+
+def test_a_method_that_is_above_is_no_tie() -> None:
+    who, how_much, _ = sentences(rows_of({"a": [0.70, 0.71, 0.69, 0.95, 0.96], "b": [0.80, 0.815, 0.79]}))
+    assert who == "No method leads: the most accurate is `a`, but no test shows it to be above `b`."
+    assert how_much == "The highest mean accuracy is 80.20 %."
+
+
+def test_settings_without_a_test_are_no_ties() -> None:
+    who = sentences([*rows_of(LEVEL), *rows_of({"a": [0.5, 0.6]}, alpha=0.5)])[0]
+    assert who == (
+        "No method leads in any of the 1 of 2 settings, those that have a test: the most accurate is `a`, but each "
+        "time no test shows it to be above another, the nearest of which is `b`."
+    )
+
+
+def test_the_ratios_of_costs_are_of_settings_with_both() -> None:
+    rows = [*rows_of(THREE), *rows_of({"fedavg": [0.1, 0.1, 0.2]}), *rows_of(THREE, alpha=0.5, upload_bits=6_000_000)]
+    assert sentences(rows)[2].startswith("`a` uploads 1.00 times what `fedavg` does")
 
 
 def test_the_cost_is_that_of_the_most_accurate_beside_fedavgs() -> None:
@@ -95,6 +114,7 @@ def test_a_page_of_references_has_no_answer() -> None:
         ({"dataset": "svhn", "alpha": None}, "svhn"),
         ({"shift": "blur", "shift_strength": 2.0}, "blur 2"),
         ({"objective": "fedprox"}, "fedprox"),
+        ({"server_optimiser": "fedadam"}, "fedadam"),
     ],
 )
 def test_a_setting_is_named_by_what_sets_it_apart(changes: dict[str, object], name: str) -> None:

@@ -3,7 +3,7 @@ import math
 import pytest
 from scipy import stats
 
-from fedfisher_core.experiments.benchmark.pairs import Pair, compare_pairs, scores
+from fedfisher_core.experiments.benchmark.pairs import Pair, compare_pairs, wins
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import summarise
 from tests.experiments.benchmark.samples import make_row
@@ -96,12 +96,19 @@ def test_no_interval_goes_beyond_what_accuracies_can_differ_by() -> None:
     assert pair.test.interval == (-1.0, 1.0)
 
 
-def test_scores_count_settings() -> None:
+def test_wins_count_settings() -> None:
     rows = [*rows_of(THREE), *rows_of(THREE, alpha=0.5), make_row("dense")]
-    table = scores(compare_pairs(summarise(rows)), ["a", "b", "dense"])
-    assert table[0][0] is None
-    assert table[0][2] is None
-    assert table[0][1] is not None
-    assert table[1][0] is not None
-    assert (table[0][1].wins, table[0][1].losses, table[0][1].tests) == (2, 0, 2)
-    assert (table[1][0].wins, table[1][0].losses, table[1][0].tests) == (0, 2, 2)
+    table = wins(compare_pairs(summarise(rows)), ["a", "b", "dense"])
+    assert table == [[None, 2, None], [0, None, None], [None, None, None]]
+
+
+def test_a_difference_that_is_the_same_in_every_seed_is_not_tested() -> None:
+    # In floating point, the differences are 0.01 but for their last bits.
+    pairs = by_names(rows_of({"a": [0.6, 0.5, 0.3], "b": [0.59, 0.49, 0.29], "c": [0.1, 0.2, 0.1]}))
+    assert pairs["a", "b"].difference.mean == 0.01
+    assert pairs["a", "b"].test is None
+    without = by_names(rows_of({"a": [0.6, 0.5, 0.3], "c": [0.1, 0.2, 0.1]}))
+    assert pairs["a", "c"].test is not None
+    assert without["a", "c"].test is not None
+    # It is one of two tests, and not of three.
+    assert pairs["a", "c"].test.p_value == pytest.approx(2 * without["a", "c"].test.p_value)
