@@ -176,6 +176,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
                 **({} if place.settings.may_validate else {"validation": "private"}),
                 **({} if self.turn == 1 else {"round": self.turn}),
                 **({"running_statistics": "estimated"} if self._estimates else {}),
+                **({"augment": "never"} if place.settings.data.augment == "never" else {}),
                 **optimiser.described(),
                 **({} if exchange is None else self.memory.objective.described()),
                 **self.numerics.described(),
@@ -348,7 +349,7 @@ def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Ser
     held = validation_set(inputs.partition)[: None if place.settings.may_validate else 0]
     return Server(
         spec=place.spec,
-        dataset=dataset.spec,
+        dataset=replace(dataset.spec, augment=place.dataset.augment),
         fisher=place.fisher,
         initial=load_start(inputs.start, place.device),
         generator=torch_generator(place.cell.seed, Stream.SERVER, turn=turn),

@@ -1,6 +1,6 @@
 """Where in an experiment the jobs of one federation are."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -49,6 +49,8 @@ class Place:
     def dataset(self) -> DatasetSpec:
         """The data set that clients share, as their networks take it."""
         spec = datasets.get(self.cell.dataset)
+        if self.settings.data.augment == "never":
+            spec = replace(spec, augment=False)
         return spec if self.trunk is None else spec.of_features(self.trunk.features)
 
     @computed_once

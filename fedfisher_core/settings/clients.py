@@ -28,6 +28,11 @@ class DataSettings(Strict):
         description="training images that are used: drawn at random, each class in its share, and the same for every "
         "seed and split; the test images are all there; default: all",
     )
+    augment: Literal["as_usual", "never"] = Field(
+        "as_usual",
+        description="as_usual: clients train on random crops and flips where the data set has them, as `fedfisher "
+        "datasets` says",
+    )
     image_sizes: Literal["same", "any"] = Field(
         "same",
         description="any: images of different sizes may be in one data set, and each is brought to the data set's; "

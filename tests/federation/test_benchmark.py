@@ -391,3 +391,15 @@ def test_the_stored_network_is_the_one_that_was_measured(workplace: Path) -> Non
         predicted = done.place.spec.load(parameters)(inputs).argmax(1)
     right = float((predicted == dataset.test.labels).double().mean())
     assert done.measures("fedavg").accuracy == pytest.approx(right)
+
+
+def test_images_that_are_never_augmented_are_those_of_a_data_set_that_is_not(workplace: Path) -> None:
+    """The networks are the same to the bit; of DENSE, the server's views as well."""
+    methods = {"fedavg": {}, "dense": {"epochs": 1, "generator_steps": 1, "images": 8, "select": False}}
+    plain = walk_tiny(workplace, methods).rows
+    usual = walk_tiny(workplace, methods, data={"dataset": "tiny_augmented"}).rows
+    never = walk_tiny(workplace, methods, data={"dataset": "tiny_augmented", "augment": "never"}).rows
+    for label in methods:
+        assert never[label].loss == plain[label].loss != usual[label].loss
+    assert "augment" not in usual["fedavg"].training
+    assert never["fedavg"].training["augment"] == "never"

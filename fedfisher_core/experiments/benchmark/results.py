@@ -235,4 +235,5 @@ def _training(plan: BenchmarkPlan, objective: str) -> dict[str, Any]:
     return {
         **train.of(objective).model_dump(mode="json", exclude={"objective"}),
         **bind_objective(objective, train.objective).described(),
+        **({"augment": "never"} if plan.settings.data.augment == "never" else {}),
     }

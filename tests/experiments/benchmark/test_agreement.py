@@ -1,11 +1,17 @@
+from pathlib import Path
+
 import pytest
 
 from fedfisher_core.experiments.benchmark.agreement import MARGIN, Verdict, compare, not_run
-from fedfisher_core.experiments.benchmark.published import PublishedResult
+from fedfisher_core.experiments.benchmark.published import PublishedResult, published_tables
 from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.loading import load
 from fedfisher_core.reporting.equivalence import WelchDifference
 from fedfisher_core.reporting.measure import Measure
 from tests.experiments.benchmark.samples import make_row
+
+ROOT = Path(__file__).parents[3]
 
 
 def published(mean: float, deviation: float | None, **changes: object) -> PublishedResult:
@@ -134,3 +140,29 @@ def test_only_clients_that_see_images_as_they_are_are_compared() -> None:
     assert compare(turned, [published(0.7, 0.01)]) == ()
     assert len(compare([*OURS, *turned], [published(0.7, 0.01)])) == 1
     assert not_run(turned, [published(0.7, 0.01)]) == ["mnist, mlp, 5 clients, α = 0.1"]
+
+
+REPORTED = [path for path in sorted((ROOT / "configs").glob("*.yaml")) if "\n  published: " in path.read_text()]
+
+
+@pytest.mark.parametrize("config", REPORTED, ids=lambda path: path.stem)
+def test_a_configuration_that_names_a_table_has_rows_beside_it(config: Path) -> None:
+    settings = load(config)
+    assert isinstance(settings, BenchmarkSettings)
+    tables = published_tables(ROOT / "reports" / "published_results.csv", settings.report.published or ())
+    there = {(one.dataset, one.model, one.partition, one.num_clients, one.alpha, one.method) for one in tables}
+    cells = [(cell.dataset, cell.model, cell.scheme, cell.clients, cell.alpha) for cell in settings.cells()]
+    assert there & {(*cell, label) for cell in cells for label in settings.methods}
+
+
+def test_what_ran_over_rounds_is_not_beside_published_numbers_and_is_said_not_to_have_run() -> None:
+    rows = [make_row(seed=seed, num_rounds=5) for seed in range(2)]
+    assert compare(rows, [published(0.5, 0.01)]) == ()
+    assert len(not_run(rows, [published(0.5, 0.01)])) == 1
+
+
+@pytest.mark.parametrize(
+    "changes", [{"server_optimiser": "fedadam"}, {"cohort": 2}, {"unseen_clients": 1}, {"train_size": 100}]
+)
+def test_federations_that_papers_do_not_report_are_not_compared(changes: dict[str, object]) -> None:
+    assert compare([make_row(seed=seed, **changes) for seed in range(2)], [published(0.5, 0.01)]) == ()
