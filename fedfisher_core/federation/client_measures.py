@@ -69,8 +69,8 @@ class BarrierInputs(ModelInputs[R]):
 class MeasureBarrier(Job[BarrierInputs[Artifact]]):
     """Compare the network of each client of the last round with the global one, on the client's own training examples.
 
-    Client-server barrier of client i (FedFish, Eq. 5): L(theta_i, D_i) - L(theta, D_i) with the accuracy, and with the
-    loss, as L. theta_i is what the client had trained before anything was encoded.
+    Client-server barrier of client i (FedFish, Eq. 5): by how much theta is worse than theta_i on D_i. theta_i is what
+    the client had trained before anything was encoded.
 
     Args:
         place: the federation.
@@ -110,12 +110,12 @@ def read_barrier(artifact: Artifact) -> Score:
         artifact: made by `MeasureBarrier`.
 
     Returns:
-        What the clients' own networks have over the global one, each on its client's training examples: the mean over
-        clients, all of the same weight.
+        By how much the global network is worse than the clients' own, each on its client's training examples: the
+        accuracy that it lacks, and the loss that it has more. The mean over clients, all of the same weight.
     """
     compared = TypeAdapter(dict[str, Compared]).validate_python(read_document(artifact, _BARRIER)).values()
     own, shared = mean_score([one.own for one in compared]), mean_score([one.shared for one in compared])
-    return Score(accuracy=own.accuracy - shared.accuracy, loss=own.loss - shared.loss)
+    return Score(accuracy=own.accuracy - shared.accuracy, loss=shared.loss - own.loss)
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def barrier_by_hand(done: Walked, clients: tuple[int, ...], method: str = "fedav
     for client in clients:
         data = examples(done, client)
         own, shared = score(done, trained(done, client, method), data), score(done, network(done, method), data)
-        differences.append((own[0] - shared[0], own[1] - shared[1]))
+        differences.append((own[0] - shared[0], shared[1] - own[1]))
     accuracies, losses = zip(*differences, strict=True)
     return sum(accuracies) / len(clients), sum(losses) / len(clients)
 

@@ -13,7 +13,7 @@ class OnClients:
 
     Args:
         barrier_accuracy: of clients' own networks less that of the global one, a fraction.
-        barrier_loss: the same, in nats.
+        barrier_loss: of the global network less that of clients' own ones, in nats.
         unseen_accuracy: of the global network on unseen clients' examples, a fraction.
         unseen_loss: the same, in nats.
         personalised_accuracy: after they trained it for themselves, a fraction.

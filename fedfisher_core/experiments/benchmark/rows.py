@@ -101,7 +101,7 @@ class Row:
         barrier_accuracy: client-server barrier: accuracy of a client's own network less that of the global one, on the
             client's training examples; mean over the clients of the last round, all of the same weight. None where it
             was not measured, as everywhere below.
-        barrier_loss: the same of the mean cross-entropy, in nats; the global network is worse where it is below 0.
+        barrier_loss: mean cross-entropy of the global network less that of the client's own, alike, in nats.
         unseen_accuracy: of the global network, on that part of each unseen client's examples that it does not train
             on; mean over unseen clients, all of the same weight.
         unseen_loss: the same of the mean cross-entropy, in nats.
