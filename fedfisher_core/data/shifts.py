@@ -113,8 +113,8 @@ def draw_shifts(cell: Cell, classes: int) -> Shifts | None:
     """Decide how each client sees its examples.
 
     Client i of M has the i-th of M levels, evenly spread over [-s, s] for rotations and over [0, s] for other shifts of
-    images. Of labels, s M clients (rounded) that are drawn at random call every class by the name of another: all
-    classes change names in one random cycle.
+    images. Of labels, s M clients (rounded) that are drawn at random call classes by the names of others: all of them,
+    or as many as the shift says, drawn at random, change names in one random cycle.
 
     Args:
         cell: the shift with its strength s, the number of clients M, and the seed.
@@ -135,7 +135,7 @@ def draw_shifts(cell: Cell, classes: int) -> Shifts | None:
         places = [2 * i / (count - 1) - 1 if shift.kind == "rotation" else i / (count - 1) for i in range(count)]
         return Shifts(shift.kind, cell.seed, tuple(shift.strength * place for place in places))
     rng = numpy_generator(cell.seed, Stream.SHIFT)
-    cycle, names = rng.permutation(classes), np.empty(classes, dtype=int)
+    cycle, names = rng.permutation(classes)[: shift.classes], np.arange(classes)
     names[cycle] = np.roll(cycle, -1)
     changed = np.zeros(count)
     changed[rng.permutation(count)[: _changed(shift, count)]] = 1
@@ -161,6 +161,8 @@ def require_shift(shift: Shift, dataset: str, layout: Layout, classes: int, clie
         raise InputError(f"partition.shift={shift}: {dataset} has {layout}, not images; allowed: none, labels")
     if shift.kind == "labels" and classes < 2:
         raise InputError(f"partition.shift={shift}: {dataset} has {classes} class; allowed: with 2 classes or more")
+    if shift.classes is not None and shift.classes > classes:
+        raise InputError(f"partition.shift={shift}: {dataset} has {classes} classes; allowed: 2 to {classes} of them")
     _require_clients(shift, clients)
 
 

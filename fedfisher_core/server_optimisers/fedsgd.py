@@ -16,7 +16,12 @@ def _require_one_full_step(train: TrainSettings, examples: int | None) -> None:
     for key, value, allowed in (("steps", train.steps, 1), ("momentum", train.momentum, 0.0)):
         if value != allowed:
             raise InputError(f"train.{key}={value} with rounds.server_optimiser='fedsgd'; allowed: {allowed:g}")
-    if examples is not None and train.batch_size < examples:
+    if examples is None:
+        raise InputError(
+            "rounds.server_optimiser='fedsgd' needs to know how much a client holds, but the data set is not here yet; "
+            "fetch it first, see `fedfisher data fetch --help`"
+        )
+    if train.batch_size < examples:
         raise InputError(
             f"train.batch_size={train.batch_size} with rounds.server_optimiser='fedsgd', whose batch is all that a "
             f"client holds; allowed: {examples} or more, the examples of all"

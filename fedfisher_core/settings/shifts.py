@@ -1,6 +1,6 @@
 """Settings of shifts: how clients see their examples in ways of their own."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -26,6 +26,9 @@ class Shift(Strict):
 
     kind: ShiftKind
     strength: float = Field(0.0, ge=0, le=180)
+    classes: Annotated[int, Field(ge=2)] | None = Field(
+        None, description="of labels: how many classes, drawn with the seed, exchange their names; default: all"
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -43,11 +46,14 @@ class Shift(Strict):
         if not below or (self.strength == 0) != (self.kind == "none"):
             limit = f"above 0, {'up to' if allowed else 'below'} {largest}{unit}" if self else "0"
             raise ValueError(f"strength={self.strength:g} with kind={self.kind}; allowed: {limit}")
+        if self.classes is not None and self.kind != "labels":
+            raise ValueError(f"classes={self.classes} with kind={self.kind}; allowed: with kind=labels alone")
         return self
 
     @model_serializer(mode="wrap")
     def _as_it_is_given(self, fields: SerializerFunctionWrapHandler) -> Any:
-        return fields(self) if self else "none"
+        # Settings without it are those of before there was any.
+        return {name: value for name, value in fields(self).items() if value is not None} if self else "none"
 
     def __bool__(self) -> bool:
         """Whether there is a shift at all."""
@@ -55,7 +61,7 @@ class Shift(Strict):
 
     def __str__(self) -> str:
         """Short name for people, in messages as well."""
-        return shift_name(self.kind, self.strength)
+        return shift_name(self.kind, self.strength, self.classes)
 
     __repr__ = __str__
 
@@ -64,14 +70,17 @@ NO_SHIFT = Shift(kind="none")
 """All clients see their examples as they are."""
 
 
-def shift_name(kind: str, strength: float) -> str:
+def shift_name(kind: str, strength: float, classes: int | None) -> str:
     """Name a shift for people.
 
     Args:
         kind: of the shift.
         strength: in the kind's unit.
+        classes: how many exchange their names; None for all, and for shifts of images.
 
     Returns:
         Such as "rotation 45".
     """
-    return kind if kind == NO_SHIFT.kind else f"{kind} {strength:g}"
+    if kind == NO_SHIFT.kind:
+        return kind
+    return f"{kind} {strength:g}" if classes is None else f"{kind} {strength:g} of {classes} classes"

@@ -22,8 +22,8 @@ KINDS: tuple[ShiftKind, ...] = ("rotation", "blur", "contrast", "noise")
 CLASSES = 10
 
 
-def cell(kind: ShiftKind, strength: float, *, clients: int = 5, seed: int = 0) -> Cell:
-    shift = Shift(kind=kind, strength=strength)
+def cell(kind: ShiftKind, strength: float, *, clients: int = 5, seed: int = 0, classes: int | None = None) -> Cell:
+    shift = Shift(kind=kind, strength=strength, classes=classes)
     return Cell(dataset="a", model="b", scheme="iid", alpha=None, clients=clients, shift=shift, seed=seed)
 
 
@@ -106,6 +106,20 @@ def test_exchanged_labels_are_a_permutation_that_leaves_no_class_its_name(seed: 
     assert all(name != true for true, name in enumerate(names))
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_some_classes_exchange_their_names_and_the_others_keep_theirs(seed: int) -> None:
+    names = draw("labels", 0.4, seed=seed, classes=3).names
+    assert sorted(names) == list(range(CLASSES))
+    assert sum(name != true for true, name in enumerate(names)) == 3
+
+
+def test_a_shift_of_all_classes_is_the_one_without_a_number() -> None:
+    assert draw("labels", 0.4, classes=CLASSES) == draw("labels", 0.4)
+    shift = Shift(kind="labels", strength=0.4)
+    assert shift.model_dump(mode="json") == {"kind": "labels", "strength": 0.4}
+    assert str(Shift(kind="labels", strength=0.4, classes=3)) == "labels 0.4 of 3 classes"
+
+
 @pytest.mark.parametrize(
     ("strength", "clients", "changed"),
     [(0.4, 5, 2), (0.1, 10, 1), (1.0, 7, 7), (0.3, 5, 2), (0.25, 50, 13), (0.1, 5, 1)],
@@ -170,6 +184,8 @@ def test_labels_of_anything_can_be_exchanged() -> None:
         require_shift(NO_SHIFT, "names", layout, 3, 1)
     with pytest.raises(InputError, match="names has 1 class; allowed: with 2 classes or more"):
         require_shift(shift, "names", IMAGES, 1, 5)
+    with pytest.raises(InputError, match="names has 3 classes; allowed: 2 to 3 of them"):
+        require_shift(Shift(kind="labels", strength=0.5, classes=4), "names", IMAGES, 3, 5)
 
 
 @pytest.mark.parametrize(
@@ -181,13 +197,17 @@ def test_labels_of_anything_can_be_exchanged() -> None:
         ({"kind": "blur", "strength": 101}, "strength=101 with kind=blur; allowed: above 0, up to 100 pixels"),
         ({"kind": "contrast", "strength": 1}, "strength=1 with kind=contrast; allowed: above 0, below 1"),
         ({"kind": "labels", "strength": 1.5}, "strength=1.5 with kind=labels; allowed: above 0, up to 1"),
+        (
+            {"kind": "blur", "strength": 1, "classes": 3},
+            "classes=3 with kind=blur; allowed: with kind=labels alone",
+        ),
         ({"kind": "none", "strength": 1}, "strength=1 with kind=none; allowed: 0"),
         (
             {"kind": "noise", "strength": -1},
             "partition.shift.0.strength=-1: Input should be greater than or equal to 0",
         ),
         ({"kind": "turn", "strength": 3}, "partition.shift.0.kind='turn': Input should be 'none', 'rotation', 'blur'"),
-        ({"kind": "blur", "degree": 3}, "unknown setting 'partition.shift.0.degree'; allowed: kind, strength"),
+        ({"kind": "blur", "degree": 3}, "unknown setting 'partition.shift.0.degree'; allowed: classes, kind, strength"),
         (["none", "none"], "partition.shift=[none, none]: values must differ from each other"),
         ([], "partition.shift=[]"),
     ],

@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from fedfisher_core.experiments.attack.rows import AttackRow
 from fedfisher_core.experiments.attack.summary import summarise
@@ -24,21 +22,6 @@ from fedfisher_core.reporting.drawing import (
 from fedfisher_core.reporting.measure import Repeated
 
 _WITHOUT = "none"
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """Images side by side.
-
-    Args:
-        title: what they have in common.
-        rows: what each row shows.
-        images: in [0, 1], shape (rows, columns, channels, height, width).
-    """
-
-    title: str
-    rows: tuple[str, ...]
-    images: NDArray[np.floating]
 
 
 def case_figure(rows: Sequence[AttackRow]) -> Figure:
@@ -124,32 +107,3 @@ def _curves(
     axes.set_xticks(list(places.values()), [_WITHOUT if one is None else f"{one:g}" for one in places])
     axes.set_xlabel("ε of each client")
     plain_axes(axes, grid="y")
-
-
-def gallery_figure(gallery: Gallery) -> Figure:
-    """Draw images in rows with their names.
-
-    Args:
-        gallery: the images.
-
-    Returns:
-        The figure.
-    """
-    rows, columns, channels, height, width = gallery.images.shape
-    names = 0.5 + 0.08 * max(map(len, gallery.rows))
-    figure = new_figure(names + 0.46 * columns, 0.5 + 0.46 * rows)
-    axes = figure.add_subplot()
-    # A white line parts the images.
-    canvas = np.ones((channels, rows * (height + 2), columns * (width + 1)))
-    for row in range(rows):
-        for column in range(columns):
-            top, left = row * (height + 2), column * (width + 1)
-            canvas[:, top : top + height, left : left + width] = gallery.images[row, column]
-    picture = canvas[0] if channels == 1 else canvas.transpose(1, 2, 0)
-    axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    axes.set_yticks([row * (height + 2) + height / 2 for row in range(rows)], [literal(name) for name in gallery.rows])
-    axes.set_xticks([])
-    axes.tick_params(colors=INK, labelsize=8, length=0)
-    axes.spines[:].set_visible(False)
-    panel_title(axes, gallery.title)
-    return figure

@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedfisher_core.experiments.attack.attacker import private_images
-from fedfisher_core.experiments.attack.figures import Gallery
 from fedfisher_core.experiments.attack.jobs import best_images, prior_sample
 from fedfisher_core.experiments.attack.plan import AttackPlan
 from fedfisher_core.experiments.attack.results import BOUNDS
 from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.reporting.gallery import Gallery
 from fedfisher_core.store import Artifact
 from fedfisher_core.walk import Outcome
 

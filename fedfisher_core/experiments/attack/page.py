@@ -1,14 +1,14 @@
 """The report of a privacy attack: one HTML page, and pictures of the reconstructions."""
 
-import base64
 from collections.abc import Sequence
 
-from fedfisher_core.experiments.attack.figures import Gallery, budget_figure, case_figure, gallery_figure
+from fedfisher_core.experiments.attack.figures import budget_figure, case_figure
 from fedfisher_core.experiments.attack.galleries import make_galleries
 from fedfisher_core.experiments.attack.plan import AttackPlan
 from fedfisher_core.experiments.attack.rows import AttackRow
 from fedfisher_core.experiments.attack.summary import blocks
 from fedfisher_core.reporting.drawing import to_png, to_svg
+from fedfisher_core.reporting.gallery import Gallery, data_uri, gallery_figure
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.page import PageData, render
 from fedfisher_core.walk import Outcome
@@ -36,7 +36,7 @@ def draw_report(rows: Sequence[AttackRow], galleries: Sequence[Gallery], page: P
         page,
         blocks=[(block, to_svg(case_figure(block.rows))) for block in blocks(rows)],
         budgets=[(title, to_svg(budget_figure(own))) for title, own in _networks_with_budgets(rows)],
-        galleries=list(zip(galleries, map(_data_uri, pictures.values()), strict=True)),
+        galleries=list(zip(galleries, map(data_uri, pictures.values()), strict=True)),
         rows=rows,
         labels=sorted({row.target_label for row in rows}),
         seeds=sorted({row.seed for row in rows}),
@@ -53,7 +53,3 @@ def _networks_with_budgets(rows: Sequence[AttackRow]) -> list[tuple[str, list[At
     attacks = [row for row in rows if not row.reference]
     groups = gather(attacks, lambda row: f"{row.dataset}, {row.model}")
     return [(title, own) for title, own in groups.items() if any(row.epsilon is not None for row in own)]
-
-
-def _data_uri(png: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(png).decode()}"

@@ -39,9 +39,9 @@ def _trial_records(rows: Sequence[AttackRow], attacks: Mapping[str, Artifact]) -
 
 def _picture(attack: Artifact | None) -> dict[str, bytes]:
     # Drawing is loaded where a run is new only.
-    from fedfisher_core.experiments.attack.figures import gallery_figure
     from fedfisher_core.experiments.attack.galleries import make_picture
     from fedfisher_core.reporting.drawing import to_png
+    from fedfisher_core.reporting.gallery import gallery_figure
 
     return {} if attack is None else {"reconstructions.png": to_png(gallery_figure(make_picture(attack)), dpi=_DPI)}
 
@@ -61,9 +61,10 @@ def _summary_records(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRo
 
 
 def _charts(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> dict[str, bytes]:
-    from fedfisher_core.experiments.attack.figures import budget_figure, case_figure, gallery_figure
+    from fedfisher_core.experiments.attack.figures import budget_figure, case_figure
     from fedfisher_core.experiments.attack.galleries import make_galleries
     from fedfisher_core.reporting.drawing import to_png
+    from fedfisher_core.reporting.gallery import gallery_figure
 
     charts = {
         f"reconstructions-{number}.png": to_png(gallery_figure(gallery), dpi=_DPI)

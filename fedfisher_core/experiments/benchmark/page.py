@@ -33,6 +33,7 @@ from fedfisher_core.experiments.benchmark.results import failed_cells
 from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row, round_rows, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED, BenchmarkSettings
+from fedfisher_core.experiments.benchmark.shift_galleries import shift_galleries
 from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, families, overview, summarise
 from fedfisher_core.experiments.benchmark.views import client_names, exchanged_names, natural_notes
 from fedfisher_core.federation.partition import (
@@ -45,6 +46,7 @@ from fedfisher_core.federation.partition import (
     unscaled_features,
 )
 from fedfisher_core.reporting.drawing import to_png, to_svg
+from fedfisher_core.reporting.gallery import Gallery, data_uri, gallery_figure
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.notes import notes_html
 from fedfisher_core.reporting.page import PageData, render
@@ -99,7 +101,9 @@ def report_files(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row], pag
     failed = failed_cells(plan, outcome)
     by_round = round_rows(rows)
     return {
-        "index.html": render_page(page, rows, views, _published(plan.settings), failed).encode(),
+        "index.html": render_page(
+            page, rows, views, _published(plan.settings), failed, shift_galleries(plan, outcome)
+        ).encode(),
         "accuracy.png": to_png(accuracy_by_alpha_figure(as_algorithms(rows))),
         **({"rounds.csv": as_csv(by_round)} if by_round else {}),
     }
@@ -132,6 +136,7 @@ def render_page(
     partitions: Sequence[PartitionView],
     published: Sequence[PublishedResult] | None,
     failed: Mapping[tuple[Setting, str], str],
+    galleries: Sequence[Gallery],
 ) -> str:
     """Render a report.
 
@@ -141,6 +146,7 @@ def render_page(
         partitions: the splits to show, one a setting.
         published: published accuracies to compare with; None for no comparison.
         failed: why methods failed with every seed of a setting, by both.
+        galleries: images as clients see them, where some see them in another way.
 
     Returns:
         The page.
@@ -184,6 +190,7 @@ def render_page(
         partitions=list(zip(partitions, grids, strict=True)),
         several_splits=any(len(family) > 1 for family in groups.values()),
         shifted=any(row.shift is not None for row in rows),
+        galleries=[(gallery, data_uri(to_png(gallery_figure(gallery)))) for gallery in galleries],
         **_compared(summaries),
         **_beside_published(rows, published),
     )

@@ -112,6 +112,7 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         held_out=plan.settings.data.held_out,
         shift=cell.shift.kind if cell.shift else None,
         shift_strength=cell.shift.strength if cell.shift else None,
+        shift_classes=cell.shift.classes,
         objective=cell.objective,
         server_optimiser=cell.server_optimiser,
         cohort=plan.settings.rounds.cohort,

@@ -93,6 +93,7 @@ class Row:
         held_out: training examples that accuracy and losses are of, which nobody trained on; None for test examples.
         shift: how clients see their examples, such as "rotation"; None for as they are.
         shift_strength: of the shift, in its own unit; None without one.
+        shift_classes: how many classes exchange their names; None for all, and without such a shift.
         objective: label of what the clients minimise.
         server_optimiser: label of what the server makes of an aggregate.
         cohort: clients that take part in a round; None for all.
@@ -153,6 +154,7 @@ class Row:
     held_out: int | None = None
     shift: str | None = None
     shift_strength: float | None = None
+    shift_classes: int | None = None
     objective: str = PLAIN
     server_optimiser: str = AVERAGE
     cohort: int | None = None
@@ -182,7 +184,7 @@ class Row:
     @property
     def shift_name(self) -> str | None:
         """Short name of the shift; None without one."""
-        return None if self.shift is None else shift_name(self.shift, self.shift_strength or 0.0)
+        return None if self.shift is None else shift_name(self.shift, self.shift_strength or 0.0, self.shift_classes)
 
     @property
     def client_seconds(self) -> float:
@@ -245,6 +247,6 @@ def sorted_rows(rows: Iterable[Row]) -> list[Row]:
 def _rank(row: Row) -> tuple[Any, ...]:
     objective = (row.objective != PLAIN, row.objective, row.server_optimiser != AVERAGE, row.server_optimiser)
     federation = (row.benchmark, row.dataset, row.model, *objective, row.num_clients, row.num_rounds)
-    shift = (row.shift or "", row.shift_strength or 0.0)
+    shift = (row.shift or "", row.shift_strength or 0.0, row.shift_classes or 0)
     split = (row.alpha is None, row.partition, row.alpha or 0.0)
     return (*federation, *shift, *split, row.reference, row.method, row.seed, row.artifact)

@@ -84,7 +84,13 @@ def _record(
 
 def _split(row: Row) -> list[str]:
     alpha = [] if row.alpha is None else [f"a={row.alpha:g}"]
-    return alpha if row.shift is None else [*alpha, f"{row.shift}={row.shift_strength:g}"]
+    if row.shift is None:
+        return alpha
+    return [
+        *alpha,
+        f"{row.shift}={row.shift_strength:g}",
+        *([] if row.shift_classes is None else [f"of {row.shift_classes}"]),
+    ]
 
 
 def _cell(row: Row) -> Cell:
@@ -94,7 +100,11 @@ def _cell(row: Row) -> Cell:
         scheme=row.partition,
         alpha=row.alpha,
         clients=row.num_clients,
-        shift=NO_SHIFT if row.shift is None else Shift(kind=row.shift, strength=row.shift_strength),
+        shift=(
+            NO_SHIFT
+            if row.shift is None
+            else Shift(kind=row.shift, strength=row.shift_strength, classes=row.shift_classes)
+        ),
         seed=row.seed,
         objective=row.objective,
         server_optimiser=row.server_optimiser,
@@ -138,12 +148,16 @@ def _summary_records(rows: Sequence[Row]) -> Iterator[Record]:
 
 def _charts(rows: Sequence[Row]) -> dict[str, bytes]:
     from fedfisher_core.experiments.benchmark import figures
+    from fedfisher_core.experiments.benchmark.algorithms import as_algorithms, by_algorithm
+    from fedfisher_core.experiments.benchmark.curves import curves_figure
     from fedfisher_core.reporting.drawing import to_png
 
+    tables = by_algorithm(summarise(as_algorithms(rows)))
     return {
         "accuracy_by_alpha.png": to_png(figures.accuracy_by_alpha_figure(rows), dpi=_DPI),
         "accuracy_by_bits.png": to_png(figures.accuracy_by_bits_figure(rows), dpi=_DPI),
         "time.png": to_png(figures.time_figure(rows), dpi=_DPI),
+        **({"rounds.png": to_png(curves_figure(tables), dpi=_DPI)} if tables else {}),
     }
 
 

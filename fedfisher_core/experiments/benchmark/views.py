@@ -120,7 +120,7 @@ def exchanged_names(shifts: Shifts | None, class_names: Sequence[str]) -> str:
     """
     if shifts is None or not shifts.names:
         return ""
-    pairs = (f"{class_names[true]} → {class_names[name]}" for true, name in enumerate(shifts.names))
+    pairs = (f"{class_names[true]} → {class_names[name]}" for true, name in enumerate(shifts.names) if name != true)
     return f"Counts are of true classes; the clients marked as exchanged call them by other names: {', '.join(pairs)}."
 
 
@@ -133,12 +133,12 @@ def shift_remarks(rows: Iterable[Row]) -> list[str]:
     Returns:
         Sentences in the little markup of notes; none without a shift.
     """
-    strengths: dict[str, set[float]] = {}
+    strengths: dict[tuple[str, int | None], set[float]] = {}
     for row in rows:
         if row.shift is not None and row.shift_strength is not None:
-            strengths.setdefault(row.shift, set()).add(row.shift_strength)
-    said = [_said_of(kind, sorted(values)) for kind, values in strengths.items()]
-    if strengths.keys() - {"labels"}:
+            strengths.setdefault((row.shift, row.shift_classes), set()).add(row.shift_strength)
+    said = [_said_of(kind, classes, sorted(values)) for (kind, classes), values in strengths.items()]
+    if {kind for kind, _ in strengths} - {"labels"}:
         said.append(
             "Test images and the server’s validation images are as they are. Only the worst client’s accuracy is of "
             "test images as each client sees its own."
@@ -146,11 +146,13 @@ def shift_remarks(rows: Iterable[Row]) -> list[str]:
     return said
 
 
-def _said_of(kind: str, strengths: Sequence[float]) -> str:
-    under = f"Under “{kind} {' or '.join(f'{one:g}' for one in strengths)}”"
+def _said_of(kind: str, classes: int | None, strengths: Sequence[float]) -> str:
+    some = "" if classes is None else f" of {classes} classes"
+    under = f"Under “{kind} {' or '.join(f'{one:g}' for one in strengths)}{some}”"
     if kind == "labels":
+        which = "each class" if classes is None else f"each of {classes} classes, drawn as well,"
         return (
-            f"{under}, that fraction of the clients, drawn with the seed, calls each class by the name of another. "
+            f"{under}, that fraction of the clients, drawn with the seed, calls {which} by the name of another. "
             "Test images and the server’s validation images have the true labels, and so has what the worst client is "
             "measured on."
         )

@@ -10,11 +10,12 @@ import pytest
 
 from fedfisher_core.attack.factors import Factors
 from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.attack.figures import Gallery, budget_figure
+from fedfisher_core.experiments.attack.figures import budget_figure
 from fedfisher_core.experiments.attack.page import draw_report
 from fedfisher_core.experiments.attack.rows import AttackRow
 from fedfisher_core.experiments.attack.summary import attack_tables, compare_cases, summarise
 from fedfisher_core.reporting.folder import write_folder
+from fedfisher_core.reporting.gallery import Gallery
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.rows import experiment_of_rows, read_rows
 from fedfisher_core.reporting.tables import as_text

@@ -9,6 +9,7 @@ from fedfisher_core.experiments.benchmark.page import PartitionView, render_page
 from fedfisher_core.experiments.benchmark.published import PublishedResult
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting
+from fedfisher_core.reporting.gallery import Gallery
 from fedfisher_core.reporting.page import PageData
 
 
@@ -80,6 +81,7 @@ def render(
     partitions: Sequence[PartitionView] = (PartitionView("mnist", 0, np.array([[5, 0], [1, 7]]), ["zero", "one"]),),
     published: Sequence[PublishedResult] | None = None,
     failed_cells: Mapping[tuple[Setting, str], str] = MappingProxyType({}),
+    galleries: Sequence[Gallery] = (),
     **changes: object,
 ) -> str:
-    return render_page(make_page(**changes), rows, partitions, published, failed_cells)
+    return render_page(make_page(**changes), rows, partitions, published, failed_cells, galleries)

@@ -56,3 +56,6 @@ def test_a_page_says_whose_labels_are_true() -> None:
     (remark,) = remarks([make_row(shift="labels", shift_strength=0.4)])
     assert remark.startswith("Under “labels 0.4”, that fraction of the clients")
     assert "have the true labels" in remark
+    (remark,) = remarks([make_row(shift="labels", shift_strength=0.4, shift_classes=3)])
+    assert remark.startswith("Under “labels 0.4 of 3 classes”, that fraction of the clients")
+    assert "calls each of 3 classes, drawn as well, by the name of another" in remark

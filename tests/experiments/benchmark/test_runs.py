@@ -31,3 +31,10 @@ def test_methods_share_the_picture_of_their_federation(workplace: Path, monkeypa
     assert len(drawn) == 2
     assert pictures["0", "fedavg"] == pictures["0", "ensemble"] != pictures["1", "fedavg"]
     assert pictures["1", "fedavg"] == pictures["1", "ensemble"]
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(1, False), (2, True)])
+def test_curves_are_drawn_where_there_are_several_rounds(workplace: Path, count: int, drawn: bool) -> None:
+    walked = walk_tiny(workplace, {"fedavg": {}}, rounds={"count": count})
+    (summary,) = make_runs(walked.plan, walked.outcome, make_rows(walked.plan, walked.outcome)).summary
+    assert ("rounds.png" in summary.draw()) == drawn
