@@ -245,10 +245,12 @@ def _reach(server: PrefectServer) -> None:
 
 
 def _report(options: argparse.Namespace) -> None:
+    from fedfisher_core.reporting.rows import RESULTS
+
     folders = _REPORTS if options.reports is None else (options.reports,)
-    found = [folder / options.name for folder in folders if (folder / options.name / "results.json").is_file()]
+    found = [folder / options.name for folder in folders if (folder / options.name / RESULTS).is_file()]
     if not found:
-        known = sorted({path.parent.name for folder in folders for path in folder.glob("*/results.json")})
+        known = sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{RESULTS}")})
         where = " and ".join(map(str, folders))
         raise InputError(f"no report {options.name!r} in {where}; allowed: {', '.join(known) or 'none yet'}")
     _print_report(found[0])
@@ -259,10 +261,10 @@ def _print_report(folder: Path) -> None:
     from fedfisher_core.experiments.loading import DEFAULT
     from fedfisher_core.failures import read_failed
     from fedfisher_core.reporting.folder import FAILED
-    from fedfisher_core.reporting.rows import experiment_of_rows
+    from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows
     from fedfisher_core.reporting.tables import as_text
 
-    path = folder / "results.json"
+    path = folder / RESULTS
     experiment = experiments.get(experiment_of_rows(path) or DEFAULT)
     rows = experiment.read(path)
     if not rows:

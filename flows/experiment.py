@@ -70,11 +70,10 @@ def stage_flow_of(name: str, stage: str) -> Flow[..., None]:
 
     def body(settings: ExperimentSettings) -> None:
         work = begin(settings, None if stage == REPORT else stage)
+        _finish(work)
         if stage == REPORT:
-            _finish(work)
             _publish_complete(work)
             return
-        _finish(work)
         _require_complete(work, reported=False)
         require_all(work.plan.jobs, work.walk.outcome)
         export(work.settings.name, stage, work.artifacts(stage))

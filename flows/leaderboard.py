@@ -8,10 +8,10 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.leaderboard.entries import make_entries
 from fedfisher_core.leaderboard.page import render_leaderboard
 from fedfisher_core.leaderboard.ranking import comparable_methods, mean_ranks_of
-from fedfisher_core.leaderboard.reading import RESULTS, read_reports
+from fedfisher_core.leaderboard.reading import read_reports
 from fedfisher_core.leaderboard.runs import NAME, make_runs
 from fedfisher_core.reporting.formats import plural
-from fedfisher_core.reporting.rows import as_csv, write_file
+from fedfisher_core.reporting.rows import RESULTS, as_csv, write_file
 from fedfisher_core.reporting.tables import Table
 from fedfisher_core.settings import TrackingSettings
 from flows.invocation import command_line

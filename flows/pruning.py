@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.reporting.rows import read_artifact_keys
+from fedfisher_core.reporting.rows import RESULTS, read_artifact_keys
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.store import open_store
 from flows.invocation import command_line
 
 COMMITTED = Path("reports")
 """Folder of the reports that someone chose to commit."""
-_RESULTS = "results.json"
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def _results_in(folder: Path) -> list[Path]:
     try:
         # A pattern would pass over folders that may not be read, and all that they rest on.
         reports = [path for path in sorted(folder.iterdir()) if path.is_dir()]
-        return [path / _RESULTS for path in reports if _RESULTS in os.listdir(path)]
+        return [path / RESULTS for path in reports if RESULTS in os.listdir(path)]
     except OSError as error:
         raise InputError(f"{error.filename} can't be read: {error.strerror}; so nothing was removed") from error
 

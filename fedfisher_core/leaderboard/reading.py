@@ -8,10 +8,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting, by_setting
 from fedfisher_core.experiments.loading import DEFAULT
-from fedfisher_core.reporting.rows import experiment_of_rows, read_rows
-
-RESULTS = "results.json"
-"""Name of the file that a report keeps its rows in."""
+from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows, read_rows
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from fedfisher_core.files import open_regular, read_regular
-from fedfisher_core.reporting.rows import write_file, write_rows
+from fedfisher_core.reporting.rows import RESULTS, write_file, write_rows
 
 FAILED, TRACES = "failed.json", "failed.log"
 """Names of the files that say which jobs failed, and where."""
 
-_ROWS = ("results.json", "results.csv")
+_ROWS = (RESULTS, "results.csv")
 # The digest of what is shown, then the SHA-256 and the name of every file, a line each.
 _STAMP = ".content"
 _STAMP_BYTES = 2**20

@@ -18,6 +18,9 @@ from fedfisher_core.files import parse_json
 
 T = TypeVar("T")
 
+RESULTS = "results.json"
+"""Name of the file that a report keeps its rows in."""
+
 # What a spreadsheet takes for the beginning of a formula; after an apostrophe it is text.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -34,7 +37,7 @@ def write_rows(rows: Sequence[Any], folder: Path) -> tuple[Path, Path]:
     """
     lines = ",\n".join("  " + json.dumps(asdict(row), allow_nan=False) for row in rows)
     return (
-        write_file(folder / "results.json", f"[\n{lines}\n]\n".encode()),
+        write_file(folder / RESULTS, f"[\n{lines}\n]\n".encode()),
         write_file(folder / "results.csv", as_csv(rows)),
     )
 
@@ -88,7 +91,7 @@ def read_rows(path: Path, row: type[T]) -> list[T]:
     """
     # A pipe would be waited for.
     if not path.is_file():
-        raise InputError(f"no results at {path}; expected a results.json")
+        raise InputError(f"no results at {path}; expected a {RESULTS}")
     try:
         return TypeAdapter(list[row]).validate_json(path.read_bytes())  # type: ignore[valid-type]
     except OSError as error:

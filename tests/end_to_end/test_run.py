@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import time
 import urllib.request
@@ -129,6 +130,5 @@ def test_bad_input_is_one_error_and_exit_code_2(workplace: Workplace, arguments:
 
 def test_a_diverged_client_is_named(workplace: Workplace) -> None:
     err = workplace.run("fedfisher", "run", "--set", "train.learning_rate=1.0e+30", code=2).stderr
-    assert "client " in err
-    assert "not finite" in err or "nan" in err or "inf" in err
+    assert re.search(r"client \d+ of .*: training loss is (nan|inf) in epoch 1", err)
     assert "Traceback" not in err

@@ -89,6 +89,16 @@ def test_a_finished_report_is_printed(project: Path, capsys: pytest.CaptureFixtu
     assert "results/theory/index.html" in out
 
 
+def test_a_run_without_rows_does_not_hide_the_report_that_was_committed(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_rows([make_row()], project / "reports/sample")
+    (project / "results/sample").mkdir(parents=True)
+    (project / "results/sample/failed.log").write_text("of a run that made no row")
+    main(["report", "sample"])
+    assert "reports/sample/index.html" in capsys.readouterr().out
+
+
 def test_the_runs_of_such_a_file_can_be_browsed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["ui", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"])
     assert "http://127.0.0.1:9: open it in a browser" in capsys.readouterr().out

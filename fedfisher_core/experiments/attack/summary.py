@@ -142,7 +142,7 @@ def attack_tables(rows: Sequence[AttackRow]) -> list[Table]:
 
 def _table(block: Block) -> Table:
     summaries = block.summaries
-    title = f"{titled(block.attacks[0], ', epsilon ')}, {plural(len(summaries[0].rows), 'trial')}"
+    title = f"{titled(block.attacks[0], ', epsilon ')}, {plural(block.trials, 'trial')}"
     return Table(title=title, header=_HEADER, lines=[_line(one) for one in summaries], words=2)
 
 

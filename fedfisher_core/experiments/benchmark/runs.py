@@ -62,7 +62,7 @@ def _record(
         name=name,
         params=_params(row) | {"seed": str(row.seed)},
         metrics=Repeated([row]).means(_SUMMARISED + _ONLY_SINGLE)
-        | {f"{name}_seconds": seconds for name, seconds in row.client_statistics_seconds.items()},
+        | {f"{statistic}_seconds": seconds for statistic, seconds in row.client_statistics_seconds.items()},
         tags={
             "artifact": row.artifact,
             "method_settings": json.dumps(row.method_settings),
