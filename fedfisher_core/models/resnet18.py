@@ -1,6 +1,6 @@
 """ResNet-18, without batch normalisation as in the FedFisher paper, and with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -42,34 +42,37 @@ FILTERS = (64, 128, 256, 512)
 """Of the four groups of blocks."""
 
 
-def residual_blocks(*, bias: bool, normalise: Normalise = _nothing) -> nn.Sequential:
+def residual_groups(*, bias: bool, normalise: Normalise = _nothing) -> Iterator[nn.Sequential]:
     """Build four groups of two blocks; each group but the first halves the feature maps.
 
     Args:
         bias: whether its convolutions have a bias.
         normalise: what follows each of them.
 
-    Returns:
-        The blocks, which read as many feature maps as the first group has filters.
+    Yields:
+        The groups. The first reads as many feature maps as it has filters.
     """
-    blocks = []
     inputs = FILTERS[0]
     for outputs in FILTERS:
         stride = 1 if outputs == FILTERS[0] else 2
-        blocks += [_Block(inputs, outputs, stride, bias, normalise), _Block(outputs, outputs, 1, bias, normalise)]
+        yield nn.Sequential(
+            _Block(inputs, outputs, stride, bias, normalise), _Block(outputs, outputs, 1, bias, normalise)
+        )
         inputs = outputs
-    return nn.Sequential(*blocks)
 
 
-def pooled_features(maps: Tensor) -> Tensor:
-    """Average each feature map.
+def pooled_features(maps: Tensor, groups: Iterable[nn.Module]) -> Tensor:
+    """Pass feature maps through groups of blocks, and average each of those that come out.
 
     Args:
         maps: shape (batch, filters, height, width).
+        groups: in their order.
 
     Returns:
-        Shape (batch, filters).
+        Shape (batch, filters of the last group).
     """
+    for group in groups:
+        maps = group(maps)
     return functional.adaptive_avg_pool2d(maps, 1).flatten(1)
 
 
@@ -86,7 +89,8 @@ class ResNet18(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(images.channels, FILTERS[0], kernel_size=3, padding=1, bias=spec.bias)
         self.norm1 = self.normalise(FILTERS[0])
-        self.blocks = residual_blocks(bias=spec.bias, normalise=self.normalise)
+        # Named as in the authors' code and in torchvision, whose weights can be read.
+        self.layer1, self.layer2, self.layer3, self.layer4 = residual_groups(bias=spec.bias, normalise=self.normalise)
         self.linear = nn.Linear(FILTERS[-1], spec.classes, bias=spec.bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
@@ -98,7 +102,8 @@ class ResNet18(nn.Module):
         Returns:
             Shape (batch, classes).
         """
-        return self.linear(pooled_features(self.blocks(functional.relu(self.norm1(self.conv1(inputs))))))
+        groups = (self.layer1, self.layer2, self.layer3, self.layer4)
+        return self.linear(pooled_features(functional.relu(self.norm1(self.conv1(inputs))), groups))
 
 
 @model("resnet18_batch_norm")

@@ -5,7 +5,7 @@ from torch.nn import functional
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import require_images
-from fedfisher_core.models.resnet18 import FILTERS, pooled_features, residual_blocks
+from fedfisher_core.models.resnet18 import FILTERS, pooled_features, residual_groups
 from fedfisher_core.models.spec import ModelSpec, model
 
 
@@ -26,7 +26,8 @@ class ResNet18TinyImageNet(nn.Module):
             )
         super().__init__()
         self.conv1 = nn.Conv2d(images.channels, FILTERS[0], kernel_size=7, padding=1, bias=spec.bias)
-        self.blocks = residual_blocks(bias=spec.bias)
+        # Named as in the authors' code, whose weights can be read: model.pretrained with drawn=final.weight.
+        self.layer1, self.layer2, self.layer3, self.layer4 = residual_groups(bias=spec.bias)
         self.fc = nn.Linear(FILTERS[-1], 1000, bias=spec.bias)
         self.linear = nn.Linear(1000, 200, bias=spec.bias)
         self.final = nn.Linear(200, spec.classes, bias=spec.bias)
@@ -40,5 +41,6 @@ class ResNet18TinyImageNet(nn.Module):
         Returns:
             Shape (batch, classes).
         """
-        features = pooled_features(self.blocks(functional.relu(self.conv1(inputs))))
+        groups = (self.layer1, self.layer2, self.layer3, self.layer4)
+        features = pooled_features(functional.relu(self.conv1(inputs)), groups)
         return self.final(self.linear(self.fc(features)))

@@ -11,8 +11,12 @@ from torch import Tensor
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
+from fedfisher_core.federation.pretrained import read_weights
 from fedfisher_core.federation.start import load_start
+from fedfisher_core.layouts import Images
+from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.seeds import Stream, torch_generator
+from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.store import Artifact
 from fedfisher_core.wire.uncompressed import bits_of
 from tests import tiny
@@ -106,3 +110,22 @@ def test_what_does_not_fit_is_refused_before_any_work(workplace: Path) -> None:
     known = settings(file)
     file.unlink()
     refused(workplace, "given.pth: there is no such file", known)
+
+
+def test_weights_of_fedfishers_authors_are_read_by_their_names(workplace: Path) -> None:
+    """Those that Tiny-ImageNet trained (`ResNet18_tiny` of their models.py), without the layer of new classes."""
+    filters = (64, 128, 256, 512)
+    shapes = {"conv1": (64, 3, 7, 7), "fc": (1000, 512), "linear": (200, 1000)}
+    for number, (inputs, outputs) in enumerate(zip((64, *filters), filters, strict=False), start=1):
+        for block, own in enumerate((inputs, outputs)):
+            shapes |= {f"layer{number}.{block}.conv1": (outputs, own, 3, 3)}
+            shapes |= {f"layer{number}.{block}.conv2": (outputs, outputs, 3, 3)}
+        if inputs != outputs:
+            shapes |= {f"layer{number}.0.shortcut": (outputs, inputs, 1, 1)}
+    theirs = {f"{name}.weight": torch.full(shape, float(place)) for place, (name, shape) in enumerate(shapes.items())}
+    file = written(workplace / "weights", theirs)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    given = PretrainedSettings(file=file, sha256=digest, drawn=("final.weight",))
+    found = read_weights(given, ModelSpec("resnet18_tiny_imagenet", Images(3, 32, 32), classes=10))
+    assert found.keys() == theirs.keys()
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in found.items())

@@ -78,13 +78,13 @@ def test_the_fine_tuned_resnet_is_the_plain_one_with_another_stem_and_head() -> 
     """Of 32x32 pixels, the stem leaves 28x28, and the groups 28, 14, 7 and 4: the authors pool these 4x4 to one."""
     fine, plain = (ModelSpec(name, CIFAR10, classes=43).skeleton() for name in ("resnet18_tiny_imagenet", "resnet18"))
     shapes = {name: tensor.shape for name, tensor in fine.state_dict().items()}
-    shared = {name: tensor.shape for name, tensor in plain.state_dict().items() if name.startswith("blocks.")}
-    assert {name: shape for name, shape in shapes.items() if name.startswith("blocks.")} == shared
+    shared = {name: tensor.shape for name, tensor in plain.state_dict().items() if name.startswith("layer")}
+    assert {name: shape for name, shape in shapes.items() if name.startswith("layer")} == shared
     assert shapes["conv1.weight"] == (64, 3, 7, 7)
     assert [shapes[f"{name}.weight"] for name in ("fc", "linear", "final")] == [(1000, 512), (200, 1000), (43, 200)]
     sides = []
-    for index in (1, 3, 5, 7):
-        fine.blocks[index].register_forward_hook(lambda module, given, maps: sides.append(maps.shape[-1]))
+    for group in (fine.layer1, fine.layer2, fine.layer3, fine.layer4):
+        group.register_forward_hook(lambda module, given, maps: sides.append(maps.shape[-1]))
     with torch.device("meta"):
         fine(torch.empty(1, 3, 32, 32))
     assert sides == [28, 14, 7, 4]

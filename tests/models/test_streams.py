@@ -126,9 +126,9 @@ def test_the_streams_of_a_residual_network() -> None:
     writers: dict[int | None, list[str]] = {}
     for layer in layers:
         writers.setdefault(layer.writes, []).append(layer.name)
-    assert writers[0] == ["conv1", "blocks.0.conv2", "blocks.1.conv2"]
-    assert ["blocks.2.conv2", "blocks.2.shortcut", "blocks.3.conv2"] in writers.values()
-    assert ["blocks.3.conv1"] in writers.values()
+    assert writers[0] == ["conv1", "layer1.0.conv2", "layer1.1.conv2"]
+    assert ["layer2.0.conv2", "layer2.0.shortcut", "layer2.1.conv2"] in writers.values()
+    assert ["layer2.1.conv1"] in writers.values()
     assert writers[None] == ["linear"]
     assert sorted(stream_units(layers)) == 3 * [64] + 3 * [128] + 3 * [256] + 3 * [512]
 
