@@ -1,4 +1,4 @@
-"""What all aggregations have in common, and what they leave in the store: a global model."""
+"""What all aggregations have in common."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,7 +7,6 @@ from time import perf_counter
 from typing import Any, Generic
 
 import torch
-from pydantic import TypeAdapter
 
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.data.tensors import select
@@ -15,64 +14,23 @@ from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.evaluation.memory import working_memory
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
+from fedfisher_core.federation.global_models import RESULT, Result, Traffic, files_of
 from fedfisher_core.federation.inputs import R, StartInputs
 from fedfisher_core.federation.memory import Files, Memory
 from fedfisher_core.federation.partition import held_by, training_scale, validation_set
 from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.start import NETWORK, load_start
+from fedfisher_core.federation.start import load_start
 from fedfisher_core.jobs import Job, digests_of, names_in
 from fedfisher_core.methods.binding import BoundMethod
-from fedfisher_core.methods.server import Aggregate, Combine, Server
+from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.running_statistics import batch_norms, estimate
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.server_optimisers.binding import BoundServerOptimiser, bind_server_optimiser
 from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, names_of, read_document, read_tensors
+from fedfisher_core.store import Artifact, Content, Step, read_tensors
 
-_RESULT = "result.json"
 _MOMENTS = "moments.safetensors"
-_CLASS_WEIGHTS = "class_weights.safetensors"
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """Bits that crossed the network in one aggregation, all clients together.
-
-    Args:
-        upload_bits: from the clients, as they were counted on the wire.
-        upload_bits_formula: the same as papers count it.
-        download_bits: from the server.
-        start_sent: what it sends before the training.
-        start_bits: what that is of the download.
-    """
-
-    upload_bits: int
-    upload_bits_formula: int
-    download_bits: int
-    start_sent: str
-    start_bits: int
-
-
-@dataclass(frozen=True)
-class Result:
-    """What is known of one method's global model.
-
-    Args:
-        networks: how many it is made of.
-        combine: how several networks are joined.
-        details: numbers that the method gave.
-        widths: of the global network's hidden layers; empty for those of its family.
-        uses_validation: whether the method looked at the server's validation set.
-        traffic: bits that crossed the network for it.
-    """
-
-    networks: int
-    combine: Combine
-    details: Mapping[str, float]
-    widths: tuple[int, ...]
-    uses_validation: bool
-    traffic: Traffic
 
 
 @dataclass(frozen=True)
@@ -204,13 +162,8 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             uses_validation=server.used_validation,
             traffic=traffic,
         )
-        networks = {
-            NETWORK.format(i): {name: tensor.cpu().contiguous() for name, tensor in network.items()}
-            for i, network in enumerate(made.networks)
-        }
-        weights = {} if made.weights is None else {_CLASS_WEIGHTS: {"weights": made.weights.cpu().contiguous()}}
-        tensors = networks | weights | memory | moments
-        return Content(tensors=tensors, documents={_RESULT: asdict(result)}, timings=timings)
+        tensors = files_of(made) | memory | moments
+        return Content(tensors=tensors, documents={RESULT: asdict(result)}, timings=timings)
 
     @abstractmethod
     def aggregate(
@@ -299,39 +252,6 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         return Traffic(
             upload_bits, upload_bits_formula, start_bits + down.model_bits, down.start_sent, start_bits=start_bits
         )
-
-
-def read_result(artifact: Artifact) -> Result:
-    """Read what is known of a global model.
-
-    Args:
-        artifact: made by an aggregation.
-
-    Returns:
-        The result.
-    """
-    return TypeAdapter(Result).validate_python(read_document(artifact, _RESULT))
-
-
-def read_model(artifact: Artifact, place: Place) -> Aggregate:
-    """Read a global model.
-
-    Args:
-        artifact: made by an aggregation.
-        place: its federation.
-
-    Returns:
-        The model, on the federation's device.
-    """
-    result = read_result(artifact)
-    networks = [read_tensors(artifact, NETWORK.format(index)) for index in range(result.networks)]
-    weighted = _CLASS_WEIGHTS in names_of(artifact)
-    return Aggregate(
-        networks=tuple({name: tensor.to(place.device) for name, tensor in one.items()} for one in networks),
-        combine=result.combine,
-        weights=read_tensors(artifact, _CLASS_WEIGHTS)["weights"] if weighted else None,
-        spec=replace(place.spec, widths=result.widths),
-    )
 
 
 def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Server:

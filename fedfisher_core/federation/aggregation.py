@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from fedfisher_core.client.transport import StoredUploads
 from fedfisher_core.client.upload import Upload
-from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Traffic
+from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs
 from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.global_models import Traffic
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.sending import codecs_of
 from fedfisher_core.federation.uploads import PAYLOAD

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.upload import Upload
-from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Traffic
+from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs
+from fedfisher_core.federation.global_models import Traffic
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.uploads import read_statistics
 from fedfisher_core.methods.binding import BoundMethod

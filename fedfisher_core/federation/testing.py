@@ -11,8 +11,9 @@ from torch import Tensor
 from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.evaluation.measures import Measures, Seen, measure_each, measure_mean, measure_mean_logit
-from fedfisher_core.federation.aggregating import Aggregation, read_model
+from fedfisher_core.federation.aggregating import Aggregation
 from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.global_models import read_model
 from fedfisher_core.federation.inputs import ModelInputs, PartitionInputs
 from fedfisher_core.federation.partition import held_by, label_counts, participants_of, scaling_of, shifts_of
 from fedfisher_core.federation.place import Place

@@ -12,9 +12,9 @@ from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
-from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.client_measures import read_personalisation
+from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.federation.partition import examples_of, held_by, label_counts, validation_set
 from fedfisher_core.federation.place import POOLED

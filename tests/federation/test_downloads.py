@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.federation.aggregating import read_result
 from fedfisher_core.federation.downloads import NOTHING, SEED, SEED_BITS
+from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.partition import label_counts
 from fedfisher_core.store import Artifact, read_tensors
 from fedfisher_core.wire.codec import TensorSpec

@@ -14,7 +14,7 @@ from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.federation.aggregating import read_result
+from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.partition import label_counts
 from fedfisher_core.federation.secure import collect_securely
 from fedfisher_core.federation.uploads import TENSORS

@@ -7,7 +7,7 @@ from fedfisher_core.experiments.attack.attacker import MEASURES
 from fedfisher_core.experiments.attack.jobs import read_attack, read_bounds
 from fedfisher_core.experiments.attack.plan import AttackPlan, Trial
 from fedfisher_core.experiments.attack.rows import AttackRow
-from fedfisher_core.federation.aggregating import read_result
+from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.store import read_document, read_timings
 from fedfisher_core.walk import Outcome

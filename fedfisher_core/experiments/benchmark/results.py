@@ -9,10 +9,10 @@ from fedfisher_core.evaluation.measures import Measures
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import Setting
-from fedfisher_core.federation.aggregating import Result, read_result
 from fedfisher_core.federation.auditing import read_audit
 from fedfisher_core.federation.client_measures import mean_score, read_barrier, read_personalisation
 from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.global_models import Result, read_result
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.federation.testing import read_measures
