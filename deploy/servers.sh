@@ -7,6 +7,8 @@
 #   PREFECT_PORT      (4200)
 #   MLFLOW_PORT       (5000)
 #   MLFLOW_FIGURES    where MLflow keeps figures: a folder, or s3://BUCKET/PREFIX (mlartifacts)
+#   MLFLOW_SERVER_ALLOWED_HOSTS   names by which MLflow may be called, with a star for any port, such as
+#                                 mlflow.example:* (localhost and private addresses)
 set -euo pipefail
 
 require() {

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, OutputError
 from fedfisher_core.failures import described
 from fedfisher_core.jobs import Numerics
-from fedfisher_core.settings import WorkSettings
-from fedfisher_core.store import Mark, open_store
+from fedfisher_core.settings import CacheSettings, WorkSettings
+from fedfisher_core.settings.base import anonymous
+from fedfisher_core.store import Mark, Store, open_store
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,15 +35,15 @@ class Seen:
     """What a worker is, and what it sees.
 
     Args:
-        machine: its host's name.
         versions: of Python, of libraries that decide results or travel between processes, and of the project's code.
         store: why it does not see the store; empty where it does.
+        unwritable: why it can't write to the store, or to its own cache of it; empty where it can.
         prefect: why Prefect's server does not answer it; empty where it does.
     """
 
-    machine: str
     versions: Mapping[str, str]
     store: str
+    unwritable: str
     prefect: str
 
 
@@ -54,7 +55,7 @@ def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
         prefect_api: address of Prefect's server; None for a temporary one, which only this machine reaches.
 
     Raises:
-        InputError: names the setting, or the worker and what it lacks.
+        InputError: names the setting; and the worker, its machine and what it lacks.
     """
     if run.runner != "dask":
         return
@@ -69,10 +70,14 @@ def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
             f"{setting} needs a Prefect server that its workers reach; allowed: its address in tracking.prefect_api "
             "or PREFECT_API_URL"
         )
+    # The environment's may hold a password, and nobody is asked by such an address.
+    prefect_api = anonymous(prefect_api)
     place = run.store.absolute() if isinstance(run.store, Path) else run.store
     with _connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
         try:
-            seen_by = client.run(look, str(place), mark.name, mark.said, prefect_api, on_error="return")
+            machines = client.run(socket.gethostname, on_error="return")
+            asked = (str(place), str(run.cache.folder), mark.name, mark.said, prefect_api)
+            seen_by = client.run(look, *asked, workers=list(machines), on_error="return")
             workers = client.scheduler_info(n_workers=-1)["workers"].values()
         except OSError as error:
             raise InputError(f"{setting} was lost while its workers were looked at: {error}") from error
@@ -81,9 +86,10 @@ def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
     if not found:
         raise InputError(f"{setting} has no workers; start some: dask worker {scheduler} --nthreads 1")
     for address, seen in found.items():
+        worker = f"{setting}: Dask worker {address} on {machines[address]}"
         if isinstance(seen, Exception):
-            raise InputError(f"Dask worker {address} can't run this project's code: {described(seen)}") from seen
-        _require_fit(f"Dask worker {address} on {seen.machine}", seen, place=place, prefect_api=prefect_api)
+            raise InputError(f"{worker} can't run this project's code: {described(seen)}") from seen
+        _require_fit(worker, seen, place=place, prefect_api=prefect_api)
     if Numerics.of(run).device != "cpu" and not any(one["resources"].get(GPU) for one in workers):
         raise InputError(
             f"{setting} has no worker with a GPU, which run.device asks for; start one: "
@@ -96,6 +102,7 @@ def _connected(scheduler: str, setting: str) -> "Iterator[Client]":
     from distributed import Client
 
     place = urlsplit(scheduler)
+    _require_certificates(place.scheme, setting)
     try:
         # Dask would try again for as long as it waits.
         socket.create_connection((place.hostname, place.port), timeout=_PATIENCE_SECONDS).close()
@@ -106,21 +113,46 @@ def _connected(scheduler: str, setting: str) -> "Iterator[Client]":
         yield client
 
 
+def _require_certificates(scheme: str, setting: str) -> None:
+    """Check that what asks for certificates has some; a client of Dask without them can't even be ended at once."""
+    import dask
+    from distributed.security import Security
+
+    # What users have put in the place of all this knows better.
+    if scheme != "tls" or dask.config.get("distributed.client.security-loader", None):
+        return
+    try:
+        known = Security().get_connection_args("client").get("ssl_context") is not None
+    except (OSError, ValueError) as error:
+        raise InputError(f"{setting}: the certificates of Dask's configuration can't be used: {error}") from error
+    if not known:
+        raise InputError(
+            f"{setting} needs certificates; allowed: their files in DASK_DISTRIBUTED__COMM__TLS__CA_FILE and "
+            "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT (and KEY), or in Dask's configuration; or tcp://HOST:PORT"
+        )
+
+
 def _require_fit(worker: str, seen: Seen, *, place: Path | str, prefect_api: str) -> None:
     for name, own in _versions().items():
         if seen.versions.get(name) != own:
             raise InputError(f"{worker} has {name} {seen.versions.get(name)}; allowed, as here: {own}")
     if seen.store:
         raise InputError(f"{worker} does not see run.store={str(place)!r}: {seen.store}")
+    if seen.unwritable:
+        raise InputError(f"{worker} can't keep results: {seen.unwritable}")
     if seen.prefect:
-        raise InputError(f"{worker} does not reach the Prefect server {prefect_api!r}: {seen.prefect}")
+        raise InputError(
+            f"{worker} does not reach the Prefect server {prefect_api!r} (tracking.prefect_api or PREFECT_API_URL): "
+            f"{seen.prefect}"
+        )
 
 
-def look(place: str, mark: str, said: str, prefect_api: str) -> Seen:
+def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen:
     """Say what this process is, and what it sees.
 
     Args:
         place: the store, in words that processes of whatever code understand.
+        cache: folder of what is read from a bucket.
         mark: name of what was put into it.
         said: what was put there.
         prefect_api: address of Prefect's server.
@@ -128,17 +160,31 @@ def look(place: str, mark: str, said: str, prefect_api: str) -> Seen:
     Returns:
         What it found.
     """
-    try:
-        store = open_store(Path(place) if "://" not in place else place)
-        unseen = "" if store.sees(Mark(mark, said)) else "what was put there is not in it; allowed: one that all share"
-    except InputError as error:
-        unseen = str(error)
+    store = open_store(Path(place) if "://" not in place else place, CacheSettings(folder=Path(cache)))
+    unseen = _unseen(store, Mark(mark, said))
+    # What it does not see, it would make in a place of its own.
+    unwritable = "" if unseen else _unwritable(store)
     try:
         with urllib.request.urlopen(f"{prefect_api.rstrip('/')}/health", timeout=_PATIENCE_SECONDS):
             unreached = ""
     except (OSError, ValueError) as error:
         unreached = str(getattr(error, "reason", error))
-    return Seen(socket.gethostname(), _versions(), unseen, unreached)
+    return Seen(_versions(), unseen, unwritable, unreached)
+
+
+def _unseen(store: Store, mark: Mark) -> str:
+    try:
+        return "" if store.sees(mark) else "what was put there is not in it; allowed: one that all share"
+    except (InputError, OutputError) as error:
+        return str(error)
+
+
+def _unwritable(store: Store) -> str:
+    try:
+        store.prepare()
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _versions() -> dict[str, str]:

@@ -11,6 +11,7 @@ from prefect import Task
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect_dask import DaskTaskRunner
+from prefect_dask.task_runners import PrefectDaskFuture
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.jobs import Job
@@ -61,13 +62,33 @@ class DaskWorkers(Workers):
         """How many tasks are handed over at once."""
         return self.count * (1 + _AHEAD)
 
-    def submit(self, task: Task[..., Any], parameters: dict[str, Any], job: Job[Any]) -> PrefectFuture[Any]:
+    def submit(
+        self,
+        task: Task[..., Any],
+        parameters: dict[str, Any],
+        job: Job[Any],
+        before: PrefectFuture[Any] | None = None,
+    ) -> PrefectFuture[Any]:
         """Hand a task over, to a worker with a GPU where it needs one of those elsewhere."""
         if job.reads_sources:
             return self._home.submit(task, parameters=parameters)
         needed = {GPU: 1} if self._address and job.numerics.device != "cpu" else {}
-        with self._answered(), dask.annotate(resources=needed):
+        with self._answered(), dask.annotate(resources=needed, **self._elsewhere(before)):
             return self._dask.submit(task, parameters=parameters)
+
+    def _elsewhere(self, before: PrefectFuture[Any] | None) -> dict[str, Any]:
+        """How Dask is told to keep away from where another task runs or ran, as long as there are other workers."""
+        if not isinstance(before, PrefectDaskFuture):
+            return {}
+        client, future = self._dask.client, before.wrapped_future
+        running = client.processing()
+        had = {address for address, keys in running.items() if future.key in keys}
+        others = running.keys() - had.union(*client.who_has([future]).values())
+        return {"workers": sorted(others), "allow_other_workers": True} if others else {}
+
+    def is_spread(self, job: Job[Any]) -> bool:
+        """See `Workers.is_spread`; all workers of a cluster that is of this run are on this machine."""
+        return self._address is not None and not job.reads_sources
 
     def require_there(self, error: Exception) -> None:
         """Check that the scheduler still answers; nobody else takes tasks back."""

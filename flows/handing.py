@@ -1,5 +1,6 @@
 """Handing groups of batches over to what runs tasks, and getting each result once."""
 
+import math
 import queue
 import time
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from typing import Any
 from prefect.futures import PrefectFuture
 
 from fedfisher_core.batches import Batch
+from fedfisher_core.errors import JobError
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.settings import WorkSettings
 from fedfisher_core.store import Store
@@ -26,12 +28,16 @@ class _Handed:
         group: of batches.
         late: when another task is started for it, on the monotonic clock.
         tasks: that are under way for it.
+        started: how many tasks were started for it.
+        last: of these.
         settled: whether one of them has its result.
     """
 
     group: tuple[Batch, ...]
     late: float
     tasks: int = 0
+    started: int = 0
+    last: PrefectFuture[Any] | None = None
     settled: bool = False
 
 
@@ -39,7 +45,7 @@ class Handing:
     """The tasks under way.
 
     A group whose task takes too long is given to another worker as well, where that is wanted: the first result
-    counts, and the store keeps either.
+    counts, and the store keeps either. One whose task fails on one of several machines is tried on another.
 
     Args:
         workers: run the tasks.
@@ -86,6 +92,11 @@ class Handing:
             handed = self._running.pop(future.task_run_id)
             handed.tasks -= 1
             result = self._result(future)
+            if isinstance(result, JobError) and handed.started == 1 and self._is_spread(handed):
+                # The machine may be the reason. Its mistakes are quick, so that it would soon have all of the work.
+                handed.late = math.inf
+                self._start(handed)
+                continue
             # As long as another task may still make it, nothing is lost.
             if not handed.settled and not (isinstance(result, Exception) and handed.tasks):
                 handed.settled = True
@@ -96,21 +107,29 @@ class Handing:
         work = partial(do_each, handed.group, self._store) if others else partial(do_alone, first, self._store)
         title = f"{first.name} and {plural(len(others), 'other')}" if others else first.name
         future = self._workers.submit(
-            self._together if others else self._alone, parameters={"title": title, "work": work}, job=first.jobs[0]
+            self._together if others else self._alone,
+            parameters={"title": title, "work": work},
+            job=first.jobs[0],
+            before=handed.last,
         )
+        handed.last = future
         handed.tasks += 1
+        handed.started += 1
         self._running[future.task_run_id] = handed
         future.add_done_callback(self._finished.put)
 
+    def _is_spread(self, handed: _Handed) -> bool:
+        return self._workers.is_spread(handed.group[0].jobs[0])
+
     def _seconds_until_late(self) -> float | None:
         """How long nothing is late; None if nothing will be."""
-        late = min((one.late for one in self._running.values() if not one.settled), default=float("inf"))
-        return None if late == float("inf") else max(0.0, late - time.monotonic())
+        late = min((one.late for one in self._running.values() if not one.settled), default=math.inf)
+        return None if late == math.inf else max(0.0, late - time.monotonic())
 
     def _start_late_again(self) -> None:
         for handed in {id(one): one for one in self._running.values()}.values():
             if not handed.settled and handed.late <= time.monotonic():
-                handed.late = float("inf")
+                handed.late = math.inf
                 self._start(handed)
 
     def _result(self, future: PrefectFuture[Any]) -> Any:

@@ -11,12 +11,16 @@ from pathlib import Path
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import ExperimentSettings, TrackingSettings
+from fedfisher_core.settings.base import anonymous
 from fedfisher_core.store import open_store
 from flows.cluster import require_cluster
 from flows.databases import require_database, require_writable
 from tasks.tracking import require_layout
 
 _PATIENCE_SECONDS = 5
+# What MLflow says to whoever calls it by a name that it was not told of.
+_OTHER_NAME = b"Invalid Host header"
+_MOST_BYTES = 1000
 
 
 def require_places(settings: ExperimentSettings) -> None:
@@ -75,7 +79,9 @@ def _require_temporary_folder() -> None:
 
 def _require_prefect(api: str | None) -> None:
     if api is not None:
-        place, name = api.rstrip("/"), f"Prefect server {api!r} (tracking.prefect_api or PREFECT_API_URL)"
+        # The environment's may hold a password, and nobody is asked by such an address.
+        place = anonymous(api).rstrip("/")
+        name = f"Prefect server {anonymous(api)!r} (tracking.prefect_api or PREFECT_API_URL)"
         _require_server(f"{place}/health", name)
         _require_welcome(f"{place}/admin/version", _prefect_words(), name, "PREFECT_API_AUTH_STRING or PREFECT_API_KEY")
 
@@ -95,12 +101,25 @@ def _require_welcome(address: str, words: str | None, name: str, said: str) -> N
         with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS):
             pass
     except urllib.error.HTTPError as error:
+        if error.code == HTTPStatus.FORBIDDEN and _OTHER_NAME in _said_by(error):
+            raise InputError(
+                f"{name} answers to other names only: {error.code} {error.reason}; allowed: names that its "
+                "MLFLOW_SERVER_ALLOWED_HOSTS has, where the server is started"
+            ) from error
         # What else it may have against this question is found out when it is used.
         if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             state = "refuses the credentials" if words else "asks for credentials"
             raise InputError(f"{name} {state}: {error.code} {error.reason}; they are read from {said}") from error
     except (OSError, http.client.HTTPException) as error:
         raise InputError(f"{name} can't be reached: {getattr(error, 'reason', error)}") from error
+
+
+def _said_by(error: urllib.error.HTTPError) -> bytes:
+    """Read the beginning of what a server says beside a code, as far as it comes."""
+    try:
+        return error.read(_MOST_BYTES)
+    except (OSError, http.client.HTTPException):
+        return b""
 
 
 def _mlflow_words() -> str | None:

@@ -61,7 +61,7 @@ def tidy(*, kept: int = _KEPT_RUNS, seconds: float = _SECONDS) -> None:
     """
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
-    noted = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    noted = sorted(folder.iterdir(), key=_time_of)
     ended = [path for path in noted if _NAME.fullmatch(path.name) and _is_free(path)]
     end = time.monotonic() + seconds
     try:
@@ -70,7 +70,8 @@ def tidy(*, kept: int = _KEPT_RUNS, seconds: float = _SECONDS) -> None:
             for path in ended[: max(len(ended) - kept, 0)]:
                 if time.monotonic() < end:
                     _remove(client, UUID(path.name))
-                    path.unlink()
+                    # Another command that starts now may have been first.
+                    path.unlink(missing_ok=True)
     except httpx.HTTPError as error:
         log.warning("records of earlier runs in Prefect's database are left as they are: %s", error)
 
@@ -99,8 +100,17 @@ def _remove(client: SyncPrefectClient, run: UUID) -> None:
         log.debug("flow run %s was removed before", run)
 
 
+def _time_of(note: Path) -> int:
+    """When a note was made; 0 if another command has removed it meanwhile."""
+    try:
+        return note.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def _is_free(path: Path) -> bool:
-    file = take(path)
+    """Say whether a note is there and nobody holds it."""
+    file = take(path) if path.exists() else None
     if file is None:
         return False
     file.close()

@@ -44,27 +44,38 @@ class Workers:
         self._runner.__exit__(*reason)
 
     @property
-    def count(self) -> int:
-        """How many tasks run at a time."""
-        return self._count
-
-    @property
     def places(self) -> int:
         """How many tasks are handed over at once."""
         return self._count
 
-    def submit(self, task: Task[..., Any], parameters: dict[str, Any], job: Job[Any]) -> PrefectFuture[Any]:
+    def submit(
+        self,
+        task: Task[..., Any],
+        parameters: dict[str, Any],
+        job: Job[Any],
+        before: PrefectFuture[Any] | None = None,
+    ) -> PrefectFuture[Any]:
         """Hand a task over.
 
         Args:
             task: any.
             parameters: of its function.
             job: the first that it computes.
+            before: another task for the same, which has failed or is late: where it ran this one does not, if there is
+                anything else.
 
         Returns:
             Its result, when it is there.
         """
         return self._runner.submit(task, parameters=parameters)
+
+    def is_spread(self, job: Job[Any]) -> bool:
+        """Say whether several machines could compute a job, of which one may fail at what the others can do.
+
+        Args:
+            job: any.
+        """
+        return False
 
     def require_there(self, error: Exception) -> None:
         """Check that tasks still have somewhere to run.

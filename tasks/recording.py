@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Without this tag the UI takes the experiment for one about language models.
 _MODEL_TRAINING = {"mlflow.experimentKind": "custom_model_development"}
+# Names the digest of all that is recorded of a run, once all of it is.
+_CONTENT = "content"
 
 
 @step(run_name="record in MLflow")
@@ -67,7 +69,7 @@ def _write(
     for one in records:
         # Whoever else writes to a server may have created the run since the list was read.
         run = known.get(one.identity) or next(_runs(client, experiment_id, f"tags.identity = '{one.identity}'"), None)
-        if run is not None and run.data.tags.get("content") == one.content:
+        if run is not None and run.data.tags.get(_CONTENT) == one.content:
             continue
         if run is not None and (one.series or run.data.metrics.keys() - one.metrics.keys()):
             # Points can only be added to a series, and old ones would be drawn among the new; metrics can't be removed.
@@ -77,6 +79,8 @@ def _write(
             run = client.create_run(experiment_id, run_name=one.name, tags={"identity": one.identity})
         else:
             client.update_run(run.info.run_id, name=one.name)
+            # What is cut off is neither what the run was nor what it is to be.
+            client.set_tag(run.info.run_id, _CONTENT, "")
         _fill(client, run.info.run_id, one, tags)
         written += 1
     return written
@@ -90,15 +94,16 @@ def _fill(client: "MlflowClient", run_id: str, one: Record, tags: Mapping[str, s
         for name, data in one.draw().items():
             (folder / name).write_bytes(data)
         client.log_artifacts(run_id, str(folder), one.folder)
-    # The content's digest comes last: a run that was cut off before is written again.
     client.log_batch(
         run_id,
         metrics=[Metric(name, value, now, 0) for name, value in one.metrics.items()]
         + [Metric(name, value, now, at) for name, values in one.series.items() for at, value in values.items()],
         params=[Param(name, value) for name, value in one.params.items()],
-        tags=[RunTag(name, value) for name, value in ({**one.tags, **tags, "content": one.content}).items()],
+        tags=[RunTag(name, value) for name, value in {**one.tags, **tags}.items()],
     )
     client.set_terminated(run_id)
+    # MLflow sends a long batch in parts, tags with the first. A run that is cut off before this is written again.
+    client.set_tag(run_id, _CONTENT, one.content)
 
 
 def _experiment(client: "MlflowClient", settings: TrackingSettings, name: str) -> str:

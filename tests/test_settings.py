@@ -6,6 +6,7 @@ from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.settings import Cell, FisherSettings, MethodEntry
+from fedfisher_core.settings.base import anonymous
 from fedfisher_core.settings.clients import FEW_CLASSES
 
 
@@ -97,6 +98,15 @@ from fedfisher_core.settings.clients import FEW_CLASSES
         ({"run": {"store": "s3://key:hidden@bucket/x"}}, "run.store: must hold no user and no password"),
         ({"tracking": {"mlflow": "http://me:hidden@host"}}, "tracking.mlflow: must hold no user and no password"),
         ({"tracking": {"prefect_api": "https://me@host/api"}}, "tracking.prefect_api: must hold no user"),
+        ({"tracking": {"mlflow": "http://admin:hidden/X@host"}}, "tracking.mlflow: must hold no user"),
+        ({"tracking": {"mlflow": "HTTP://admin:hidden@host"}}, "tracking.mlflow: must hold no user"),
+        ({"tracking": {"mlflow": "admin:hidden@host:5000"}}, "tracking.mlflow: must hold no user"),
+        ({"tracking": {"mlflow": "sqlite://admin:hidden@host"}}, "tracking.mlflow: must hold no user"),
+        ({"tracking": {"mlflow": ["http://admin:hidden@host"]}}, "tracking.mlflow: must hold no user"),
+        ({"tracking": {"prefect_api": "http://a:hid\0den@host/hidden"}}, "tracking.prefect_api: must hold no user"),
+        ({"run": {"store": "s3://KEY:hidden/cd@bucket"}}, "run.store: must hold no user"),
+        ({"run": {"store": "S3://KEY:hidden@bucket"}}, "run.store: must hold no user"),
+        ({"run": {"dask": {"scheduler": "tcp://me:hidden@host:8786"}}}, "run.dask.scheduler: must hold no user"),
         ({"run": {"store": "s3://bucket//x"}}, "run.store='s3://bucket//x': must be a folder, or s3://BUCKET"),
         ({"run": {"cache": {"gib": 0}}}, "run.cache.gib=0"),
         (
@@ -137,6 +147,25 @@ def test_an_impossible_value_is_refused_with_its_key(content: dict[str, Any], na
         validate(BenchmarkSettings, content)
     assert named in str(caught.value)
     assert "hidden" not in str(caught.value)
+
+
+def test_the_path_of_a_database_may_have_an_at_sign() -> None:
+    settings = validate(BenchmarkSettings, {"tracking": {"mlflow": "sqlite:////home/me@work/mlflow.db"}})
+    assert settings.tracking.mlflow == "sqlite:////home/me@work/mlflow.db"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("http://me:X@host:4200/api", "http://host:4200/api"),
+        ("HTTPS://me:X/Y@Z@host", "HTTPS://host"),
+        ('Could not connect to "http://me:X Y@host/a"', 'Could not connect to "http://host/a"'),
+        ("http://host:4200/api", "http://host:4200/api"),
+        ("me@host", "me@host"),
+    ],
+)
+def test_users_and_passwords_are_left_out_of_what_is_shown(text: str, shown: str) -> None:
+    assert anonymous(text) == shown
 
 
 def test_all_problems_are_named_at_once() -> None:

@@ -22,6 +22,9 @@ MAX_UPLOADS = 100_000
 SECRET = "secret"
 """The type of errors whose value nobody should see."""
 
+FILE = "sqlite:///"
+"""How an address begins that is the path of a database's file."""
+
 LEADERBOARD = "leaderboard"
 """Name of the folder that the leaderboard is written to by default."""
 
@@ -108,11 +111,13 @@ def as_folder(value: str | Path) -> Path:
     return _path(Path(_named(value)))
 
 
-def without_credentials(address: str) -> str:
+def without_credentials(address: Any) -> Any:
     """Refuse an address that holds a user or a password, as reports show all settings.
 
+    Whoever gives one may have written it in any way, such as with a slash in the password: all that has an @ counts.
+
     Args:
-        address: of a server.
+        address: of a server, before anything else is asked of it; or the path of a database's file, which may have one.
 
     Returns:
         The address.
@@ -120,9 +125,23 @@ def without_credentials(address: str) -> str:
     Raises:
         PydanticCustomError: it does. An error of the type `SECRET` is shown without the value.
     """
-    if re.match(r"[a-z0-9+]+://[^/]*@", address) is not None:
-        raise PydanticCustomError(SECRET, "must hold no user and no password; they are read from the environment")
+    if "@" in str(address) and not str(address).startswith(FILE):
+        raise PydanticCustomError(
+            SECRET, "must hold no user and no password, nor any other @; they are read from the environment"
+        )
     return address
+
+
+def anonymous(text: str) -> str:
+    """Leave user and password out of an address, or of a line that may hold one.
+
+    Args:
+        text: an address from the environment, or an error's words.
+
+    Returns:
+        The text; where it has an @ behind `://`, without all between them.
+    """
+    return re.sub("://.*@", "://", text, flags=re.DOTALL)
 
 
 def as_tuple(value: Any) -> Any:

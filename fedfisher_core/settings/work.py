@@ -4,22 +4,20 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator
 
-from fedfisher_core.settings.base import Count, Folder, Line, Paragraphs, Strict, as_tuple, without_credentials
+from fedfisher_core.settings.base import FILE, Count, Folder, Line, Paragraphs, Strict, as_tuple, without_credentials
 from fedfisher_core.settings.places import CacheSettings, StorePlace
 
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 
-_Address = Annotated[Line, AfterValidator(without_credentials)]
-
-_LOCAL = "sqlite:///"
+_Address = Annotated[Line, BeforeValidator(without_credentials)]
 
 
 class DaskSettings(Strict):
     """Where tasks run with the runner `dask`."""
 
-    scheduler: Line | None = Field(
+    scheduler: _Address | None = Field(
         None, description="address of a scheduler, such as tcp://10.0.0.1:8786; default: a cluster on this machine"
     )
     straggler_seconds: float = Field(
@@ -81,17 +79,17 @@ class TrackingSettings(Strict):
     @field_validator("mlflow")
     @classmethod
     def _known_scheme(cls, value: str) -> str:
-        if not value.startswith(("sqlite:///", "http://", "https://")):
+        if not value.startswith((FILE, "http://", "https://")):
             raise ValueError("must begin with sqlite:///, http:// or https://")
         return value
 
     @property
     def database(self) -> Path | None:
         """The SQLite file that MLflow keeps runs in; None where a server keeps them."""
-        if not self.mlflow.startswith(_LOCAL):
+        if not self.mlflow.startswith(FILE):
             return None
         # As SQLAlchemy reads it: a query may follow, and nothing is percent-encoded.
-        return Path(self.mlflow.removeprefix(_LOCAL).partition("?")[0])
+        return Path(self.mlflow.removeprefix(FILE).partition("?")[0])
 
 
 class PageSettings(Strict):

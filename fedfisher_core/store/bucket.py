@@ -4,6 +4,9 @@ Address and credentials of the service are where all tools look for them: AWS_EN
 or the files in ~/.aws. None of them is a setting, so that none reaches an artifact, a report or a log.
 """
 
+import logging
+import random
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,14 +15,26 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import Any
 
-from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.errors import CorruptArtifactError, InputError, OutputError
 from fedfisher_core.settings import BUCKET
+from fedfisher_core.settings.base import anonymous
 
-_CONNECT_SECONDS, _READ_SECONDS, _ATTEMPTS = 5, 60, 4
+log = logging.getLogger("fedfisher")
+
+_CONNECT_SECONDS, _READ_SECONDS = 5, 60
+_PAUSES_SECONDS: tuple[float, ...] = (1, 3, 9)
+"""Between the tries of a request."""
 _AT_ONCE = 8
 _NOT_THERE = frozenset({"NoSuchKey", "NotFound", "404"})
 _THERE_ALREADY = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412"})
+_PASSING = frozenset({408, 429, 500, 502, 503, 504})
+"""Codes of HTTP of what another try may get."""
+_PASSING_CODES = frozenset({"RequestTimeout", "OperationAborted"})
 _connecting = Lock()
+
+
+class BucketError(OutputError):
+    """A bucket that does not answer, however often it is asked; what it holds is kept, and it may answer later."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,8 @@ class Bucket:
 
         Raises:
             CorruptArtifactError: it has more bytes.
-            InputError: the bucket does not answer, or refuses.
+            InputError: the bucket refuses.
+            BucketError: it does not answer.
         """
 
         def get(s3: Any) -> bytes:
@@ -66,7 +82,8 @@ class Bucket:
             objects: contents by name.
 
         Raises:
-            InputError: the bucket does not answer, or refuses.
+            InputError: the bucket refuses.
+            BucketError: it does not answer.
         """
 
         def put(name: str) -> None:
@@ -86,13 +103,31 @@ class Bucket:
             Whether it was written.
 
         Raises:
-            InputError: the bucket does not answer, or refuses.
+            InputError: the bucket refuses.
+            BucketError: it does not answer.
         """
 
         def put(s3: Any) -> Any:
             return s3.put_object(**self._place(name), Body=content, IfNoneMatch="*")
 
         return self._ask("written", put, unless=_THERE_ALREADY) is not None
+
+    def remove_unchanged(self, name: str, content: bytes) -> None:
+        """Remove an object that was found to be of no use, unless another machine has put something in its place.
+
+        Args:
+            name: after the prefix.
+            content: that it had.
+
+        Raises:
+            InputError: the bucket refuses.
+            BucketError: it does not answer.
+        """
+        try:
+            if self.read(name, most_bytes=len(content)) == content:
+                self.remove(name)
+        except CorruptArtifactError as error:
+            log.debug("%s", error)
 
     def remove(self, name: str) -> None:
         """Remove an object, if it is there.
@@ -101,7 +136,8 @@ class Bucket:
             name: after the prefix.
 
         Raises:
-            InputError: the bucket does not answer, or refuses.
+            InputError: the bucket refuses.
+            BucketError: it does not answer.
         """
         self._ask("written", lambda s3: s3.delete_object(**self._place(name)), unless=_NOT_THERE)
 
@@ -112,18 +148,34 @@ class Bucket:
         return {"Bucket": found["bucket"], "Key": f"{prefix}/{name}" if prefix else name}
 
     def _ask(self, done: str, request: Callable[[Any], Any], *, unless: frozenset[str] = frozenset()) -> Any:
-        """Make a request; None where the service refuses it with one of some codes."""
+        """Make a request, more than once where that may help; None where the service refuses it with one of some codes.
+
+        What is read of an answer is part of the request: a connection may be lost in the middle of it.
+        """
         from botocore.exceptions import BotoCoreError, ClientError
 
-        try:
-            return request(_client())
-        except ClientError as error:
-            if error.response["Error"].get("Code") in unless:
-                return None
-            reason: Exception = error
-        except BotoCoreError as error:
-            reason = error
-        raise InputError(f"run.store={self.url!r} can't be {done}: {reason}") from reason
+        for pause in (*_PAUSES_SECONDS, None):
+            try:
+                return request(_client())
+            except ClientError as error:
+                if error.response["Error"].get("Code") in unless:
+                    return None
+                reason: Exception = error
+            except BotoCoreError as error:
+                reason = error
+            except ValueError:
+                # Botocore's words repeat what was given, which may hold a password.
+                raise InputError(
+                    f"run.store={self.url!r} can't be {done}: AWS_ENDPOINT_URL is no address; allowed: "
+                    "http://HOST:PORT or https://HOST:PORT"
+                ) from None
+            said = f"run.store={self.url!r} can't be {done}: {anonymous(str(reason))}"
+            if not _may_pass(reason):
+                raise InputError(said) from reason
+            if pause is not None:
+                # Many workers lose a service at the same moment, and should not all come back at the next.
+                time.sleep(pause * random.uniform(0.5, 1.5))
+        raise BucketError(said) from reason
 
 
 def require_library(url: str) -> None:
@@ -137,6 +189,16 @@ def require_library(url: str) -> None:
     """
     if find_spec("boto3") is None:
         raise InputError(f"run.store={url!r} needs boto3: pip install boto3")
+
+
+def _may_pass(error: Exception) -> bool:
+    """Say whether a request may go well another time."""
+    from botocore.exceptions import ClientError, ConnectionError, HTTPClientError, IncompleteReadError
+
+    if isinstance(error, ClientError):
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return status in _PASSING or error.response["Error"].get("Code") in _PASSING_CODES
+    return isinstance(error, ConnectionError | HTTPClientError | IncompleteReadError)
 
 
 def _client() -> Any:
@@ -155,7 +217,8 @@ def _connected() -> Any:
         config=Config(
             connect_timeout=_CONNECT_SECONDS,
             read_timeout=_READ_SECONDS,
-            retries={"total_max_attempts": _ATTEMPTS, "mode": "standard"},
+            # `Bucket` tries again, and reads answers to their end.
+            retries={"total_max_attempts": 1},
             max_pool_connections=2 * _AT_ONCE,
             # Artifacts have digests of their own, and not every service knows the checksums that S3 has added.
             request_checksum_calculation="when_required",

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.files import parse_json
-from fedfisher_core.store.bucket import Bucket, require_library
-from fedfisher_core.store.caching import manifest_name, object_name, put, trim_now_and_then
+from fedfisher_core.store.bucket import Bucket, BucketError, require_library
+from fedfisher_core.store.caching import keep_within, manifest_name, object_name, put
 from fedfisher_core.store.manifest import MANIFEST, MOST_MANIFEST_BYTES, content_digest, read_manifest, sealed
 from fedfisher_core.store.marks import Mark
 from fedfisher_core.store.step import Artifact, Content, Step
@@ -48,10 +48,17 @@ class BucketStore(Store):
         """Make sure that bucket and cache can be written, and that the bucket tells whether an object is there.
 
         Raises:
-            InputError: they can't, or it does not.
+            InputError: they can't, or it does not, or does not answer.
         """
         require_library(self._bucket.url)
         super().prepare()
+        try:
+            self._probe()
+        except BucketError as error:
+            # As long as nothing has been there, its address may be wrong.
+            raise InputError(str(error)) from error
+
+    def _probe(self) -> None:
         name = f".probe-{secrets.token_hex(8)}"
         if self._bucket.read(name, most_bytes=_SMALL) is not None or not self._bucket.write_new(name, b"1"):
             raise InputError(f"run.store={self._bucket.url!r} holds objects that nobody wrote")
@@ -65,6 +72,7 @@ class BucketStore(Store):
 
     def find(self, step: Step) -> Artifact | None:
         """See `Store.find`; files are verified when they are read."""
+        keep_within(self.root, self._most_bytes)
         found = self._there(step)
         if found is None and (pulled := self.find_pulled(step)) is not None and not pulled.shed:
             names = [*read_manifest(pulled.path).files, MANIFEST]
@@ -109,12 +117,12 @@ class BucketStore(Store):
             raise InputError(f"{self._bucket.url}/{manifest_name(kind, key)} can neither be written nor read")
         for name, content in files.items():
             put(self._path(step) / name, content)
-        trim_now_and_then(self.root, self._most_bytes)
+        keep_within(self.root, self._most_bytes)
         return self._artifact(kind, key, content_digest(digests))
 
     def _there(self, step: Step) -> Artifact | None:
         """Look into the bucket; a manifest that is not what was written is removed."""
-        name, path = manifest_name(step.kind, step.key), self._path(step)
+        name, path, content = manifest_name(step.kind, step.key), self._path(step), None
         try:
             content = self._bucket.read(name, most_bytes=MOST_MANIFEST_BYTES)
             if content is None:
@@ -124,7 +132,11 @@ class BucketStore(Store):
             return self._artifact(step.kind, step.key, content_digest(read_manifest(path).files))
         except CorruptArtifactError as error:
             warn(f"{self._bucket.url}/{name}: {error}; it is computed again")
-            self._bucket.remove(name)
+            if content is None:
+                # It is too large to be read.
+                self._bucket.remove(name)
+            else:
+                self._bucket.remove_unchanged(name, content)
             return None
 
     def _artifact(self, kind: str, key: str, digest: str) -> Artifact:

@@ -12,6 +12,7 @@ import time
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeGuard
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
 from fedfisher_core.files import open_regular, read_regular
@@ -31,6 +32,7 @@ log = logging.getLogger("fedfisher")
 _IN_USE_SECONDS = 3600
 _PAUSE_SECONDS = 60
 _LEFT = 0.8
+_bounds: dict[Path, int] = {}
 _trimmed: dict[Path, float] = {}
 
 
@@ -88,7 +90,7 @@ def manifest_here(artifact: Artifact) -> Manifest:
     Raises:
         CorruptArtifactError: there is none, it is not what was written, or it is that of another result of the same
             step.
-        InputError: the bucket does not answer.
+        BucketError: the bucket does not answer.
     """
     if artifact.bucket is None:
         return read_manifest(artifact.path)
@@ -117,11 +119,13 @@ def path_of(artifact: Artifact, name: str) -> Path:
     Raises:
         CorruptArtifactError: the bucket has no such file, or one that is not what was written. The artifact is none any
             more then: the next run makes it again.
-        InputError: the bucket does not answer.
+        BucketError: the bucket does not answer.
     """
     path = artifact.path / name
     if artifact.bucket is not None:
         digest = _digest_of(artifact, name)
+        # Nobody trims it while it is looked at.
+        _use(path)
         try:
             with open_regular(path, limit=MOST_BYTES) as file:
                 found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -129,7 +133,6 @@ def path_of(artifact: Artifact, name: str) -> Path:
             found = ""
         if found != digest:
             _fetch(artifact, name, digest)
-        _use(path)
     return path
 
 
@@ -145,7 +148,7 @@ def bytes_of(artifact: Artifact, name: str) -> bytes:
 
     Raises:
         CorruptArtifactError: as for `path_of`.
-        InputError: the bucket does not answer.
+        BucketError: the bucket does not answer.
     """
     path, digest = artifact.path / name, _digest_of(artifact, name)
     try:
@@ -158,17 +161,15 @@ def bytes_of(artifact: Artifact, name: str) -> bytes:
     return content
 
 
-def trim_now_and_then(folder: Path, most_bytes: int) -> None:
-    """Keep a cache within its bound; a process looks at most once a minute.
+def keep_within(folder: Path, most_bytes: int) -> None:
+    """Keep a cache within its bound, now and from now on.
 
     Args:
         folder: the cache.
         most_bytes: its bound.
     """
-    last = _trimmed.get(folder)
-    if last is None or time.monotonic() > last + _PAUSE_SECONDS:
-        _trimmed[folder] = time.monotonic()
-        trim(folder, most_bytes)
+    _bounds[folder] = most_bytes
+    _trim_now_and_then(folder)
 
 
 def trim(folder: Path, most_bytes: int) -> None:
@@ -194,6 +195,14 @@ def trim(folder: Path, most_bytes: int) -> None:
         if path.name != MANIFEST:
             path.unlink(missing_ok=True)
             total -= size
+
+
+def _trim_now_and_then(folder: Path) -> None:
+    """Trim a cache whose bound is known; a process looks at most once a minute."""
+    last, most_bytes = _trimmed.get(folder), _bounds.get(folder)
+    if most_bytes is not None and (last is None or time.monotonic() > last + _PAUSE_SECONDS):
+        _trimmed[folder] = time.monotonic()
+        trim(folder, most_bytes)
 
 
 def _own(manifest: Manifest, artifact: Artifact) -> Manifest:
@@ -224,9 +233,30 @@ def _fetch(artifact: Artifact, name: str, digest: str) -> bytes:
     bucket = Bucket(str(artifact.bucket))
     place = object_name(artifact.kind, artifact.key, name, digest)
     content = bucket.read(place, most_bytes=MOST_BYTES)
-    if content is None or hashlib.sha256(content).hexdigest() != digest:
-        bucket.remove(manifest_name(artifact.kind, artifact.key))
-        state = "was removed" if content is None else "was changed"
-        raise CorruptArtifactError(f"{bucket.url}/{place} {state}; the next run makes the artifact again")
+    if not _has(content, digest):
+        content = _read_again(bucket, artifact, place, digest)
     put(artifact.path / name, content)
+    _trim_now_and_then(artifact.path.parent.parent)
     return content
+
+
+def _read_again(bucket: Bucket, artifact: Artifact, place: str, digest: str) -> bytes:
+    """Read a damaged file once more, which another machine may have made again, or have its artifact made again.
+
+    Whoever makes an artifact again writes its files before its manifest. So where the manifest is there before the file
+    is found to be damaged, and after it, it is the one to remove.
+    """
+    name = manifest_name(artifact.kind, artifact.key)
+    manifest = bucket.read(name, most_bytes=MOST_MANIFEST_BYTES)
+    content = bucket.read(place, most_bytes=MOST_BYTES)
+    if _has(content, digest):
+        return content
+    # Another result of the same step has no part in it.
+    if manifest is not None and digest.encode() in manifest:
+        bucket.remove_unchanged(name, manifest)
+    state = "was removed" if content is None else "was changed"
+    raise CorruptArtifactError(f"{bucket.url}/{place} {state}; the next run makes the artifact again")
+
+
+def _has(content: bytes | None, digest: str) -> TypeGuard[bytes]:
+    return content is not None and hashlib.sha256(content).hexdigest() == digest

@@ -94,7 +94,7 @@ def read_bytes(artifact: Artifact, name: str) -> bytes:
 
     Raises:
         CorruptArtifactError: the file is not what was written.
-        InputError: the bucket that it lies in does not answer.
+        BucketError: the bucket that it lies in does not answer.
     """
     if artifact.bucket is not None:
         return bytes_of(artifact, name)
@@ -142,7 +142,7 @@ def folder_of(artifact: Artifact) -> Path:
 
     Raises:
         CorruptArtifactError: the bucket that it lies in has not all of them.
-        InputError: the bucket that it lies in does not answer.
+        BucketError: the bucket that it lies in does not answer.
     """
     if artifact.bucket is not None:
         for name in names_of(artifact):

@@ -1,14 +1,19 @@
 """Which clusters are refused before any work: those whose workers are not there, differ, or see something else."""
 
+import gc
 import os
+import resource
 import shutil
 import signal
+import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
+import dask
 import pytest
 from distributed import Client
 
@@ -62,13 +67,18 @@ def settings(store: Path, scheduler: str, device: str = "cpu") -> RunSettings:
     return RunSettings(runner="dask", dask={"scheduler": scheduler}, store=store, device=device)
 
 
+def named(scheduler: str) -> str:
+    """How messages name the setting, the only worker and its machine; a pattern."""
+    return rf"run\.dask\.scheduler='{scheduler}': Dask worker tcp://127\.0\.0\.1:\d+ on {socket.gethostname()}"
+
+
 def test_other_runners_ask_for_nothing(tmp_path: Path) -> None:
     require_cluster(RunSettings(runner="threads", dask={"scheduler": "tcp://127.0.0.1:9"}, store=tmp_path), None)
 
 
 def test_workers_that_are_as_they_should_be_pass(tmp_path: Path, like_here: str, prefect_api: str) -> None:
     require_cluster(settings(tmp_path, like_here), prefect_api)
-    assert list(tmp_path.iterdir()) == []
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
 def test_a_temporary_prefect_server_is_refused(tmp_path: Path) -> None:
@@ -79,6 +89,23 @@ def test_a_temporary_prefect_server_is_refused(tmp_path: Path) -> None:
 def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run\.dask\.scheduler='tcp://127\.0\.0\.1:9' can't be reached: .*refused"):
         require_cluster(settings(tmp_path, "tcp://127.0.0.1:9"), NO_SERVER)
+
+
+def test_a_scheduler_that_wants_certificates_is_refused_at_once(tmp_path: Path, empty: str) -> None:
+    start = time.monotonic()
+    with pytest.raises(InputError, match=r"^run\.dask\.scheduler='tls://.*' needs certificates; allowed: "):
+        require_cluster(settings(tmp_path, empty.replace("tcp", "tls")), NO_SERVER)
+    gc.collect()
+    assert time.monotonic() - start < 10
+
+
+def test_certificates_that_are_not_there_are_said(tmp_path: Path) -> None:
+    absent = str(tmp_path / "absent")
+    with (
+        dask.config.set({"distributed.comm.tls.ca-file": absent, "distributed.comm.tls.client.cert": absent}),
+        pytest.raises(InputError, match=r"^run\.dask\.scheduler='tls://.*: the certificates .* can't be used: "),
+    ):
+        require_cluster(settings(tmp_path, "tls://127.0.0.1:9"), NO_SERVER)
 
 
 def test_a_scheduler_that_dies_while_its_workers_are_asked_is_named(tmp_path: Path) -> None:
@@ -106,28 +133,43 @@ def test_a_scheduler_without_workers_is_named(tmp_path: Path, empty: str) -> Non
 
 def test_a_worker_that_does_not_reach_prefect_is_named(tmp_path: Path, like_here: str) -> None:
     with pytest.raises(
-        InputError, match=r"^Dask worker tcp://.* on .* does not reach the Prefect server '.*9/api': .*refused"
+        InputError,
+        match=rf"^{named(like_here)} does not reach the Prefect server '{NO_SERVER}' \(.*PREFECT_API_URL\): .*refused",
     ):
-        require_cluster(settings(tmp_path, like_here), NO_SERVER)
+        require_cluster(settings(tmp_path, like_here), NO_SERVER.replace("://", "://me:hidden/X@"))
 
 
 def test_a_worker_that_sees_another_store_is_named(like_here: str, prefect_api: str) -> None:
     # What each process sees there is its own.
     store = Path("/proc/self/cwd/no-such-store")
     try:
-        with pytest.raises(InputError, match=r"^Dask worker .* does not see run\.store='/proc/self/cwd/no-such-store'"):
+        with pytest.raises(InputError, match=rf"^{named(like_here)} does not see run\.store='{store}'"):
             require_cluster(settings(store, like_here), prefect_api)
     finally:
         store.rmdir()
+
+
+def test_a_worker_that_can_only_read_the_store_is_named(tmp_path: Path, like_here: str, prefect_api: str) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Client(like_here, set_as_default=False) as client:
+        client.run(resource.setrlimit, resource.RLIMIT_FSIZE, (0, before[1]))
+        try:
+            with pytest.raises(
+                InputError, match=rf"^{named(like_here)} can't keep results: run\.store='{tmp_path}' can't be written: "
+            ):
+                require_cluster(settings(tmp_path, like_here), prefect_api)
+        finally:
+            client.run(resource.setrlimit, resource.RLIMIT_FSIZE, before)
 
 
 def test_what_keeps_a_worker_from_a_bucket_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hidden")
+    monkeypatch.setattr(bucket, "_PAUSES_SECONDS", ())
     bucket._connected.cache_clear()
     try:
-        seen = look("s3://bucket/artifacts", "mark", "said", NO_SERVER)
+        seen = look("s3://bucket/artifacts", "cache", "mark", "said", NO_SERVER)
     finally:
         bucket._connected.cache_clear()
     assert seen.store.startswith("run.store='s3://bucket/artifacts' can't be read: Could not connect")
@@ -155,7 +197,9 @@ def test_a_worker_with_other_code_is_named(tmp_path: Path, prefect_api: str) -> 
         scheduler = stack.enter_context(dask_scheduler(os.environ))
         stack.enter_context(dask_worker(scheduler, environment, tmp_path))
         wait_for_workers(scheduler, 1)
-        with pytest.raises(InputError, match=r"has fedfisher's code [0-9a-f]+; allowed, as here: [0-9a-f]+$"):
+        with pytest.raises(
+            InputError, match=rf"^{named(scheduler)} has fedfisher's code [0-9a-f]+; allowed, as here: "
+        ):
             require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
 
 
@@ -165,6 +209,6 @@ def test_a_worker_without_the_project_is_named(tmp_path: Path, prefect_api: str)
         stack.enter_context(dask_worker(scheduler, os.environ, tmp_path, "--no-nanny", program=WITHOUT_PROJECT))
         wait_for_workers(scheduler, 1)
         with pytest.raises(
-            InputError, match=r"^Dask worker tcp://.* can't run this project's code: .*ModuleNotFoundError"
+            InputError, match=rf"^{named(scheduler)} can't run this project's code: .*ModuleNotFoundError"
         ):
             require_cluster(settings(tmp_path / "store", scheduler), prefect_api)

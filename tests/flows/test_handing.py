@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedfisher_core.batches import Batch
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, JobError
 from fedfisher_core.jobs import Job, graph_of
 from fedfisher_core.settings import WorkSettings
 from fedfisher_core.store import Store
@@ -41,14 +41,20 @@ class Told:
 
     def __init__(self) -> None:
         self.promises: list[Promise] = []
+        self.before: list[Promise | None] = []
         self.submitted = threading.Condition()
         self.gone = False
+        self.spread = True
 
-    def submit(self, task: object, parameters: dict[str, Any], job: Job[Any]) -> Promise:
+    def submit(self, task: object, parameters: dict[str, Any], job: Job[Any], before: Promise | None = None) -> Promise:
         with self.submitted:
+            self.before.append(before)
             self.promises.append(Promise())
             self.submitted.notify()
         return self.promises[-1]
+
+    def is_spread(self, job: Job[Any]) -> bool:
+        return self.spread
 
     def require_there(self, error: Exception) -> None:
         if self.gone:
@@ -107,6 +113,46 @@ def test_what_is_late_is_started_again_once_and_the_first_result_counts(
     workers.promises[2].future.set_result("third")
     assert handing.wait() == ((batch,), "third")
     assert len(workers.promises) == 3
+    assert workers.before == [None, workers.promises[0], None]
+
+
+def test_what_fails_by_itself_is_tried_on_another_machine_once(handing: Handing, workers: Told, batch: Batch) -> None:
+    workers.patience = 600
+    handing.hand_over([batch])
+    workers.promises[0].future.set_exception(JobError("no disk", "trace"))
+    ended = threading.Thread(target=lambda: (workers.wait_for(2), workers.promises[1].future.set_result("done")))
+    ended.start()
+    assert handing.wait() == ((batch,), "done")
+    ended.join()
+    assert workers.before == [None, workers.promises[0]]
+
+
+def test_what_fails_on_another_machine_as_well_is_told(handing: Handing, workers: Told, batch: Batch) -> None:
+    handing.hand_over([batch])
+    error = JobError("a mistake", "trace")
+    workers.promises[0].future.set_exception(JobError("no disk", "trace"))
+    ended = threading.Thread(target=lambda: (workers.wait_for(2), workers.promises[1].future.set_exception(error)))
+    ended.start()
+    assert handing.wait() == ((batch,), error)
+    ended.join()
+    assert len(workers.promises) == 2
+
+
+def test_what_settings_explain_is_told_at_once(handing: Handing, workers: Told, batch: Batch) -> None:
+    handing.hand_over([batch])
+    error = InputError("other settings")
+    workers.promises[0].future.set_exception(error)
+    assert handing.wait() == ((batch,), error)
+    assert len(workers.promises) == 1
+
+
+def test_what_fails_on_the_only_machine_is_told(handing: Handing, workers: Told, batch: Batch) -> None:
+    workers.spread = False
+    handing.hand_over([batch])
+    error = JobError("no disk", "trace")
+    workers.promises[0].future.set_exception(error)
+    assert handing.wait() == ((batch,), error)
+    assert len(workers.promises) == 1
 
 
 def test_a_failure_counts_only_when_no_other_task_is_under_way(handing: Handing, workers: Told, batch: Batch) -> None:

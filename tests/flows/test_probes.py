@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from flask import Flask
+from mlflow.server.security import init_security_middleware
 from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
+from werkzeug.serving import make_server
 
 from fedfisher_core.errors import InputError
 from flows.probes import require_places
@@ -166,6 +169,47 @@ def _talk_nonsense(connection: socket.socket) -> None:
 def test_a_server_of_another_kind_is_refused(workplace: Path, answer: Callable[[socket.socket], None]) -> None:
     with served(answer) as port, pytest.raises(InputError, match=r"tracking\.mlflow=.* can't be reached"):
         require(workplace, tracking={"mlflow": f"http://127.0.0.1:{port}"})
+
+
+def test_a_password_in_an_address_of_the_environment_is_not_shown(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    for address in (f"http://me:hidden/X@127.0.0.1:{port}/api", f"http://me:hidden@127.0.0.1:{port}/api"):
+        monkeypatch.setenv("PREFECT_API_URL", address)
+        with pytest.raises(InputError, match=f"Prefect server 'http://127.0.0.1:{port}/api' .*refused") as caught:
+            require(workplace)
+        assert "hidden" not in str(caught.value)
+
+
+@contextmanager
+def _guarding_its_name() -> Iterator[int]:
+    """A server with the guard of MLflow's own before it; its port."""
+    app = Flask(__name__)
+    init_security_middleware(app)
+    app.add_url_rule("/health", view_func=lambda: "OK")
+    server = make_server("127.0.0.1", 0, app)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_an_mlflow_server_that_is_called_by_another_name_is_told_from_a_wrong_password(workplace: Path) -> None:
+    # A way to write the address that MLflow does not know.
+    with (
+        _guarding_its_name() as port,
+        pytest.raises(
+            InputError, match=f"tracking.mlflow='http://127.1:{port}' answers to other names only: 403"
+        ) as no,
+    ):
+        require(workplace, tracking={"mlflow": f"http://127.1:{port}"})
+    assert "MLFLOW_SERVER_ALLOWED_HOSTS" in str(no.value)
+    assert "credentials" not in str(no.value)
 
 
 class _Healthy(BaseHTTPRequestHandler):

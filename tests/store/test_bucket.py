@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ from fedfisher_core.store import (
     read_timings,
 )
 from fedfisher_core.store import bucket as buckets
-from fedfisher_core.store.bucket import Bucket
+from fedfisher_core.store.bucket import Bucket, BucketError
 from fedfisher_core.store.caching import manifest_name, trim
 from flows.sharing import export
 from tests.servers import answering
@@ -229,6 +230,51 @@ def test_a_damaged_object_is_named_and_made_again(url: str, damage: str) -> None
     assert path_of(other.write(STEP, content()), "payload").read_bytes() == b"\0\1"
 
 
+def test_what_another_machine_has_made_again_meanwhile_stays(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(url, "one").write(STEP, content())
+    slow, third = machine(url, "slow"), machine(url, "third")
+    found = slow.find(STEP)
+    assert found is not None
+    (name,) = [one for one in objects(url) if "/payload." in one]
+    Bucket(url).write({name: b"other"})
+    read = Bucket.read
+
+    def read_slowly(bucket: Bucket, name: str, *, most_bytes: int) -> bytes | None:
+        """Read what is there; before it is looked at, another machine finds the damage and mends it."""
+        before = read(bucket, name, most_bytes=most_bytes)
+        if before == b"other":
+            monkeypatch.setattr(Bucket, "read", read)
+            theirs = third.find(STEP)
+            assert theirs is not None
+            with pytest.raises(CorruptArtifactError):
+                path_of(theirs, "payload")
+            third.write(STEP, replace(content(), timings={"seconds": 0.7}))
+        return before
+
+    monkeypatch.setattr(Bucket, "read", read_slowly)
+    assert path_of(found, "payload").read_bytes() == b"\0\1"
+    assert manifest_name(STEP.kind, STEP.key) in [one.removeprefix("/") for one in objects(url)]
+
+
+def test_a_manifest_that_another_machine_has_made_again_meanwhile_stays(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(url, "one").write(STEP, content())
+    slow, third = machine(url, "slow"), machine(url, "third")
+    Bucket(url).write({manifest_name(STEP.kind, STEP.key): b"{}"})
+
+    with monkeypatch.context() as patch:
+
+        def warn_late(_: str) -> None:
+            patch.undo()
+            assert third.find(STEP) is None
+            third.write(STEP, content())
+
+        patch.setattr(bucket_store, "warn", warn_late)
+        assert slow.find(STEP) is None
+    assert slow.find(STEP) is not None
+
+
 def test_an_object_beyond_all_bounds_is_not_read(url: str) -> None:
     bucket = Bucket(url)
     bucket.write({"large": bytes(1000)})
@@ -286,6 +332,21 @@ def test_writing_keeps_a_cache_within_its_bound(url: str, monkeypatch: pytest.Mo
     assert not path.exists()
 
 
+def test_reading_keeps_a_cache_within_its_bound(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching, "_PAUSE_SECONDS", 0)
+    steps = [Step(kind="clients", code="a", settings={"client": number}) for number in range(2)]
+    for step in steps:
+        machine(url, "writer").write(step, Content(files={"payload": bytes(SIZE)}))
+    reader = bucket_store.BucketStore(url, Path("reader"), most_bytes=SIZE)
+    old, new = (reader.find(step) for step in steps)
+    assert old is not None
+    assert new is not None
+    path = path_of(old, "payload")
+    os.utime(path, (time.time() - 2 * HOUR,) * 2)
+    assert path_of(new, "payload").exists()
+    assert not path.exists()
+
+
 def test_what_is_in_use_stays_in_a_cache_of_any_size(url: str) -> None:
     path = path_of(machine(url, "one").write(STEP, content()), "payload")
     trim(Path("one"), 0)
@@ -329,9 +390,28 @@ def test_missing_credentials_are_named(url: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_service_that_is_not_there_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "_PAUSES_SECONDS", (0,))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(InputError, match=rf"^run\.store='{url}' can't be read: .*127\.0\.0\.1:9"):
         open_store(url).prepare()
+
+
+@pytest.mark.parametrize("address", ["localhost:9000", "me:hidden@localhost:9000"])
+def test_an_address_of_a_service_that_is_none_is_named(url: str, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+    with pytest.raises(
+        InputError, match=rf"^run\.store='{url}' can't be read: AWS_ENDPOINT_URL is no address"
+    ) as error:
+        open_store(url).prepare()
+    assert "hidden" not in str(error.value)
+
+
+def test_a_password_in_the_address_of_a_service_is_not_shown(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "_PAUSES_SECONDS", ())
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:hidden@127.0.0.1:9")
+    with pytest.raises(InputError, match=r'can\'t be read: .*"http://127\.0\.0\.1:9/') as error:
+        open_store(url).prepare()
+    assert "hidden" not in str(error.value)
 
 
 def test_a_missing_library_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,6 +427,64 @@ def test_a_service_that_writes_over_objects_is_refused(url: str, monkeypatch: py
             InputError, match=r"writes over objects though it is asked not to \(If-None-Match\); allowed"
         ):
             open_store(url).prepare()
+
+
+@pytest.fixture
+def moody(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[type["Moody"]]:
+    """A service whose next answers a test chooses."""
+    monkeypatch.setattr(buckets, "_PAUSES_SECONDS", (0, 0, 0))
+    monkeypatch.setattr(buckets, "_READ_SECONDS", 0.5)
+    with answering(Moody) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        Moody.asked, Moody.moods = 0, []
+        yield Moody
+
+
+def test_what_passes_is_asked_again_until_the_whole_is_there(url: str, moody: type["Moody"]) -> None:
+    moody.moods = ["unavailable", "cut", "slow"]
+    assert Bucket(url).read("name", most_bytes=100) == b"whole"
+    assert moody.asked == 4
+
+
+@pytest.mark.parametrize("mood", ["unavailable", "cut"])
+def test_a_service_that_stays_away_is_no_mistake_of_the_user(url: str, moody: type["Moody"], mood: str) -> None:
+    moody.moods = [mood] * 4
+    with pytest.raises(BucketError, match=rf"^run\.store='{url}' can't be read: ") as error:
+        Bucket(url).read("name", most_bytes=100)
+    assert moody.asked == 4
+    assert not isinstance(error.value, InputError)
+    assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)  # noqa: S301 - it was pickled here.
+
+
+def test_what_no_other_try_would_change_is_asked_once(url: str, moody: type["Moody"]) -> None:
+    moody.moods = ["forbidden"]
+    with pytest.raises(InputError, match="AccessDenied"):
+        Bucket(url).read("name", most_bytes=100)
+    assert moody.asked == 1
+
+
+class Moody(BaseHTTPRequestHandler):
+    """A service whose answers are refused or cut off as long as it is told to, and whole after that."""
+
+    asked = 0
+    moods: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        mood = Moody.moods[Moody.asked] if Moody.asked < len(Moody.moods) else "well"
+        Moody.asked += 1
+        body = b"<Error><Code>AccessDenied</Code></Error>" if mood == "forbidden" else b"whole"
+        self.send_response({"unavailable": 503, "forbidden": 403}.get(mood, 200))
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if mood == "slow":
+            self.wfile.write(body[:2])
+            self.wfile.flush()
+            time.sleep(1)
+        self.wfile.write(body[:2] if mood in ("cut", "slow") else body)
+        self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
 
 
 class Careless(BaseHTTPRequestHandler):

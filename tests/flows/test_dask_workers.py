@@ -1,0 +1,122 @@
+"""On which workers of a real Dask cluster tasks are started a second time."""
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from distributed import Client
+from prefect_dask.task_runners import PrefectDaskFuture
+
+from fedfisher_core.settings import RunSettings
+from flows.dask_workers import DaskWorkers
+from tests.flows.sleeping import Sleep
+from tests.servers import dask_scheduler, dask_worker, wait_for_workers
+
+JOB = Sleep(name="sleep")
+
+
+@dataclass(frozen=True)
+class Reading(Sleep):
+    """A job that reads more than the store."""
+
+    reads_sources: ClassVar[bool] = True
+
+
+class Runner:
+    """What hands functions over to Dask as Prefect's runner hands over tasks, which need a server."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def submit(self, function: Callable[..., Any], parameters: dict[str, Any]) -> PrefectDaskFuture[Any]:
+        return PrefectDaskFuture(uuid.uuid4(), self.client.submit(function, **parameters, pure=False))
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A scheduler with two workers."""
+    with ExitStack() as stack:
+        address = stack.enter_context(dask_scheduler(os.environ))
+        for name in ("one", "two"):
+            stack.enter_context(dask_worker(address, os.environ, tmp_path_factory.mktemp(name)))
+        wait_for_workers(address, 2)
+        yield address
+
+
+@pytest.fixture
+def workers(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaskWorkers]:
+    found = DaskWorkers(RunSettings(runner="dask", dask={"scheduler": scheduler}), 1)
+    with Client(scheduler, set_as_default=False) as client:
+        monkeypatch.setattr(found, "_dask", Runner(client))
+        yield found
+
+
+def submit(
+    workers: DaskWorkers, path: Path | None = None, before: PrefectDaskFuture[Any] | None = None
+) -> PrefectDaskFuture[Any]:
+    """Start a task that waits for a file, and returns where it ran."""
+
+    # Dask sends a function that no module has as it is.
+    def run(awaited: str) -> str:
+        from distributed import get_worker
+
+        while awaited and not os.path.exists(awaited):
+            time.sleep(0.05)
+        return get_worker().address
+
+    parameters = {"awaited": str(path) if path else ""}
+    return workers.submit(run, parameters, JOB, before)  # type: ignore[arg-type, return-value]
+
+
+def running_at(client: Client, task: PrefectDaskFuture[Any]) -> str:
+    """The worker that has a task, once the scheduler has given it to one."""
+    while not (found := [one for one, keys in client.processing().items() if task.wrapped_future.key in keys]):
+        time.sleep(0.02)
+    return str(found[0])
+
+
+def test_what_is_late_is_started_on_another_worker_than_the_one_that_hangs(
+    workers: DaskWorkers, tmp_path: Path
+) -> None:
+    client = workers._dask.client
+    hung = submit(workers, tmp_path / "end")
+    try:
+        where = running_at(client, hung)
+        # So much for the other one that Dask by itself would prefer the one that hangs.
+        (other,) = client.nthreads().keys() - {where}
+        naps = [client.submit(time.sleep, 0.5, workers=[other], pure=False) for _ in range(4)]
+        again = submit(workers, before=hung)
+        assert running_at(client, again) == other
+        assert again.result(timeout=20) == other
+        client.gather(naps)
+    finally:
+        (tmp_path / "end").touch()
+
+
+def test_what_has_been_done_somewhere_is_done_elsewhere(workers: DaskWorkers) -> None:
+    first = submit(workers)
+    where = first.result(timeout=20)
+    again = [submit(workers, before=first) for _ in range(6)]
+    assert where not in {one.result(timeout=20) for one in again}
+
+
+def test_what_only_this_machine_can_read_is_done_nowhere_else(workers: DaskWorkers) -> None:
+    assert workers.is_spread(JOB)
+    assert not workers.is_spread(Reading(name="read"))
+    assert not DaskWorkers(RunSettings(runner="dask"), 1).is_spread(JOB)
+
+
+def test_the_only_worker_is_asked_again(workers: DaskWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = submit(workers)
+    where = first.result(timeout=20)
+    client = workers._dask.client
+    running = {where: ()}
+    monkeypatch.setattr(client, "processing", lambda: running)
+    assert workers._elsewhere(first) == {}
+    assert submit(workers, before=first).result(timeout=20)
