@@ -12,6 +12,7 @@ from fedfisher_core.leaderboard.entries import SETTING, Entry
 from fedfisher_core.leaderboard.ranking import MeanRanks, rank_tracks
 from fedfisher_core.leaderboard.reading import Reports
 from fedfisher_core.reporting.page import PageData, render, script_data, template_text
+from fedfisher_core.reporting.rank_diagram import rank_diagram
 from fedfisher_core.settings import AVERAGE, PLAIN
 
 # Fewer than this would make ties of accuracies that differ.
@@ -109,7 +110,7 @@ def render_leaderboard(
         num_reports=len(reports.benchmarks),
         left_out=[(one, _link(one.folder, out)) for one in reports.left_out],
         shifts="shift" not in absent,
-        tracks=rank_tracks(entries),
+        tracks=[(track, rank_diagram(track.ranked)) for track in rank_tracks(entries)],
         ensembles=any(one.kind is Role.ENSEMBLE for one in entries),
         script=template_text("leaderboard.js"),
         data=script_data(_data(entries, best, {one.name: _link(one.folder, out) for one in reports.benchmarks})),

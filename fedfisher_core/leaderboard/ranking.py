@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.leaderboard.entries import Entry
 from fedfisher_core.reporting.measure import PairedDifference, gather, mean_by_seed, paired_difference
-from fedfisher_core.reporting.ranks import mean_ranks
+from fedfisher_core.reporting.ranks import RankedMethods, critical_difference, mean_ranks
 from fedfisher_core.reporting.signed_ranks import LEAST_SETTINGS, Ahead, beside_others
 
 
@@ -50,20 +50,21 @@ class TrackRanks:
     Args:
         track: name of the track.
         reports: names of the reports with the settings that are compared.
-        num_settings: number of those settings, in which all methods ran with every seed.
-        first: label of the method.
-        mean_rank: of that method.
+        ranked: all methods that are compared, over the settings in which all of them ran with every seed.
         beside: the method beside each other one, by mean rank.
         over_seeds: the method beside each of these and each ensemble in the same settings, the nearest first.
     """
 
     track: str
     reports: tuple[str, ...]
-    num_settings: int
-    first: str
-    mean_rank: float
+    ranked: RankedMethods
     beside: tuple[Ahead, ...]
     over_seeds: tuple[OverSeeds, ...]
+
+    @property
+    def first(self) -> str:
+        """Label of the method."""
+        return self.ranked.methods[0]
 
 
 def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
@@ -131,9 +132,12 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
     return TrackRanks(
         track=track,
         reports=reports,
-        num_settings=best.num_settings,
-        first=labels[0],
-        mean_rank=best.ranks[labels[0]],
+        ranked=RankedMethods(
+            methods=tuple(labels),
+            mean_ranks=tuple(best.ranks.values()),
+            num_settings=best.num_settings,
+            critical_difference=critical_difference(len(labels), best.num_settings),
+        ),
         beside=beside_others(scores, labels),
         over_seeds=_over_seeds(entries, labels),
     )

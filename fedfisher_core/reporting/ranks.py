@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,34 @@ from scipy.stats import friedmanchisquare, rankdata, studentized_range
 from fedfisher_core.errors import InputError
 
 _LEAST_METHODS = 3
+
+
+@dataclass(frozen=True)
+class RankedMethods:
+    """Methods by their mean rank.
+
+    Args:
+        methods: labels, the best first.
+        mean_ranks: of each; 1 is the best.
+        num_settings: how many settings the ranks are averaged over.
+        critical_difference: by how much two mean ranks must differ to tell the methods apart at a level of 5 %
+            (Nemenyi's test).
+    """
+
+    methods: tuple[str, ...]
+    mean_ranks: tuple[float, ...]
+    num_settings: int
+    critical_difference: float
+
+    @property
+    def groups(self) -> list[tuple[int, int]]:
+        """Places of the first and the last method of each largest group that can't be told apart."""
+        found: list[tuple[int, int]] = []
+        for first, best in enumerate(self.mean_ranks):
+            last = max(place for place, rank in enumerate(self.mean_ranks) if rank - best <= self.critical_difference)
+            if last > first and (not found or last > found[-1][1]):
+                found.append((first, last))
+        return found
 
 
 def ranks(scores: Sequence[float]) -> NDArray[np.float64]:

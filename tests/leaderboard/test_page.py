@@ -97,6 +97,7 @@ def test_the_first_of_a_track_is_shown_beside_the_others(tmp_path: Path) -> None
     html = write_board(tmp_path, {"one": rows})
     page = Page(html)
     assert "First in the track best effort kfac has the best mean rank, 1.00 among 2 methods, over the 6" in page.text
+    assert "critical difference 0.80" in page.text
     assert "60+10.00+10.000.031" in page.text
     assert EVIL not in html
     assert "First in the track" not in Page(write_board(tmp_path / "none", {"one": scored("kfac", 0.5)})).text

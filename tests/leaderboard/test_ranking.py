@@ -56,8 +56,8 @@ def test_a_track_is_compared_over_all_of_its_reports(tmp_path: Path) -> None:
     write_report(tmp_path, "untracked", rows("b", 0.9, None), rows("a", 0.1, None))
     write_report(tmp_path, "few", rows("a", 0.9, "as_published"), rows("b", 0.7, "as_published"))
     (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
-    assert (found.track, found.reports, found.num_settings) == ("best_effort", ("one", "two"), 8)
-    assert (found.first, found.mean_rank) == ("a", 1.0)
+    assert (found.track, found.reports, found.ranked.num_settings) == ("best_effort", ("one", "two"), 8)
+    assert (found.first, found.ranked.methods, found.ranked.mean_ranks) == ("a", ("a", "b"), (1.0, 2.0))
     (beside,) = found.beside
     assert (beside.other, beside.wins, beside.losses) == ("b", 8, 0)
     assert (beside.mean, beside.lowest) == pytest.approx((0.15, 0.1))

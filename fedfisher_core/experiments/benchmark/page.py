@@ -26,7 +26,6 @@ from fedfisher_core.experiments.benchmark.objectives import by_objective
 from fedfisher_core.experiments.benchmark.pairs import LEVEL, compare_pairs, wins
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.published import LEAST_REPEATS, PublishedResult, published_tables
-from fedfisher_core.experiments.benchmark.rank_diagram import rank_diagram
 from fedfisher_core.experiments.benchmark.ranking import rank_methods
 from fedfisher_core.experiments.benchmark.remarks import remarks
 from fedfisher_core.experiments.benchmark.results import failed_cells
@@ -50,6 +49,7 @@ from fedfisher_core.reporting.gallery import Gallery, data_uri, gallery_figure
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.notes import notes_html
 from fedfisher_core.reporting.page import PageData, render
+from fedfisher_core.reporting.rank_diagram import rank_diagram
 from fedfisher_core.reporting.rows import as_csv
 from fedfisher_core.reporting.signed_ranks import LEAST_SETTINGS
 from fedfisher_core.settings import Cell

@@ -7,7 +7,7 @@ import numpy as np
 
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, SettingSummary
 from fedfisher_core.reporting.measure import DIGITS, PairedDifference, mean_by_seed, paired_difference
-from fedfisher_core.reporting.ranks import critical_difference, friedman_p_value, mean_ranks
+from fedfisher_core.reporting.ranks import RankedMethods, critical_difference, friedman_p_value, mean_ranks
 from fedfisher_core.reporting.signed_ranks import Ahead, beside_others
 
 _LEAST_FOR_FRIEDMAN = 3
@@ -27,37 +27,18 @@ class BesideFirst:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class Ranking(RankedMethods):
     """Methods by their mean rank over settings, in each of which they are ranked by their mean accuracy.
 
     Args:
-        methods: labels, the best first.
-        mean_ranks: of each; 1 is the best.
-        num_settings: how many settings the ranks are averaged over.
-        critical_difference: by how much two mean ranks must differ to tell the methods apart at a level of 5 %
-            (Nemenyi's test).
         p_value: of Friedman's test that no method differs; None for two methods.
         left_out: labels of methods that did not run with every seed of every setting.
         beside_first: the first method beside each other one, in their order.
     """
 
-    methods: tuple[str, ...]
-    mean_ranks: tuple[float, ...]
-    num_settings: int
-    critical_difference: float
     p_value: float | None
     left_out: tuple[str, ...]
     beside_first: tuple[BesideFirst, ...]
-
-    @property
-    def groups(self) -> list[tuple[int, int]]:
-        """Places of the first and the last method of each largest group that can't be told apart."""
-        found: list[tuple[int, int]] = []
-        for first, best in enumerate(self.mean_ranks):
-            last = max(place for place, rank in enumerate(self.mean_ranks) if rank - best <= self.critical_difference)
-            if last > first and (not found or last > found[-1][1]):
-                found.append((first, last))
-        return found
 
 
 def rank_methods(summaries: Sequence[SettingSummary]) -> Ranking | None:

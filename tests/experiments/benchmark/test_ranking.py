@@ -2,10 +2,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fedfisher_core.experiments.benchmark.rank_diagram import rank_diagram
 from fedfisher_core.experiments.benchmark.ranking import Ranking, rank_methods
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import summarise
+from fedfisher_core.reporting.rank_diagram import rank_diagram
 from tests.experiments.benchmark.samples import make_row, make_rows
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from fedfisher_core.experiments.benchmark.ranking import Ranking
 from fedfisher_core.reporting.page import template_environment
+from fedfisher_core.reporting.ranks import RankedMethods
 
 _AXIS = 420.0
 _LINE = 17.0
@@ -32,14 +32,14 @@ class RankedLabel:
     left: bool
 
 
-def rank_diagram(ranking: Ranking) -> Markup:
-    """Draw a ranking as Demsar (2006, figure 1) does, the best at the left.
+def rank_diagram(ranking: RankedMethods) -> Markup:
+    """Draw mean ranks as Demsar (2006, figure 1) does, the best at the left.
 
     Args:
-        ranking: the methods.
+        ranking: the methods, at least two.
 
     Returns:
-        An SVG element in the text's colour; equal rankings give equal text.
+        An SVG element in the text's colour; equal ranks give equal text.
     """
     count = len(ranking.methods)
     lowest, highest = 1, max(2, math.ceil(ranking.mean_ranks[-1]))
