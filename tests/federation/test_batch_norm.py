@@ -100,3 +100,16 @@ def test_fedavg_averages_the_running_statistics_that_clients_send(workplace: Pat
         assert (merged[name] >= seen.amin(0)).all()
         assert (merged[name] <= seen.amax(0)).all()
     assert done.rows["fedavg"].upload_bits_formula == 3 * 32 * sum(one.numel() for one in merged.values())
+
+
+def test_a_secure_sum_has_the_running_statistics_like_any_weight(workplace: Path) -> None:
+    wires = {
+        "secure": {"budget": "none", "server_view": "secure_sum"},
+        "plain": {"budget": "none", "format": "float32"},
+    }
+    methods = {label: {"method": "fedavg", "wire": wire} for label, wire in wires.items()}
+    done = walk_tiny(workplace, methods, model={"name": SPEC.name})
+    secure, plain = (read_tensors(done.aggregate(label), NETWORK.format(0)) for label in methods)
+    assert {"norm.mean", "norm.log_variance"} < plain.keys()
+    for name, tensor in plain.items():
+        torch.testing.assert_close(secure[name], tensor, rtol=1e-5, atol=2e-6)
