@@ -160,7 +160,7 @@ def test_a_stage_does_what_it_is_for_and_the_report_stage_shares_nothing(place: 
     assert not (place / "artifacts/aggregates").exists()
     assert not (place / "results/staged").exists()
     stage_flow_of("benchmark", "aggregates")(wanted)
-    assert {path.name for path in (place / "stages/staged/aggregates").iterdir()} == {"aggregates"}
+    assert {path.name for path in (place / "stages/staged/aggregates").iterdir()} == {"aggregates", "measures"}
     assert not (place / "results/staged").exists()
     # This is no repository of DVC, which a run that shares would need.
     stage_flow_of("benchmark", "report")(wanted)
