@@ -14,7 +14,7 @@ from tests import tiny
 from tests.plugins.installed import HERE, ROOT, install
 
 METHODS = ("fedavg", "regmean", "fedfisher_kfac", "scaled")
-EVERY_CLIENT = {"train", "gram", "kfac", "send", *METHODS}
+EVERY_CLIENT = {"train", "gram", "kfac", "send", *METHODS, "test"}
 WALK = """
 import json, sys
 from dataclasses import replace
@@ -136,9 +136,9 @@ def test_words_settings_orchestration_and_siblings_change_nothing(project: Proje
     ("edits", "again"),
     [
         # Seen before with versions kept by hand: both returned the old accuracy.
-        ({"site/edited_method.py": ("FACTOR = 1.0", "FACTOR = -1.0")}, {"scaled"}),
+        ({"site/edited_method.py": ("FACTOR = 1.0", "FACTOR = -1.0")}, {"scaled", "test"}),
         ({"site/edited_model.py": ("functional.relu", "functional.tanh")}, {"initial", *EVERY_CLIENT}),
-        ({"site/edited_helper.py": ("factor * tensor", "2 * factor * tensor")}, {"scaled"}),
+        ({"site/edited_helper.py": ("factor * tensor", "2 * factor * tensor")}, {"scaled", "test"}),
         (appended("fedfisher_core/methods/fedavg.py"), {"fedavg"}),
         (appended("fedfisher_core/solvers/conjugate_gradients.py"), {"fedfisher_kfac"}),
         # What comes out the same again is not handed on: statistics rest on trained weights, not on the training.
@@ -146,7 +146,8 @@ def test_words_settings_orchestration_and_siblings_change_nothing(project: Proje
         # A client's statistics share passes over its data, so that the engine counts for all of them.
         (appended("fedfisher_core/fisher/single_pass.py"), {"gram", "kfac"}),
         (appended("fedfisher_core/client/gram.py"), {"gram", "send", "regmean"}),
-        (appended("fedfisher_core/evaluation/measures.py"), set(METHODS)),
+        # Another measure aggregates nothing anew.
+        (appended("fedfisher_core/evaluation/measures.py"), {"test"}),
         (appended("fedfisher_core/data/partitions.py"), {"split"}),
         (appended("fedfisher_core/data/pictures.py"), {"decode"}),
         (
@@ -164,5 +165,5 @@ def test_an_edit_computes_what_it_makes_again_and_no_more(
 
 def test_what_an_edit_made_is_found_again(project: Project) -> None:
     edits = {"site/edited_method.py": ("FACTOR = 1.0", "FACTOR = 3.0")}
-    assert project.computed(edits) == {"scaled"}
+    assert project.computed(edits) == {"scaled", "test"}
     assert project.computed(edits) == set()
