@@ -108,8 +108,8 @@ LEADERBOARD = {
     # The first three have one split; the mlp has another, and more methods.
     "small": [
         *scored("fedavg", 0.50, 0.52),
-        *scored("kfac", 0.90, server_seconds=2.0),
-        *scored("<b>odd", 0.70),
+        *scored("kfac", 0.90, 0.90, server_seconds=2.0),
+        *scored("<b>odd", 0.70, 0.70),
         *scored("local_mean", 0.60, reference=True),
         *scored("ensemble", 0.95, reference=True),
     ],
