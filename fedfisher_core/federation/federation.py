@@ -278,8 +278,7 @@ class Federations:
 
     def testing(self, place: Place, label: str, turn: Turn | None = None) -> MeasureModel:
         """The job that measures what a method made in a round on the test examples; without one, in the last."""
-        last = turn in (None, self.turns(label)[-1])
-        return MeasureModel.of(self.aggregation(place, label, turn), last=last)
+        return MeasureModel.of(self.aggregation(place, label, turn))
 
     def measuring(self, place: Place, label: str) -> Measuring:
         """What is measured of a method's last network on clients' own examples."""

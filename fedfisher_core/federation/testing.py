@@ -31,24 +31,20 @@ _MEASURES = "measures.json"
 class MeasureModel(Job[ModelInputs[Artifact]]):
     """Measure a global model on the test examples.
 
-    A job of its own, so that another measure aggregates nothing anew, and that clients go on with the next round
-    meanwhile.
+    A job of its own, so that another measure aggregates nothing anew.
 
     Args:
         place: the federation.
-        last: whether no round comes after; whoever has aggregated then measures along.
     """
 
     place: Place
-    last: bool
 
     @classmethod
-    def of(cls, aggregation: Aggregation, *, last: bool) -> "MeasureModel":
+    def of(cls, aggregation: Aggregation) -> "MeasureModel":
         """Measure what an aggregation makes.
 
         Args:
             aggregation: the job.
-            last: whether no round comes after.
 
         Returns:
             The job that measures it.
@@ -56,7 +52,6 @@ class MeasureModel(Job[ModelInputs[Artifact]]):
         needs = aggregation.needs
         return cls(
             aggregation.place,
-            last=last,
             name=f"test {aggregation.name}",
             needs=ModelInputs(needs.data, needs.partition, aggregation.name),
             numerics=aggregation.numerics,
@@ -64,8 +59,8 @@ class MeasureModel(Job[ModelInputs[Artifact]]):
 
     @property
     def follows(self) -> bool:
-        """See `Job.follows`."""
-        return self.last
+        """See `Job.follows`; a task of its own costs a round more than the measure does."""
+        return True
 
     def without(self, lost: Mapping[str, Exception]) -> None:
         """See `Job.without`: it goes with the aggregate, which says how many clients must be left."""
