@@ -63,7 +63,7 @@ class Walked:
 
     def measures(self, method: str) -> Measures:
         """How a method's global model does on the test examples."""
-        return read_measures(self.outcome.artifacts[self.plan.federations.testing(self.place, method).name])
+        return read_measures(self.outcome.artifacts[self.plan.federations.names_of_tests(self.place, method)[-1]])
 
 
 def walk(settings: BenchmarkSettings, stage: str | None = None) -> Walked:

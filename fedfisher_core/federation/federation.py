@@ -34,7 +34,7 @@ from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInpu
 from fedfisher_core.federation.testing import MeasureModel
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.training_again import ComputeByTraining
-from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, training_name
+from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, testing_name, training_name
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.lazily import computed_once
@@ -118,7 +118,7 @@ class Federations:
                             yield self.sending(place, client, bound, turn)
                     aggregation = self.aggregation(place, label, turn)
                     yield aggregation
-                    yield self.testing(place, label, turn)
+                    yield MeasureModel.of(aggregation, name=testing_name(place, label, turn.number))
                 yield from Measuring(label, aggregation).jobs()
 
     def _client_jobs(self, place: Place, client: int, turn: Turn) -> Iterator[Job[Any]]:
@@ -276,9 +276,9 @@ class Federations:
         kind = AggregateByAsking if bound.method.asks_again else AggregateUploads
         return kind(place, bound, schema_of(bound, place), **shared)
 
-    def testing(self, place: Place, label: str, turn: Turn | None = None) -> MeasureModel:
-        """The job that measures what a method made in a round on the test examples; without one, in the last."""
-        return MeasureModel.of(self.aggregation(place, label, turn))
+    def names_of_tests(self, place: Place, label: str) -> list[str]:
+        """Names of the jobs that measure what a method makes on the test examples, round by round."""
+        return [testing_name(place, label, turn.number) for turn in self.turns(label)]
 
     def measuring(self, place: Place, label: str) -> Measuring:
         """What is measured of a method's last network on clients' own examples."""

@@ -40,11 +40,12 @@ class MeasureModel(Job[ModelInputs[Artifact]]):
     place: Place
 
     @classmethod
-    def of(cls, aggregation: Aggregation) -> "MeasureModel":
+    def of(cls, aggregation: Aggregation, *, name: str) -> "MeasureModel":
         """Measure what an aggregation makes.
 
         Args:
             aggregation: the job.
+            name: of the job that measures.
 
         Returns:
             The job that measures it.
@@ -52,7 +53,7 @@ class MeasureModel(Job[ModelInputs[Artifact]]):
         needs = aggregation.needs
         return cls(
             aggregation.place,
-            name=f"test {aggregation.name}",
+            name=name,
             needs=ModelInputs(needs.data, needs.partition, aggregation.name),
             numerics=aggregation.numerics,
         )

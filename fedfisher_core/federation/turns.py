@@ -39,3 +39,8 @@ def training_name(place: Place, client: int, turn: Turn = FIRST) -> str:
 def aggregation_name(place: Place, label: str, number: int) -> str:
     """Name the aggregation by a method in a round."""
     return f"{label}{'' if number == 1 else f', round {number}'}: {place.label}"
+
+
+def testing_name(place: Place, label: str, number: int) -> str:
+    """Name the test of what a method makes in a round."""
+    return f"test {aggregation_name(place, label, number)}"

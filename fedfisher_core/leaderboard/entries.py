@@ -8,7 +8,7 @@ from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, netw
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.leaderboard.reading import BenchmarkReport
 from fedfisher_core.reporting.formats import setting_value
-from fedfisher_core.reporting.measure import Repeated, gather, paired_difference
+from fedfisher_core.reporting.measure import DIGITS, Repeated, gather, paired_difference
 from fedfisher_core.reporting.ranks import ranks
 
 SETTING = (
@@ -29,8 +29,6 @@ SETTING = (
     "wire_budget",
 )
 """The fields of an entry that are common to the methods that are ranked against each other."""
-
-_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class Entry:
     @property
     def score(self) -> float:
         """The accuracy without its last bits, in which means differ that tie."""
-        return round(self.accuracy, _DIGITS)
+        return round(self.accuracy, DIGITS)
 
 
 def make_entries(reports: Iterable[BenchmarkReport]) -> tuple[Entry, ...]:
@@ -196,7 +194,7 @@ def _is_below(rows: Sequence[Row], local: Sequence[Row]) -> bool | None:
         return None
     ours, alone = ({row.seed: row.accuracy for row in group} for group in (rows, local))
     difference = paired_difference(ours, alone)
-    return None if difference is None else round(difference.mean, _DIGITS) < 0
+    return None if difference is None else difference.mean < 0
 
 
 def _wire_budget(row: Row) -> str | None:

@@ -44,6 +44,21 @@ class OverSeeds:
 
 
 @dataclass(frozen=True)
+class BesideBest:
+    """One method beside the best other single network of each setting, whichever it is.
+
+    Args:
+        dataset: whose settings these are; None for all.
+        num_settings: settings in which both ran with every seed.
+        difference: of the one less the other, over the seeds that all these settings have.
+    """
+
+    dataset: str | None
+    num_settings: int
+    difference: PairedDifference
+
+
+@dataclass(frozen=True)
 class TrackRanks:
     """The first method by mean rank of a track, over all of its reports.
 
@@ -53,6 +68,7 @@ class TrackRanks:
         ranked: all methods that are compared, over the settings in which all of them ran with every seed.
         beside: the method beside each other one, by mean rank.
         over_seeds: the method beside each of these and each ensemble in the same settings, the nearest first.
+        beside_best: the method beside the best other of each setting, over all of them and over those of a data set.
     """
 
     track: str
@@ -60,6 +76,7 @@ class TrackRanks:
     ranked: RankedMethods
     beside: tuple[Ahead, ...]
     over_seeds: tuple[OverSeeds, ...]
+    beside_best: tuple[BesideBest, ...]
 
     @property
     def first(self) -> str:
@@ -140,6 +157,7 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
         ),
         beside=beside_others(scores, labels),
         over_seeds=_over_seeds(entries, labels),
+        beside_best=_beside_best(entries, labels[0]),
     )
 
 
@@ -161,6 +179,25 @@ def _over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSe
         if difference is not None:
             found.append(OverSeeds(other, kinds[other], len(pairs), difference))
     return tuple(sorted(found, key=lambda one: (one.difference.mean, one.other)))
+
+
+def _beside_best(entries: Sequence[Entry], first: str) -> tuple[BesideBest, ...]:
+    single = [one for one in entries if one.kind is Role.ONE_NETWORK and one.has_every_seed]
+    pairs: dict[str | None, list[tuple[Entry, Entry]]] = {None: []}
+    for own in gather(single, lambda one: one.setting).values():
+        mine = next((one for one in own if one.method == first), None)
+        others = [one for one in own if one.method != first]
+        if mine is not None and others:
+            best = max(others, key=lambda one: one.score)
+            for where in (None, mine.dataset):
+                pairs.setdefault(where, []).append((mine, best))
+    found = []
+    for where, chosen in pairs.items():
+        ours, theirs = (mean_by_seed([one.accuracy_by_seed for one in own]) for own in zip(*chosen, strict=True))
+        difference = paired_difference(ours, theirs)
+        if difference is not None:
+            found.append(BesideBest(where, len(chosen), difference))
+    return tuple(found)
 
 
 def _scores(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:

@@ -5,17 +5,15 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.sampling import ALL
-from fedfisher_core.data.specs import DatasetSpec, datasets
+from fedfisher_core.data.specs import datasets
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.rows import Row
@@ -26,8 +24,6 @@ from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.statistics import ComputeStatistic
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.jobs import graph_of, needed_for
-from fedfisher_core.methods.method import method
-from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.settings import clients
 from fedfisher_core.store import open_store, read_tensors
 from fedfisher_core.walk import walk_here
@@ -37,22 +33,6 @@ from tests.walked import walk_tiny
 
 def run(folder: Path, methods: Mapping[str, Mapping[str, Any]], **changes: Any) -> dict[str, Row]:
     return walk_tiny(folder, methods, **changes).rows
-
-
-seen_by_servers: list[Server] = []
-
-
-@method("looking", uploads=(Weights,), reference="https://example.org")
-def looking(server: Server, uploads: Sequence[Upload]) -> Aggregate:
-    """Remember the server."""
-    seen_by_servers.append(server)
-    return Aggregate.of(uploads[0][Weights].tensors)
-
-
-@pytest.mark.parametrize("dataset", [tiny.TINY_DATA, tiny.TINY_AUGMENTED], ids=lambda spec: spec.name)
-def test_a_server_knows_how_images_were_prepared(workplace: Path, dataset: DatasetSpec) -> None:
-    run(workplace, {"looking": {}}, data={"dataset": dataset.name})
-    assert seen_by_servers[-1].dataset == dataset
 
 
 def written(folder: Path) -> dict[str, int]:
@@ -391,15 +371,3 @@ def test_the_stored_network_is_the_one_that_was_measured(workplace: Path) -> Non
         predicted = done.place.spec.load(parameters)(inputs).argmax(1)
     right = float((predicted == dataset.test.labels).double().mean())
     assert done.measures("fedavg").accuracy == pytest.approx(right)
-
-
-def test_images_that_are_never_augmented_are_those_of_a_data_set_that_is_not(workplace: Path) -> None:
-    """The networks are the same to the bit; of DENSE, the server's views as well."""
-    methods = {"fedavg": {}, "dense": {"epochs": 1, "generator_steps": 1, "images": 8, "select": False}}
-    plain = walk_tiny(workplace, methods).rows
-    usual = walk_tiny(workplace, methods, data={"dataset": "tiny_augmented"}).rows
-    never = walk_tiny(workplace, methods, data={"dataset": "tiny_augmented", "augment": "never"}).rows
-    for label in methods:
-        assert never[label].loss == plain[label].loss != usual[label].loss
-    assert "augment" not in usual["fedavg"].training
-    assert never["fedavg"].training["augment"] == "never"

@@ -104,3 +104,23 @@ def test_a_method_that_lacks_a_seed_of_a_setting_is_not_ranked_there(tmp_path: P
     entries = make_entries(read_reports([tmp_path]).benchmarks)
     assert mean_ranks_of(entries, ["a", "b"]) == MeanRanks({"a": 1.0, "b": 2.0}, 1)
     assert comparable_methods(entries) == ("a",)
+
+
+def test_the_first_of_a_track_is_set_beside_the_best_other_of_each_setting(tmp_path: Path) -> None:
+    others = {"mnist": {"b": (0.6, 0.7), "c": (0.5, 0.5)}, "svhn": {"b": (0.1, 0.1), "c": (0.4, 0.7)}}
+    groups = [
+        scored(method, *accuracies, alpha=float(alpha), dataset=dataset, track="best_effort")
+        for alpha in range(1, 4)
+        for dataset, methods in others.items()
+        for method, accuracies in {"a": (0.9, 0.8), **methods}.items()
+    ]
+    write_report(tmp_path, "one", *groups)
+    (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    assert found.first == "a"
+    # Of MNIST the best other is b, of SVHN c: by seed 0.3 and 0.1, and 0.5 and 0.1.
+    expected = {None: (6, 0.25), "mnist": (3, 0.2), "svhn": (3, 0.3)}
+    assert {one.dataset for one in found.beside_best} == expected.keys()
+    for one in found.beside_best:
+        count, mean = expected[one.dataset]
+        assert (one.num_settings, one.difference.n) == (count, 2)
+        assert one.difference.mean == pytest.approx(mean)

@@ -39,15 +39,15 @@ def make_rows(plan: AttackPlan, outcome: Outcome) -> list[AttackRow]:
 
 
 def _is_made(trial: Trial, label: str, factors: Factors, outcome: Outcome) -> bool:
-    tested = trial.federations.testing(trial.place, label)
-    return trial.attack(label, factors).name in outcome.artifacts and tested.name in outcome.artifacts
+    *_, tested = trial.federations.names_of_tests(trial.place, label)
+    return trial.attack(label, factors).name in outcome.artifacts and tested in outcome.artifacts
 
 
 def _row(trial: Trial, label: str, factors: Factors, outcome: Outcome) -> AttackRow:
     artifact = outcome.artifacts[trial.attack(label, factors).name]
     measures = read_attack(artifact)
     traffic = read_result(outcome.artifacts[trial.federations.aggregation(trial.place, label).name]).traffic
-    tested = read_measures(outcome.artifacts[trial.federations.testing(trial.place, label).name])
+    tested = read_measures(outcome.artifacts[trial.federations.names_of_tests(trial.place, label)[-1]])
     return AttackRow(
         model=trial.place.cell.model,
         epsilon=trial.victim.epsilon,

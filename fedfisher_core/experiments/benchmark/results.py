@@ -16,13 +16,13 @@ from fedfisher_core.federation.global_models import Result, read_result
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.federation.testing import read_measures
-from fedfisher_core.federation.turns import Turn
+from fedfisher_core.federation.turns import Turn, aggregation_name, testing_name
 from fedfisher_core.store import Artifact, read_timings
 from fedfisher_core.walk import Outcome
 
 
 def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:
-    """Make one row for every method in every federation, where it did not fail.
+    """Make one row for every method in every federation, where it did not fail; a curve wants the tests of all rounds.
 
     Args:
         plan: the benchmark.
@@ -36,7 +36,7 @@ def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:
         _row(plan, place, label, outcome)
         for place in federations.places
         for label in federations.methods_of(place)
-        if all(name in outcome.artifacts for name in _tests(federations, place, label))
+        if all(name in outcome.artifacts for name in federations.names_of_tests(place, label))
     )
 
 
@@ -55,18 +55,13 @@ def failed_cells(plan: BenchmarkPlan, outcome: Outcome) -> dict[tuple[Setting, s
     made: set[tuple[Setting, str]] = set()
     for place in federations.places:
         for label in federations.methods_of(place):
-            cell, names = (Setting.of_cell(place.cell, plan.settings), label), _tests(federations, place, label)
+            cell, names = (Setting.of_cell(place.cell, plan.settings), label), federations.names_of_tests(place, label)
             reasons = [outcome.failed[name].reason for name in names if name in outcome.failed]
             if reasons:
                 cells.setdefault(cell, reasons[0])
             else:
                 made.add(cell)
     return {cell: reason for cell, reason in cells.items() if cell not in made}
-
-
-def _tests(federations: Federations, place: Place, label: str) -> list[str]:
-    """Name the jobs that test what a method makes, round by round; a curve wants all of them."""
-    return [federations.testing(place, label, turn).name for turn in federations.turns(label)]
 
 
 def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row:
@@ -186,12 +181,12 @@ def _round(federations: Federations, place: Place, label: str, turn: Turn, outco
     def seconds(names: Iterable[str]) -> float:
         return sum(read_timings(outcome.artifacts[name])["seconds"] for name in names)
 
-    artifact = outcome.artifacts[federations.aggregation(place, label, turn).name]
+    artifact = outcome.artifacts[aggregation_name(place, label, turn.number)]
     timings = read_timings(artifact)
     return _Round(
         artifact=artifact,
         result=read_result(artifact),
-        measures=read_measures(outcome.artifacts[federations.testing(place, label, turn).name]),
+        measures=read_measures(outcome.artifacts[testing_name(place, label, turn.number)]),
         timings=timings,
         trained=trained,
         failed=failed,

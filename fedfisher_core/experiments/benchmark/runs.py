@@ -45,7 +45,7 @@ def make_runs(plan: BenchmarkPlan, outcome: Outcome, rows: Sequence[Row]) -> Run
     for row in rows:
         place = places[_cell(row)]
         partition = outcome.artifacts[plan.federations.partition(place).name]
-        measures = outcome.artifacts[plan.federations.testing(place, row.method).name]
+        measures = outcome.artifacts[plan.federations.names_of_tests(place, row.method)[-1]]
         draw = partial(_row_figures, place.cell, row.method, measures, partition, picture)
         single.append(_record(row, varying, (partition.digest, measures.digest), draw))
     return Runs(single=single, summary=list(_summary_records(rows)))

@@ -14,8 +14,8 @@ def without(walked: Walked, method: str, *, seeds: list[int]) -> Outcome:
     """The same outcome, had a method failed with some seeds."""
     federations = walked.plan.federations
     places = [place for place in federations.places if place.cell.seed in seeds]
-    jobs = (make(place, method) for place in places for make in (federations.aggregation, federations.testing))
-    names = [job.name for job in jobs]
+    names = [federations.aggregation(place, method).name for place in places]
+    names += [name for place in places for name in federations.names_of_tests(place, method)]
     left = {name: artifact for name, artifact in walked.outcome.artifacts.items() if name not in names}
     return Outcome(left, failed={name: Failure(name, "ValueError: a", "", by_user=False) for name in names})
 
@@ -47,7 +47,7 @@ def test_rows_say_how_clients_were_trained_and_what_prediction_needs(workplace: 
 def test_a_test_that_failed_in_some_round_takes_the_row_with_it_and_no_other(workplace: Path) -> None:
     walked = walk_tiny(workplace, {"fedavg": {}, "fisher_merge": {}}, rounds={"count": 2})
     federations = walked.plan.federations
-    name = federations.testing(walked.place, "fedavg", federations.turns("fedavg")[0]).name
+    name, _ = federations.names_of_tests(walked.place, "fedavg")
     left = {one: artifact for one, artifact in walked.outcome.artifacts.items() if one != name}
     outcome = Outcome(left, failed={name: Failure(name, "ValueError: a loss that is not finite", "", by_user=False)})
     assert {row.method for row in make_rows(walked.plan, outcome)} == {"fisher_merge"}
