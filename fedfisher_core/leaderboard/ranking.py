@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.leaderboard.entries import Entry
-from fedfisher_core.reporting.measure import PairedDifference, gather, mean_by_seed, paired_difference
+from fedfisher_core.leaderboard.over_seeds import BesideBest, InReport, OverSeeds, beside_best, in_reports, over_seeds
+from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.ranks import RankedMethods, critical_difference, mean_ranks
 from fedfisher_core.reporting.signed_ranks import LEAST_SETTINGS, Ahead, beside_others
 
@@ -27,38 +28,6 @@ class MeanRanks:
 
 
 @dataclass(frozen=True)
-class OverSeeds:
-    """One method beside another seed by seed: their mean accuracies over settings.
-
-    Args:
-        other: label of the other method.
-        kind: what that leaves behind.
-        num_settings: settings in which both ran with every seed that any method has there.
-        difference: of the one less the other, over the seeds that all these settings have.
-    """
-
-    other: str
-    kind: Role
-    num_settings: int
-    difference: PairedDifference
-
-
-@dataclass(frozen=True)
-class BesideBest:
-    """One method beside the best other single network of each setting, whichever it is.
-
-    Args:
-        dataset: whose settings these are; None for all.
-        num_settings: settings in which both ran with every seed.
-        difference: of the one less the other, over the seeds that all these settings have.
-    """
-
-    dataset: str | None
-    num_settings: int
-    difference: PairedDifference
-
-
-@dataclass(frozen=True)
 class TrackRanks:
     """The first method by mean rank of a track, over all of its reports.
 
@@ -69,6 +38,7 @@ class TrackRanks:
         beside: the method beside each other one, by mean rank.
         over_seeds: the method beside each of these and each ensemble in the same settings, the nearest first.
         beside_best: the method beside the best other of each setting, over all of them and over those of a data set.
+        in_reports: the method in each report by itself.
     """
 
     track: str
@@ -77,6 +47,7 @@ class TrackRanks:
     beside: tuple[Ahead, ...]
     over_seeds: tuple[OverSeeds, ...]
     beside_best: tuple[BesideBest, ...]
+    in_reports: tuple[InReport, ...]
 
     @property
     def first(self) -> str:
@@ -156,48 +127,10 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
             critical_difference=critical_difference(len(labels), best.num_settings),
         ),
         beside=beside_others(scores, labels),
-        over_seeds=_over_seeds(entries, labels),
-        beside_best=_beside_best(entries, labels[0]),
+        over_seeds=over_seeds(entries, labels),
+        beside_best=beside_best(entries, labels[0]),
+        in_reports=in_reports(entries, labels),
     )
-
-
-def _over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSeeds, ...]:
-    """Compare the first of some methods with the others, and with ensembles, in the settings in which both ran."""
-    single = [one for one in entries if one.kind is Role.ONE_NETWORK and one.method in labels]
-    wanted = [one for one in entries if one.kind is Role.ENSEMBLE] + single
-    columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
-    kinds = {one.method: one.kind for column in columns for one in column.values()}
-    first, found = labels[0], []
-    for other in kinds.keys() - {first}:
-        both = [(column[first], column[other]) for column in columns if first in column and other in column]
-        pairs = [
-            (one.accuracy_by_seed, another.accuracy_by_seed)
-            for one, another in both
-            if one.has_every_seed and one.num_seeds == another.num_seeds
-        ]
-        difference = paired_difference(*(mean_by_seed(own) for own in zip(*pairs, strict=True))) if pairs else None
-        if difference is not None:
-            found.append(OverSeeds(other, kinds[other], len(pairs), difference))
-    return tuple(sorted(found, key=lambda one: (one.difference.mean, one.other)))
-
-
-def _beside_best(entries: Sequence[Entry], first: str) -> tuple[BesideBest, ...]:
-    single = [one for one in entries if one.kind is Role.ONE_NETWORK and one.has_every_seed]
-    pairs: dict[str | None, list[tuple[Entry, Entry]]] = {None: []}
-    for own in gather(single, lambda one: one.setting).values():
-        mine = next((one for one in own if one.method == first), None)
-        others = [one for one in own if one.method != first]
-        if mine is not None and others:
-            best = max(others, key=lambda one: one.score)
-            for where in (None, mine.dataset):
-                pairs.setdefault(where, []).append((mine, best))
-    found = []
-    for where, chosen in pairs.items():
-        ours, theirs = (mean_by_seed([one.accuracy_by_seed for one in own]) for own in zip(*chosen, strict=True))
-        difference = paired_difference(ours, theirs)
-        if difference is not None:
-            found.append(BesideBest(where, len(chosen), difference))
-    return tuple(found)
 
 
 def _scores(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[NDArray[np.float64], tuple[str, ...]]:

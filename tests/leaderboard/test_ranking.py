@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.leaderboard.entries import Entry, make_entries
 from fedfisher_core.leaderboard.ranking import MeanRanks, comparable_methods, mean_ranks_of, rank_tracks
@@ -63,30 +62,6 @@ def test_a_track_is_compared_over_all_of_its_reports(tmp_path: Path) -> None:
     assert (beside.mean, beside.lowest) == pytest.approx((0.15, 0.1))
 
 
-def test_the_first_of_a_track_is_compared_seed_by_seed_where_both_have_every_seed(tmp_path: Path) -> None:
-    def rows(method: str, alpha: int, *accuracies: float, **changes: object) -> list[Row]:
-        return scored(method, *accuracies, alpha=float(alpha), track="best_effort", **changes)
-
-    groups = [
-        group
-        for alpha in range(1, 8)
-        for group in (
-            rows("a", alpha, 0.8, 0.9, 0.85 + 0.01 * alpha),
-            # One of its seeds ended early in the last setting.
-            rows("b", alpha, *[0.5, 0.6, 0.55][: 1 if alpha == 7 else 3]),
-            rows("ensemble", alpha, 0.7, 0.7, 0.7, num_networks=5, reference=True),
-        )
-    ]
-    write_report(tmp_path, "one", *groups)
-    (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
-    ensemble, other = found.over_seeds
-    assert (ensemble.other, ensemble.kind, ensemble.num_settings) == ("ensemble", Role.ENSEMBLE, 7)
-    assert ensemble.difference.mean == pytest.approx((0.1 + 0.2 + 0.19) / 3)
-    assert (other.other, other.num_settings, other.difference.n) == ("b", 6, 3)
-    assert other.difference.mean == pytest.approx((0.3 + 0.3 + 0.335) / 3)
-    assert other.difference.interval is not None
-
-
 def test_a_track_without_a_single_network_is_compared_with_none(tmp_path: Path) -> None:
     rows = [row for alpha in range(8) for row in scored("ensemble", 0.9, alpha=alpha + 1.0, reference=True, track="x")]
     write_report(tmp_path, "one", rows)
@@ -104,23 +79,3 @@ def test_a_method_that_lacks_a_seed_of_a_setting_is_not_ranked_there(tmp_path: P
     entries = make_entries(read_reports([tmp_path]).benchmarks)
     assert mean_ranks_of(entries, ["a", "b"]) == MeanRanks({"a": 1.0, "b": 2.0}, 1)
     assert comparable_methods(entries) == ("a",)
-
-
-def test_the_first_of_a_track_is_set_beside_the_best_other_of_each_setting(tmp_path: Path) -> None:
-    others = {"mnist": {"b": (0.6, 0.7), "c": (0.5, 0.5)}, "svhn": {"b": (0.1, 0.1), "c": (0.4, 0.7)}}
-    groups = [
-        scored(method, *accuracies, alpha=float(alpha), dataset=dataset, track="best_effort")
-        for alpha in range(1, 4)
-        for dataset, methods in others.items()
-        for method, accuracies in {"a": (0.9, 0.8), **methods}.items()
-    ]
-    write_report(tmp_path, "one", *groups)
-    (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
-    assert found.first == "a"
-    # Of MNIST the best other is b, of SVHN c: by seed 0.3 and 0.1, and 0.5 and 0.1.
-    expected = {None: (6, 0.25), "mnist": (3, 0.2), "svhn": (3, 0.3)}
-    assert {one.dataset for one in found.beside_best} == expected.keys()
-    for one in found.beside_best:
-        count, mean = expected[one.dataset]
-        assert (one.num_settings, one.difference.n) == (count, 2)
-        assert one.difference.mean == pytest.approx(mean)

@@ -1,0 +1,83 @@
+from pathlib import Path
+
+import pytest
+
+from fedfisher_core.experiments.benchmark.roles import Role
+from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.leaderboard.entries import make_entries
+from fedfisher_core.leaderboard.ranking import rank_tracks
+from fedfisher_core.leaderboard.reading import read_reports
+from tests.leaderboard.boards import scored, write_board, write_report
+
+
+def test_the_first_of_a_track_is_compared_seed_by_seed_where_both_have_every_seed(tmp_path: Path) -> None:
+    def rows(method: str, alpha: int, *accuracies: float, **changes: object) -> list[Row]:
+        return scored(method, *accuracies, alpha=float(alpha), track="best_effort", **changes)
+
+    groups = [
+        group
+        for alpha in range(1, 8)
+        for group in (
+            rows("a", alpha, 0.8, 0.9, 0.85 + 0.01 * alpha),
+            # One of its seeds ended early in the last setting.
+            rows("b", alpha, *[0.5, 0.6, 0.55][: 1 if alpha == 7 else 3]),
+            rows("ensemble", alpha, 0.7, 0.7, 0.7, num_networks=5, reference=True),
+        )
+    ]
+    write_report(tmp_path, "one", *groups)
+    (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    ensemble, other = found.over_seeds
+    assert (ensemble.other, ensemble.kind, ensemble.num_settings) == ("ensemble", Role.ENSEMBLE, 7)
+    assert ensemble.difference.mean == pytest.approx((0.1 + 0.2 + 0.19) / 3)
+    assert (other.other, other.num_settings, other.difference.n) == ("b", 6, 3)
+    assert other.difference.mean == pytest.approx((0.3 + 0.3 + 0.335) / 3)
+    assert other.difference.interval is not None
+
+
+def test_the_first_of_a_track_is_set_beside_the_best_other_of_each_setting(tmp_path: Path) -> None:
+    others = {"mnist": {"b": (0.6, 0.7), "c": (0.5, 0.5)}, "svhn": {"b": (0.1, 0.1), "c": (0.4, 0.7)}}
+    groups = [
+        scored(method, *accuracies, alpha=float(alpha), dataset=dataset, track="best_effort")
+        for alpha in range(1, 4)
+        for dataset, methods in others.items()
+        for method, accuracies in {"a": (0.9, 0.8), **methods}.items()
+    ]
+    write_report(tmp_path, "one", *groups)
+    (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    assert found.first == "a"
+    # Of MNIST the best other is b, of SVHN c: by seed 0.3 and 0.1, and 0.5 and 0.1.
+    expected = {None: (6, 0.25), "mnist": (3, 0.2), "svhn": (3, 0.3)}
+    assert {one.dataset for one in found.beside_best} == expected.keys()
+    for one in found.beside_best:
+        count, mean = expected[one.dataset]
+        assert (one.num_settings, one.difference.n) == (count, 2)
+        assert one.difference.mean == pytest.approx(mean)
+
+
+def test_the_first_of_a_track_is_looked_at_in_each_report(tmp_path: Path) -> None:
+    def rows(alpha: int, **accuracies: tuple[float, ...]) -> list[Row]:
+        kinds = {"ensemble": {"reference": True, "num_networks": 5}}
+        return [
+            row
+            for method, own in accuracies.items()
+            for row in scored(method, *own, alpha=float(alpha), track="best_effort", **kinds.get(method, {}))
+        ]
+
+    many = [rows(alpha, a=(0.9, 0.8), b=(0.6, 0.7), c=(0.5, 0.5), ensemble=(0.7, 0.7)) for alpha in range(1, 9)]
+    # In the last setting the other is as high, which is no highest mean.
+    few = [rows(1, a=(0.6, 0.7), c=(0.5, 0.5)), rows(2, a=(0.6, 0.7), c=(0.7, 0.6))]
+    reports = {"many": [row for own in many for row in own], "few": [row for own in few for row in own]}
+    html = write_board(tmp_path, reports)
+    (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    assert found.first == "a"
+    of_few, of_many = found.in_reports
+    assert (of_few.report, of_few.num_highest, of_few.num_settings, of_few.ensembles) == ("few", 1, 2, ())
+    assert of_few.nearest is not None
+    assert (of_few.nearest.other, of_few.nearest.difference.mean) == ("c", pytest.approx(0.075))
+    assert (of_many.report, of_many.num_highest, of_many.num_settings) == ("many", 8, 8)
+    assert of_many.nearest is not None
+    assert (of_many.nearest.other, of_many.nearest.difference.mean) == ("b", pytest.approx(0.2))
+    (ensemble,) = of_many.ensembles
+    assert (ensemble.other, ensemble.difference.mean) == ("ensemble", pytest.approx(0.15))
+    assert "8 of 8" in html
+    assert "1 of 2" in html
