@@ -35,6 +35,7 @@ TINY_AUGMENTED = DatasetSpec(
 )
 TINY = ModelSpec(name="tiny", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
 TINY_WITH_BIAS = ModelSpec(name="tiny", inputs=Images(1, SIZE, SIZE), classes=CLASSES, bias=True)
+ROWS = ModelSpec(name="mlp", inputs=Images(1, SIZE, SIZE), classes=CLASSES, widths=(7, 6, 5))
 LINEAR = ModelSpec(name="linear", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
 LINEAR_WITH_BIAS = ModelSpec(name="linear", inputs=Images(1, SIZE, SIZE), classes=CLASSES, bias=True)
 

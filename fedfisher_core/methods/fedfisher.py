@@ -1,14 +1,19 @@
 """What the variants of FedFisher share: how their objective is minimised."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.methods.averaging import proportions
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.settings import Strict
 from fedfisher_core.solvers import closed_form, conjugate_gradients, gradient_descent, paper
-from fedfisher_core.solvers.quadratic import Quadratic
+from fedfisher_core.solvers.quadratic import Quadratic, kronecker_quadratic
 from fedfisher_core.solvers.solution import Score, Solution
 
 
@@ -138,6 +143,25 @@ _Choice = Field(discriminator="name")
 DiagonalSolver = Annotated[ClosedForm | ConjugateGradients | GradientDescent | PaperDiagonal, _Choice, _Named]
 KroneckerSolver = Annotated[ConjugateGradients | GradientDescent | PaperKronecker, _Choice, _Named]
 DenseSolver = Annotated[ClosedForm | ConjugateGradients | GradientDescent, _Choice, _Named]
+FactoredDamping = Annotated[
+    float, Field(ge=0, le=1e6, description="lambda of A_i (x) G_i + lambda I, divided over the factors")
+]
+
+
+def kronecker_objective(uploads: Sequence[Upload], *, factored_damping: float) -> Quadratic:
+    """Form sum_i p_i (w - w_i)^T (A_i (x) G_i) (w - w_i) (FedFisher, equation 7).
+
+    Args:
+        uploads: the weights w_i and the factors A_i, G_i of every layer.
+        factored_damping: see `Kronecker.damped`; the factors of every client are damped before they are summed.
+
+    Returns:
+        The objective.
+    """
+    damped = [
+        {name: block.damped(factored_damping) for name, block in upload[KFAC].factors.items()} for upload in uploads
+    ]
+    return kronecker_quadratic([upload[Weights].tensors for upload in uploads], damped, proportions(uploads))
 
 
 def solver_validates(settings: Any) -> bool:

@@ -19,11 +19,16 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.distillation.pseudo_inputs import Likeness, Local, distil, gaussian, reduced
 from fedfisher_core.methods.averaging import mean_parameters, proportions
-from fedfisher_core.methods.fedfisher import ConjugateGradients, KroneckerSolver, solver_validates
+from fedfisher_core.methods.fedfisher import (
+    ConjugateGradients,
+    FactoredDamping,
+    KroneckerSolver,
+    kronecker_objective,
+    solver_validates,
+)
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import parameters_of
-from fedfisher_core.solvers.quadratic import kronecker_quadratic
 
 DEFAULT_SOLVER = ConjugateGradients()
 
@@ -43,6 +48,7 @@ def gaussian_distillation(
         Literal["fedfisher_kfac", "mean"], Field(description="where it starts: FedFisher's solution, or the mean")
     ] = "fedfisher_kfac",
     solver: KroneckerSolver = DEFAULT_SOLVER,
+    factored_damping: FactoredDamping = 0.0,
     inputs: Annotated[
         Likeness, Field(description="what the drawn ones share with a client's: directions, variances or power")
     ] = "directions",
@@ -61,21 +67,21 @@ def gaussian_distillation(
         uploads: the weights w_i, the factors A_i and G_i, and the moments mu_i and Sigma_i.
         start: the network before the first step.
         solver: how FedFisher's objective is minimised, where that is the start.
+        factored_damping: of this objective, see `kronecker_objective`.
         inputs: see `reduced`.
 
     Returns:
         The network after the last step, with the divergence on its inputs.
     """
-    weights, shares = [upload[Weights].tensors for upload in uploads], proportions(uploads)
+    shares = proportions(uploads)
     if start == "mean":
         begun = mean_parameters(uploads)
     else:
-        quadratic = kronecker_quadratic(weights, [upload[KFAC].factors for upload in uploads], shares)
-        begun = solver.minimise(quadratic, server).parameters
+        begun = solver.minimise(kronecker_objective(uploads, factored_damping=factored_damping), server).parameters
     student, shape = server.network(begun), server.spec.inputs.shape
     clients = [
-        Local(server.network(own), gaussian(reduced(upload[InputMoments], inputs), shape), share)
-        for own, upload, share in zip(weights, uploads, shares, strict=True)
+        Local(server.network(upload[Weights].tensors), gaussian(reduced(upload[InputMoments], inputs), shape), share)
+        for upload, share in zip(uploads, shares, strict=True)
     ]
     divergence = distil(
         student, clients, steps=steps, samples=samples, learning_rate=learning_rate, generator=server.generator

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.distillation.pseudo_inputs import Draw, Local, distil, gaussian, reduced
+from fedfisher_core.distillation.pseudo_inputs import Draw, Local, distil, gaussian, of_second_moment, reduced
 
 MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0])
 DIRECTIONS = torch.tensor([[2.0, 0, 0, 0], [0, 0.5, 0.5, 0]])
@@ -49,6 +49,18 @@ def test_white_noise_has_the_power_of_the_inputs() -> None:
     assert noise.square().sum(1).mean().item() == pytest.approx(inputs.square().sum(1).mean().item(), rel=0.02)
     assert torch.allclose(noise.mean(0), torch.zeros(4), atol=0.05)
     assert torch.allclose(torch.cov(noise.T), noise.square().mean() * torch.eye(4), atol=0.08)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_moments_are_read_off_the_factor_of_a_first_layer(bias: bool) -> None:
+    inputs = torch.randn(50, 4, generator=seeded()) @ torch.randn(4, 4, generator=seeded(1)) + MEAN
+    seen = torch.cat([inputs, torch.ones(50, 1)], dim=1) if bias else inputs
+    moments = of_second_moment(seen.T @ seen / 50, 4).tensors
+    mean = inputs.mean(0) if bias else torch.zeros(4)
+    assert torch.allclose(moments["mean"], mean, atol=1e-6)
+    second = moments["directions"].T @ moments["directions"] + torch.outer(mean, mean)
+    assert torch.allclose(second, inputs.T @ inputs / 50, atol=1e-4)
+    assert not moments["deviations"].any()
 
 
 def test_a_student_that_says_the_same_stays_as_it_is() -> None:

@@ -70,15 +70,31 @@ def trained_uploads(spec: ModelSpec = tiny.TINY) -> list[Upload]:
     """Train one client a size on data of its own, mostly of one class, and compute all of its statistics."""
     uploads = []
     for client, size in enumerate(SIZES):
-        many = tiny.examples(4 * size, seed=client)
-        order = torch.argsort((many.labels != client % tiny.CLASSES).int(), stable=True)[:size]
-        examples = Examples(inputs=many.inputs[order], labels=many.labels[order])
+        examples = _held(client, size)
         network = spec.load(tiny.initial(spec))
         _train(network, examples, seed=client)
         local = replace(tiny.local(network, examples), trainer=_trainer(spec, examples, client))
         statistics = {kind: kind.compute(local) for kind in KINDS}
         uploads.append(Upload(num_examples=size, statistics=statistics, again=asking(examples)))
     return uploads
+
+
+def _held(client: int, size: int) -> Examples:
+    """What a trained client holds."""
+    many = tiny.examples(4 * size, seed=client)
+    order = torch.argsort((many.labels != client % tiny.CLASSES).int(), stable=True)[:size]
+    return Examples(inputs=many.inputs[order], labels=many.labels[order])
+
+
+def divergence(parameters: Mapping[str, Tensor], uploads: Sequence[Upload], spec: ModelSpec = tiny.TINY) -> float:
+    """Mean over trained clients of the KL from their networks to one, on the inputs that they hold."""
+    total = 0.0
+    for client, upload in enumerate(uploads):
+        inputs = _held(client, upload.num_examples).inputs
+        taught = spec.load(upload[Weights].tensors)(inputs).log_softmax(1).detach()
+        said = spec.load(parameters)(inputs).log_softmax(1).detach()
+        total += (taught.exp() * (taught - said)).sum(1).mean().item() / len(uploads)
+    return total
 
 
 def _train(network: nn.Module, examples: Examples, *, seed: int) -> nn.Module:

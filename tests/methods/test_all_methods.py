@@ -20,12 +20,15 @@ QUICK: dict[str, dict[str, Any]] = {
     # A tiny network's budget has no room for three networks, or for the moments of its inputs.
     "fedbens_mixture": {"wire": {"budget": "none"}},
     "gaussian_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
+    "kfac_distillation": {"steps": 3, "samples": 4},
     # Factors that are drawn at random are much larger than those of networks.
     "fedlpa": {"rate": 0.01},
 }
 NAMES = sorted(name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core."))
 # What they are sent exists for networks of one layer.
 OF_FEATURES = ("fedcgs", "gh_lda", "fedpft")
+# Its inputs are drawn from what a first linear layer sees.
+OF_ROWS = ("kfac_distillation",)
 # Their networks are one a start, not one a client.
 OF_STARTS = ("fedbens_mixture",)
 ORDERED = {
@@ -36,6 +39,7 @@ ORDERED = {
     "otfusion_by_holders": "the others are aligned to the first client",
     "ma_echo_ot": "the others are aligned to the first client",
     "gaussian_distillation": "inputs are drawn client by client",
+    "kfac_distillation": "inputs are drawn client by client",
     "dare": "what is dropped is drawn for one client after another",
     "centralised": "it is given one client",
 }
@@ -50,6 +54,8 @@ every_method = pytest.mark.parametrize("name", NAMES)
 
 
 def spec_of(name: str) -> ModelSpec:
+    if name in OF_ROWS:
+        return tiny.ROWS
     return tiny.LINEAR_WITH_BIAS if name in OF_FEATURES else tiny.TINY
 
 

@@ -1,0 +1,94 @@
+"""Distillation on what K-FAC says of the inputs: `gaussian_distillation` without a statistic of its own."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, PositiveFloat, PositiveInt
+from torch import nn
+
+from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.weights import Weights
+from fedfisher_core.distillation.pseudo_inputs import Local, distil, gaussian, of_second_moment
+from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.fisher.layers import factored_layers
+from fedfisher_core.methods.averaging import proportions
+from fedfisher_core.methods.fedfisher import (
+    ConjugateGradients,
+    FactoredDamping,
+    KroneckerSolver,
+    kronecker_objective,
+    solver_validates,
+)
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.models.spec import ModelSpec, parameters_of
+
+DEFAULT_SOLVER = ConjugateGradients()
+
+
+def _first_layer(spec: ModelSpec) -> str:
+    """Name the layer whose factor A is the second moment of whole inputs."""
+    name, layer = next(iter(factored_layers(spec.skeleton()).items()))
+    if not isinstance(layer, nn.Linear) or layer.in_features != spec.inputs.size:
+        raise UnsupportedLayerError(
+            f"the first layer, {name!r}, is a {type(layer).__name__} that does not see inputs as a whole; allowed: a "
+            f"Linear of {spec.inputs.size} inputs, and 'gaussian_distillation' for others"
+        )
+    return name
+
+
+def _supports(spec: ModelSpec) -> None:
+    _first_layer(spec)
+
+
+@method(
+    "kfac_distillation",
+    uploads=(Weights, KFAC),
+    sees_each=(Weights,),
+    reference="https://arxiv.org/abs/2403.12329",
+    supports=_supports,
+    validates=solver_validates,
+)
+def kfac_distillation(
+    server: Server,
+    uploads: Sequence[Upload],
+    *,
+    solver: KroneckerSolver = DEFAULT_SOLVER,
+    factored_damping: FactoredDamping = 0.0,
+    steps: Annotated[PositiveInt, Field(description="of Adam")] = 300,
+    samples: Annotated[PositiveInt, Field(description="drawn inputs of each client in a step")] = 64,
+    learning_rate: Annotated[PositiveFloat, Field(description="of Adam's first step")] = 1e-3,
+) -> Aggregate:
+    """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) from FedFisher(K-FAC), where x_i has the second moment A_i.
+
+    The factor A_i of a first linear layer is the second moment of the client's inputs: drawn ones are normal with it.
+    They have no mean where the layer has no bias. The defaults are those of `gaussian_distillation`, and were not tuned
+    for this method.
+
+    Args:
+        server: draws the inputs, and scores iterates of the solver where that selects among them.
+        uploads: the weights w_i, and the factors A_i and G_i.
+        solver: how FedFisher's objective is minimised.
+        factored_damping: of this objective, see `kronecker_objective`.
+
+    Returns:
+        The network after the last step, with the divergence on its inputs.
+
+    Raises:
+        UnsupportedLayerError: the network does not begin with a linear layer.
+    """
+    begun = solver.minimise(kronecker_objective(uploads, factored_damping=factored_damping), server).parameters
+    student, inputs, first = server.network(begun), server.spec.inputs, _first_layer(server.spec)
+    clients = [
+        Local(
+            server.network(upload[Weights].tensors),
+            gaussian(of_second_moment(upload[KFAC].factors[first].inputs, inputs.size), inputs.shape),
+            share,
+        )
+        for upload, share in zip(uploads, proportions(uploads), strict=True)
+    ]
+    divergence = distil(
+        student, clients, steps=steps, samples=samples, learning_rate=learning_rate, generator=server.generator
+    )
+    return Aggregate.of(parameters_of(student), steps=float(steps), divergence=divergence)
