@@ -103,24 +103,54 @@ class Conv2dBlock(Block):
         directions = self._maps.shape[2]
         step = min(self._groups * self._step(directions), len(self._maps))
         squares = None
-        if self._squares is not None:
+        if self._squares is not None and self._windows > 1:
             shape = (step, self._geometry.patch_size, self._group_rows, directions)
             squares = _SquaredGradients(shape, groups=self._groups, scratch=self._scratch)
         for padded, maps in zip(self._padded.split(step), self._maps.split(step), strict=True):
             if self._outputs is not None:
-                flat = maps.flatten(2)
-                products = torch.bmm(flat, flat.transpose(1, 2))
-                self._outputs.partial += products.unflatten(0, (-1, self._groups)).sum(0)
-            if squares is None and not isinstance(self._moment, PatchMoment | GroupMoment):
+                self._outputs.partial += self._second_moment(maps.flatten(2))
+            if self._squares is None and not isinstance(self._moment, PatchMoment | GroupMoment):
                 continue
             patches = self._geometry.patches(padded)
             if isinstance(self._moment, PatchMoment | GroupMoment):
                 self._moment.add(patches)
             if squares is not None:
                 squares.add(patches, maps)
+            elif self._squares is not None:
+                self._squares.partial += self._squares_of_one_window(patches, maps)
         if self._squares is not None and squares is not None:
             self._squares.partial += squares.total()
         self._padded = self._maps = self._like.new_empty(0)
+
+    def _second_moment(self, maps: Tensor) -> Tensor:
+        """Sum g g^T over examples, directions and windows.
+
+        Args:
+            maps: shape (examples groups, rows of a group, directions windows).
+
+        Returns:
+            Shape (groups, rows of a group, rows of a group).
+        """
+        _, rows, columns = maps.shape
+        if rows <= columns:
+            return torch.bmm(maps, maps.mT).unflatten(0, (-1, self._groups)).sum(0)
+        # An example's product would be larger than its maps: one product takes all examples.
+        together = maps.unflatten(0, (-1, self._groups)).permute(1, 2, 0, 3).flatten(2)
+        return torch.bmm(together, together.mT)
+
+    def _squares_of_one_window(self, patches: Tensor, maps: Tensor) -> Tensor:
+        """Sum squared gradients over examples and directions: with one window they are products g x, as a row's are.
+
+        Args:
+            patches: shape (columns, examples groups, 1).
+            maps: shape (examples groups, rows of a group, directions, 1).
+
+        Returns:
+            In the shape of the layer's matrix.
+        """
+        lengths = maps.square().sum((2, 3)).unflatten(0, (-1, self._groups)).permute(1, 2, 0)
+        inputs = patches.square().squeeze(2).T.unflatten(0, (-1, self._groups)).transpose(0, 1)
+        return torch.bmm(lengths, inputs).flatten(0, 1)
 
     def per_example(self, gradients: Tensor) -> Tensor:
         """See `Block.per_example`."""

@@ -5,6 +5,7 @@ the second moment of the vectors, and G a number.
 """
 
 import math
+from abc import abstractmethod
 from collections.abc import Set
 
 import torch
@@ -17,6 +18,9 @@ from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.matrix_names import matrix_names
 from fedfisher_core.fisher.place_blocks import PlaceBlock
 from fedfisher_core.models.batch_norm import BatchNorm
+
+_WEIGHT_OR_BIAS = [0, 1, 1, 0]
+"""Whose multiple the gradient of each of a channel's numbers is: weight, bias, mean and log_variance."""
 
 
 class NormalisationBlock(PlaceBlock):
@@ -42,6 +46,10 @@ class NormalisationBlock(PlaceBlock):
         """Memory of the sums."""
         return super().size_in_bytes + (self._units.size_in_bytes if self._units else 0)
 
+    def begin(self, inputs: Tensor, directions: int) -> None:
+        """See `Block.begin`; the inputs are normalised once for all directions."""
+        super().begin(self._by_unit(self._normalised(inputs)), directions)
+
     def flush(self) -> None:
         """See `Block.flush`."""
         super().flush()
@@ -62,11 +70,28 @@ class NormalisationBlock(PlaceBlock):
         """
         assert self._units is not None
         scale = nominal_directions**0.5
-        moments = self._units.value().mul_(scale / examples).to(self._like)
+        moments = self._moments(self._units.value().mul_(scale / examples)).to(self._like)
         # Memory of its own for each, as files of tensors ask for it.
         ones = self._like.new_full((self._rows, 1, 1), 1 / scale).unbind()
         names = matrix_names(layer, self._rows)
         return {name: Kronecker(inputs=a, outputs=g) for name, a, g in zip(names, moments, ones, strict=True)}
+
+    @abstractmethod
+    def _normalised(self, inputs: Tensor) -> Tensor:
+        """The inputs as the layer normalises them, before it scales and shifts them."""
+
+    @abstractmethod
+    def _by_unit(self, tensor: Tensor) -> Tensor:
+        """What is shaped as the layer's inputs, in the shape (examples, units, places)."""
+
+    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        """Sums over places of g x, with x normalised, and of g where there is a bias."""
+        gradients = self._by_unit(gradients)
+        return torch.stack([(gradients * inputs).sum(2), gradients.sum(2)][: self._columns], dim=2)
+
+    def _moments(self, own: Tensor) -> Tensor:
+        """Second moments of the units' numbers, from those of what `_matrices` gives, shape (units, ..., ...)."""
+        return own
 
     def _sums(self) -> bool:
         return self._units is not None or super()._sums()
@@ -94,11 +119,11 @@ class LayerNormBlock(NormalisationBlock):
         columns = 1 + (layer.bias is not None)
         super().__init__(units=features, columns=columns, places=places, approximations=approximations, like=like)
 
-    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        shape = (len(inputs), -1, self._rows)
-        normal = functional.layer_norm(inputs, self._shape, eps=self._eps).reshape(shape)
-        gradients = gradients.reshape(shape)
-        return _stack([(gradients * normal).sum(1), gradients.sum(1)][: self._columns])
+    def _normalised(self, inputs: Tensor) -> Tensor:
+        return functional.layer_norm(inputs, self._shape, eps=self._eps)
+
+    def _by_unit(self, tensor: Tensor) -> Tensor:
+        return tensor.reshape(len(tensor), -1, self._rows).mT
 
 
 class GroupNormBlock(NormalisationBlock):
@@ -112,18 +137,18 @@ class GroupNormBlock(NormalisationBlock):
         units, columns = layer.num_channels, 1 + (layer.bias is not None)
         super().__init__(units=units, columns=columns, places=places, approximations=approximations, like=like)
 
-    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        normal = functional.group_norm(inputs, self._parts, eps=self._eps)
-        shape = (*inputs.shape[:2], -1)
-        sums = [(gradients * normal).reshape(shape).sum(2), gradients.reshape(shape).sum(2)]
-        return _stack(sums[: self._columns])
+    def _normalised(self, inputs: Tensor) -> Tensor:
+        return functional.group_norm(inputs, self._parts, eps=self._eps)
+
+    def _by_unit(self, tensor: Tensor) -> Tensor:
+        return tensor.flatten(2) if tensor.ndim > 2 else tensor[:, :, None]
 
 
 class BatchNormBlock(NormalisationBlock):
     """The running sums of a batch normalisation in evaluation, which is affine: y = weight normal + bias.
 
     With normal = (x - mean) exp(-log_variance / 2), the gradient of the mean is a multiple of the bias's, and that of
-    log_variance one of the weight's.
+    log_variance one of the weight's: sums are kept of those two, and give those of all four.
     """
 
     def __init__(
@@ -131,18 +156,35 @@ class BatchNormBlock(NormalisationBlock):
     ) -> None:
         self._layer = layer
         units, places = len(layer.weight), input_shape[2:].numel()
-        super().__init__(units=units, columns=4, places=places, approximations=approximations, like=like)
+        super().__init__(units=units, columns=2, places=places, approximations=approximations, like=like)
 
-    def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        weight, mean = self._layer.weight.detach(), self._layer.mean.detach()
-        root = (-self._layer.log_variance.detach() / 2).exp()
-        shape = (*inputs.shape[:2], -1)
-        normal = (inputs.reshape(shape) - mean[:, None]) * root[:, None]
-        gradients = gradients.reshape(shape)
-        product, total = (gradients * normal).sum(2), gradients.sum(2)
-        return _stack([product, total, -weight * root * total, -weight / 2 * product])
+    def diagonal(self, examples: int) -> Tensor:
+        """See `Block.diagonal`."""
+        return super().diagonal(examples)[:, _WEIGHT_OR_BIAS] * self._multiples.square()
 
+    def per_example(self, gradients: Tensor) -> Tensor:
+        """See `Block.per_example`."""
+        return super().per_example(gradients)[:, :, _WEIGHT_OR_BIAS] * self._multiples
 
-def _stack(columns: list[Tensor]) -> Tensor:
-    """Join gradients of units, one a column, each of shape (examples, units)."""
-    return torch.stack(columns, dim=2)
+    def _normalised(self, inputs: Tensor) -> Tensor:
+        shape = (-1, *[1] * (inputs.ndim - 2))
+        return (inputs - self._layer.mean.detach().view(shape)) * self._root.view(shape)
+
+    def _by_unit(self, tensor: Tensor) -> Tensor:
+        return tensor.flatten(2) if tensor.ndim > 2 else tensor[:, :, None]
+
+    def _moments(self, own: Tensor) -> Tensor:
+        multiples = self._multiples
+        of_four = own[:, _WEIGHT_OR_BIAS][:, :, _WEIGHT_OR_BIAS]
+        return of_four * (multiples[:, :, None] * multiples[:, None, :])
+
+    @property
+    def _root(self) -> Tensor:
+        return (-self._layer.log_variance.detach() / 2).exp()
+
+    @property
+    def _multiples(self) -> Tensor:
+        """What the four gradients of a channel are of the weight's or the bias's, shape (channels, 4)."""
+        weight, root = self._layer.weight.detach(), self._root
+        ones = torch.ones_like(weight)
+        return torch.stack([ones, ones, -weight * root, -weight / 2], dim=1)

@@ -127,8 +127,14 @@ def grouped(bias: bool) -> nn.Module:
         nn.Conv2d(6, 12, 2, dilation=(1, 2), groups=6, bias=bias),
         nn.ReLU(),
         nn.AdaptiveAvgPool2d(2),
+        # More filters than windows and directions, then one window.
+        nn.Conv2d(12, 16, (2, 1), groups=2, bias=bias),
+        nn.Tanh(),
+        nn.Conv2d(16, 8, (1, 2), groups=2, bias=bias),
+        nn.Tanh(),
+        nn.Conv2d(8, 7, 1, bias=bias),
         nn.Flatten(),
-        nn.Linear(48, 3, bias=bias),
+        nn.Linear(7, 3, bias=bias),
     )
 
 
