@@ -2,7 +2,9 @@
 
 import hashlib
 import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
 import torch
@@ -13,11 +15,14 @@ from torch import Tensor
 from fedfisher_core.errors import InputError
 from fedfisher_core.federation.start import KIND, WEIGHTS, StartJob
 from fedfisher_core.jobs import NoInputs
+from fedfisher_core.models.batch_norm import read_running_statistics
 from fedfisher_core.models.spec import ModelSpec, Parameters, models
 from fedfisher_core.seeds import Stream
 from fedfisher_core.settings import PretrainedSettings
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Content, Step
+from fedfisher_core.trunks.trunk import trunks
+from fedfisher_core.trunks.weights import require_weights
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ class ReadStart(StartJob):
             code=source_digest(type(self), models.get(self.place.spec.name)),
             settings={
                 "model": self.described(),
-                "pretrained": self.pretrained.sha256,
+                "pretrained": _digest(self.pretrained),
                 **({"drawn": drawn, "seed": self.place.cell.seed} if drawn else {}),
             },
         )
@@ -69,20 +74,16 @@ def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:
     Raises:
         InputError: the file is missing, another or not readable; or names or shapes are not the network's.
     """
-    setting = f"model.pretrained.file={pretrained.file}"
-    if not pretrained.file.is_file():
-        raise InputError(f"{setting}: there is no such file")
-    content = pretrained.file.read_bytes()
-    if (found := hashlib.sha256(content).hexdigest()) != pretrained.sha256:
-        raise InputError(f"{setting} has the SHA-256 {found}; allowed: model.pretrained.sha256={pretrained.sha256}")
-    shapes = {name: tensor.shape for name, tensor in spec.skeleton().named_parameters()}
+    file, setting = _file(pretrained)
+    skeleton = spec.skeleton()
+    shapes = {name: tensor.shape for name, tensor in skeleton.named_parameters()}
     unknown = sorted(set(pretrained.drawn) - shapes.keys())
     if unknown:
         raise InputError(
             f"model.pretrained.drawn={unknown}: model {spec.name!r} has no such weights; allowed: {', '.join(shapes)}"
         )
     wanted = {name: shape for name, shape in shapes.items() if name not in pretrained.drawn}
-    tensors = _tensors(pretrained, setting)
+    tensors = read_running_statistics(skeleton, _tensors(file, setting))
     for name, shape in wanted.items():
         given = None if name not in tensors else tuple(tensors[name].shape)
         if given != tuple(shape):
@@ -90,7 +91,9 @@ def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:
                 f"{setting} has {name!r} {'nowhere' if given is None else f'in shape {given}'}; model {spec.name!r} "
                 f"needs {tuple(shape)}; allowed: this shape, or to name it in model.pretrained.drawn"
             )
-    left = sorted(tensors.keys() - shapes.keys())
+    # Of a layer that is drawn, the file may have a bias that the network's has not.
+    replaced = {_layer(name) for name in pretrained.drawn}
+    left = sorted(name for name in tensors.keys() - shapes.keys() if _layer(name) not in replaced)
     if left:
         raise InputError(
             f"{setting} has {', '.join(left)}, which model {spec.name!r} has not; allowed: its weights only"
@@ -98,11 +101,32 @@ def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:
     return {name: tensors[name].float() for name in wanted}
 
 
-def _tensors(pretrained: PretrainedSettings, setting: str) -> dict[str, Tensor]:
+def _layer(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _digest(pretrained: PretrainedSettings) -> str:
+    return trunks.get(pretrained.weights).sha256 if pretrained.weights is not None else str(pretrained.sha256)
+
+
+def _file(pretrained: PretrainedSettings) -> tuple[Path, str]:
+    """Find the file, make sure that it is the one, and say how an error calls it."""
+    if pretrained.weights is not None:
+        return require_weights(trunks.get(pretrained.weights)), f"model.pretrained.weights={pretrained.weights}"
+    assert pretrained.file is not None
+    setting = f"model.pretrained.file={pretrained.file}"
+    if not pretrained.file.is_file():
+        raise InputError(f"{setting}: there is no such file")
+    if (found := hashlib.sha256(pretrained.file.read_bytes()).hexdigest()) != pretrained.sha256:
+        raise InputError(f"{setting} has the SHA-256 {found}; allowed: model.pretrained.sha256={pretrained.sha256}")
+    return pretrained.file, setting
+
+
+def _tensors(file: Path, setting: str) -> Mapping[str, Tensor]:
     try:
-        if pretrained.file.suffix == ".safetensors":
-            return load_file(pretrained.file)
-        read = torch.load(pretrained.file, map_location="cpu", weights_only=True)
+        if file.suffix == ".safetensors":
+            return load_file(file)
+        read = torch.load(file, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
         raise InputError(f"{setting} can't be read: {' '.join(str(error).split())}") from error
     if not (isinstance(read, dict) and all(isinstance(one, Tensor) for one in read.values())):

@@ -1,6 +1,7 @@
 """Batch normalisation whose running statistics are weights like others: clients send them, and servers merge them."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -61,3 +62,23 @@ class BatchNorm(nn.Module):
         )
         self.log_variance.copy_((variance + self.eps).log())
         return normalised
+
+
+def read_running_statistics(network: nn.Module, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Take what `torch.nn.BatchNorm2d` keeps in buffers for the parameters of `BatchNorm`.
+
+    Args:
+        network: with any number of `BatchNorm`.
+        tensors: by name, with or without such buffers.
+
+    Returns:
+        The tensors, a `running_mean` of such a layer as its `mean`, a `running_var` as its `log_variance`, and without
+        its `num_batches_tracked`.
+    """
+    read = dict(tensors)
+    for name, layer in network.named_modules():
+        if isinstance(layer, BatchNorm) and f"{name}.running_mean" in read and f"{name}.running_var" in read:
+            read.pop(f"{name}.num_batches_tracked", None)
+            read[f"{name}.mean"] = read.pop(f"{name}.running_mean")
+            read[f"{name}.log_variance"] = (read.pop(f"{name}.running_var") + layer.eps).log()
+    return read

@@ -2,18 +2,34 @@
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from fedfisher_core.settings.base import Folder, Line, Strict, as_tuple
 
 
 class PretrainedSettings(Strict):
-    """A file of weights that all clients start from."""
+    """Weights that all clients start from: a file by its digest, or those that the project or a package names."""
 
-    file: Folder = Field(description="of named tensors: safetensors, or what torch.save writes and weights_only reads")
-    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="digest of the file, in hexadecimal digits")
+    weights: Line | None = Field(
+        None,
+        description="name of a pre-trained network in `fedfisher models`, whose file, digest and licence are known",
+    )
+    file: Folder | None = Field(
+        None, description="of named tensors: safetensors, or what torch.save writes and weights_only reads"
+    )
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="digest of the file, in hexadecimal digits")
+    licence: Line | None = Field(None, description="of the file, for the report")
     drawn: Annotated[tuple[Line, ...], BeforeValidator(as_tuple)] = Field(
         (),
         description="names of weights that are drawn at random instead, such as a last layer that had other classes; "
         "all others are the file's",
     )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PretrainedSettings":
+        of_file = (self.file is not None, self.sha256 is not None)
+        if (self.weights is not None and any((*of_file, self.licence is not None))) or (
+            self.weights is None and not all(of_file)
+        ):
+            raise ValueError("allowed: weights alone, or file and sha256 together, with or without licence")
+        return self

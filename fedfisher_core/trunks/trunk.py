@@ -16,7 +16,7 @@ SEPARATOR = "/"
 
 @dataclass(frozen=True)
 class Trunk:
-    """A pre-trained network whose weights stay as they are.
+    """A pre-trained network whose weights stay as they are; `model.pretrained.weights` starts from them.
 
     Args:
         name: its name in the settings.

@@ -7,19 +7,23 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation.pretrained import read_weights
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.layouts import Images
+from fedfisher_core.models.batch_norm import BatchNorm, read_running_statistics
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.store import Artifact
+from fedfisher_core.trunks.trunk import trunks
+from fedfisher_core.trunks.weights import require_weights
 from fedfisher_core.wire.uncompressed import bits_of
 from tests import tiny
+from tests.trunks import tiny_trunk
 from tests.walked import Walked, walk_tiny
 
 CPU = torch.device("cpu")
@@ -129,3 +133,61 @@ def test_weights_of_fedfishers_authors_are_read_by_their_names(workplace: Path) 
     found = read_weights(given, ModelSpec("resnet18_tiny_imagenet", Images(3, 32, 32), classes=10))
     assert found.keys() == theirs.keys()
     assert all(torch.equal(tensor, theirs[name]) for name, tensor in found.items())
+
+
+def test_weights_that_the_project_knows_need_no_file(workplace: Path, tmp_path: Path) -> None:
+    trunk = tiny_trunk.register(tmp_path, weights())
+    done = walk_tiny(workplace, {"fedavg": {}}, model={"pretrained": {"weights": trunk.name}})
+    assert all(torch.equal(tensor, weights()[name]) for name, tensor in load_start(start(done), CPU).items())
+    with pytest.raises(InputError, match="unknown trunk 'tiny_tree'"):
+        make_plan(tiny.tiny_settings(workplace, model={"pretrained": {"weights": "tiny_tree"}}))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"file": "a.pth"},
+        {"sha256": "0" * 64},
+        {"weights": "a", "file": "a.pth"},
+        {"weights": "a", "licence": "MIT"},
+    ],
+)
+def test_weights_have_one_source(workplace: Path, given: dict[str, str]) -> None:
+    refused(workplace, "allowed: weights alone, or file and sha256 together", {"pretrained": given})
+
+
+def test_running_statistics_of_torch_are_read() -> None:
+    theirs = nn.BatchNorm2d(3)
+    nn.init.uniform_(theirs.running_mean, -1, 1)
+    nn.init.uniform_(theirs.running_var, 0.5, 2)
+    inputs, own = torch.randn(5, 3, 4, 4), BatchNorm(3)
+    read = read_running_statistics(
+        nn.ModuleDict({"norm": own}), {f"norm.{k}": v for k, v in theirs.state_dict().items()}
+    )
+    assert read.keys() == {"norm.weight", "norm.bias", "norm.mean", "norm.log_variance"}
+    own.load_state_dict({name.removeprefix("norm."): tensor for name, tensor in read.items()})
+    torch.testing.assert_close(own.eval()(inputs), theirs.eval()(inputs))
+
+
+def test_a_bias_of_a_layer_that_is_drawn_is_left(workplace: Path) -> None:
+    content = weights() | {"head.bias": torch.zeros(9)}
+    file = written(workplace / "weights", content)
+    refused(workplace, "has head.bias, which model 'tiny' has not", settings(file))
+    make_plan(tiny.tiny_settings(workplace, model=settings(file, drawn="head.weight")))
+
+
+def test_mobilenet_with_the_weights_of_torchvision_says_the_same() -> None:
+    from torchvision.models import mobilenet_v2
+
+    try:
+        file = require_weights(trunks.get("mobilenet_v2"))
+    except InputError as error:
+        pytest.skip(str(error))
+    spec = ModelSpec("mobilenet_v2", Images(3, 32, 32), classes=1000, bias=True)
+    own = spec.load(read_weights(PretrainedSettings(weights="mobilenet_v2"), spec)).eval()
+    theirs = mobilenet_v2()
+    theirs.load_state_dict(torch.load(file, weights_only=True))
+    images = spec.inputs.drawn(3, torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(own(images), theirs.eval()(images), rtol=1e-3, atol=1e-3)

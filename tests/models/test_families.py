@@ -14,6 +14,7 @@ FAMILIES = (
     "linear",
     "ma_echo_cnn",
     "mlp",
+    "mobilenet_v2",
     "resnet18",
     "resnet18_batch_norm",
     "resnet18_tiny_imagenet",
@@ -38,6 +39,8 @@ def size_of(spec: ModelSpec) -> int:
         (ModelSpec("ma_echo_cnn", Images(3, 32, 32), classes=10), 4_971_368),
         (ModelSpec("mlp", Images(1, 28, 28), classes=10), 414_600),
         (ModelSpec("linear", Images(1, 28, 28), classes=10), 7_840),
+        # torchvision's before its classifier, a mean and a variance for each of 17,056 channels, and the head.
+        (ModelSpec("mobilenet_v2", Images(3, 32, 32), classes=10), 2_223_872 + 2 * 17_056 + 1280 * 10),
         (ModelSpec("resnet18", Images(3, 32, 32), classes=10), 64 * 27 + RESIDUAL_BLOCKS + 512 * 10),
         (
             ModelSpec("resnet18_batch_norm", Images(3, 32, 32), classes=10),
@@ -119,6 +122,7 @@ def test_a_fully_connected_network_takes_numbers() -> None:
     [
         ("lenet", Vectors(13), "takes images; the data has 13 numbers"),
         ("compact", Tokens(80, 90), "takes images; the data has 80 tokens of 90"),
+        ("mobilenet_v2", Vectors(13), "takes images; the data has 13 numbers"),
         ("resnet18", Vectors(13), "takes images; the data has 13 numbers"),
         ("mlp", Tokens(80, 90), "takes images and numbers; the data has 80 tokens of 90"),
         ("linear", Tokens(80, 90), "takes images and numbers; the data has 80 tokens of 90"),
@@ -179,6 +183,7 @@ def test_hidden_layers_take_the_widths_that_are_asked_for(name: str, widths: tup
     [
         ("mlp", (5, 7), "3 positive numbers"),
         ("lenet", (1, 2, 3, 0), "4 positive numbers"),
+        ("mobilenet_v2", (64,), "none"),
         ("resnet18", (64,), "none"),
         ("resnet18_batch_norm", (64,), "none"),
         ("resnet18_tiny_imagenet", (64,), "none"),
