@@ -98,13 +98,9 @@ class NormalisationBlock(PlaceBlock):
 
     def _add(self, matrices: Tensor) -> None:
         if self._units is not None:
-            self._units.partial += (matrices[:, :, :, None] * matrices[:, :, None, :]).sum(0)
+            by_unit = matrices.permute(1, 2, 0)
+            self._units.partial += torch.bmm(by_unit, by_unit.mT)
         super()._add(matrices)
-
-    def _bytes_per_example(self) -> int:
-        """Those of `PlaceBlock`, and the products of a unit's two gradients."""
-        products = self._rows * self._columns**2 if self._units is not None else 0
-        return super()._bytes_per_example() + products * self._like.element_size()
 
 
 class LayerNormBlock(NormalisationBlock):
