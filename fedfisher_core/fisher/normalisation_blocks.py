@@ -80,9 +80,9 @@ class NormalisationBlock(PlaceBlock):
     def _normalised(self, inputs: Tensor) -> Tensor:
         """The inputs as the layer normalises them, before it scales and shifts them."""
 
-    @abstractmethod
     def _by_unit(self, tensor: Tensor) -> Tensor:
-        """What is shaped as the layer's inputs, in the shape (examples, units, places)."""
+        """What is shaped as the layer's inputs, in the shape (examples, units, places); units are channels."""
+        return tensor.flatten(2) if tensor.ndim > 2 else tensor[:, :, None]
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         """Sums over places of g x, with x normalised, and of g where there is a bias."""
@@ -136,9 +136,6 @@ class GroupNormBlock(NormalisationBlock):
     def _normalised(self, inputs: Tensor) -> Tensor:
         return functional.group_norm(inputs, self._parts, eps=self._eps)
 
-    def _by_unit(self, tensor: Tensor) -> Tensor:
-        return tensor.flatten(2) if tensor.ndim > 2 else tensor[:, :, None]
-
 
 class BatchNormBlock(NormalisationBlock):
     """The running sums of a batch normalisation in evaluation, which is affine: y = weight normal + bias.
@@ -165,9 +162,6 @@ class BatchNormBlock(NormalisationBlock):
     def _normalised(self, inputs: Tensor) -> Tensor:
         shape = (-1, *[1] * (inputs.ndim - 2))
         return (inputs - self._layer.mean.detach().view(shape)) * self._root.view(shape)
-
-    def _by_unit(self, tensor: Tensor) -> Tensor:
-        return tensor.flatten(2) if tensor.ndim > 2 else tensor[:, :, None]
 
     def _moments(self, own: Tensor) -> Tensor:
         multiples = self._multiples
