@@ -56,6 +56,9 @@ def main() -> None:
     print(f"{given.method}: seconds of its server beside {given.server}'s, and of its clients beside {given.client}'s")
     print(f"{'data set':14} {'network':7} {'clients':>7} {'server':>7} {'its median, s':>14} {'clients':>8}")
     rows = [row for folder in given.reports for row in read_rows(folder / RESULTS, Row)]
+    for label in (given.method, given.server, given.client):
+        if label not in {row.method for row in rows}:
+            parser.error(f"no row of the reports is of {label!r}")
     groups = gather(rows, lambda row: (row.dataset, row.model, row.num_clients))
     for (dataset, model, clients), own in groups.items():
         seconds = statistics.median(row.server_seconds for row in own if row.method == given.method)
