@@ -1,6 +1,6 @@
 """Many small clients: one at a time on every core, beside groups whose weights are stacked and trained in one call.
 
-python -m benchmarks.together [--clients 100] [--repeats 3]
+python -m benchmarks.together [--clients 100] [--repeats 3] [--device cpu]
 
 Clients train one at a time in a run. This measures whether stacking them (`torch.func.vmap` over the weights) would
 pay. Both sides divide the clients among as many threads as there are cores, with one thread of torch each. Both step
@@ -48,7 +48,7 @@ class Clients:
     settings: TrainSettings
 
     @classmethod
-    def draw(cls, model: str, *, clients: int, batch_size: int) -> "Clients":
+    def draw(cls, model: str, *, clients: int, batch_size: int, device: torch.device) -> "Clients":
         """Draw images and labels; what they show makes no difference to the seconds."""
         spec = ModelSpec(model, Images(1, 28, 28), classes=10)
         generator = torch.Generator().manual_seed(0)
@@ -56,11 +56,12 @@ class Clients:
             Examples(
                 inputs=spec.inputs.drawn(EXAMPLES, generator),
                 labels=torch.randint(spec.classes, (EXAMPLES,), generator=generator),
-            )
+            ).to(device)
             for _ in range(clients)
         )
         settings = TrainSettings(epochs=EPOCHS, batch_size=batch_size)
-        return cls(spec, spec.initialise(generator), examples, settings)
+        start = {name: tensor.to(device) for name, tensor in spec.initialise(generator).items()}
+        return cls(spec, start, examples, settings)
 
     def one_at_a_time(self, indices: Sequence[int]) -> list[Parameters]:
         """Train clients as a run does."""
@@ -86,11 +87,11 @@ class Clients:
         slopes = vmap(grad(loss))
         inputs = torch.stack([self.examples[index].inputs for index in indices])
         labels = torch.stack([self.examples[index].labels for index in indices])
-        clients = torch.arange(len(indices))[:, None]
+        clients = torch.arange(len(indices), device=inputs.device)[:, None]
         generators = [torch.Generator().manual_seed(index) for index in indices]
         for _ in range(EPOCHS):
             orders = torch.stack([torch.randperm(EXAMPLES, generator=generator) for generator in generators])
-            for batch in orders.split(self.settings.batch_size, dim=1):
+            for batch in orders.to(inputs.device).split(self.settings.batch_size, dim=1):
                 gradients = slopes(weights, inputs[clients, batch], labels[clients, batch])
                 sgd(
                     list(weights.values()),
@@ -104,7 +105,8 @@ class Clients:
                     nesterov=False,
                     maximize=False,
                 )
-        return [{name: tensor[index] for name, tensor in weights.items()} for index in range(len(indices))]
+        on_cpu = {name: tensor.cpu() for name, tensor in weights.items()}
+        return [{name: tensor[index] for name, tensor in on_cpu.items()} for index in range(len(indices))]
 
 
 def farthest(first: Sequence[Parameters], second: Sequence[Parameters]) -> float:
@@ -121,10 +123,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=100, help="in all (100)")
     parser.add_argument("--repeats", type=int, default=3, help="timed calls of each side (3)")
+    parser.add_argument("--device", type=torch.device, default="cpu", help="cpu or cuda (cpu)")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    cores = len(os.sched_getaffinity(0))
-    print(f"{given.clients} clients of {EXAMPLES} images, {EPOCHS} epochs, {cores} threads, median of {given.repeats}")
+    # Threads that share a GPU wait for each other.
+    cores = len(os.sched_getaffinity(0)) if given.device.type == "cpu" else 1
+    print(
+        f"{given.clients} clients of {EXAMPLES} images, {EPOCHS} epochs, {given.device}, {cores} threads, "
+        f"median of {given.repeats}"
+    )
     with ThreadPoolExecutor(cores) as pool:
 
         def spread(work: Callable[[Sequence[int]], object], size: int) -> Callable[[], object]:
@@ -133,7 +140,7 @@ def main() -> None:
 
         for model in ("lenet", "mlp"):
             for batch_size in (8, 16, 64):
-                clients = Clients.draw(model, clients=given.clients, batch_size=batch_size)
+                clients = Clients.draw(model, clients=given.clients, batch_size=batch_size, device=given.device)
                 apart = farthest(clients.one_at_a_time(range(5)), clients.stacked(range(5)))
                 for size in (5, 10, 25, 50):
                     single, stacked = alternate(

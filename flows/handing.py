@@ -13,7 +13,7 @@ from prefect.futures import PrefectFuture
 from fedfisher_core.batches import Batch
 from fedfisher_core.errors import JobError
 from fedfisher_core.reporting.formats import plural
-from fedfisher_core.settings import WorkSettings
+from fedfisher_core.settings import RunSettings, WorkSettings
 from fedfisher_core.store import Store
 from flows.workers import Workers
 from tasks.job import Done, do_alone, do_each, run_jobs
@@ -58,6 +58,7 @@ class Handing:
         self._store = store
         # What fails in company is tried again alone, with the retries that it may have.
         self._alone, self._together = limited(run_jobs, run), limited(run_jobs, run.model_copy(update={"retries": 0}))
+        self._share_gpu = isinstance(run, RunSettings) and run.share_gpu
         self._finished: queue.SimpleQueue[PrefectFuture[Any]] = queue.SimpleQueue()
         self._running: dict[Any, _Handed] = {}
 
@@ -104,11 +105,11 @@ class Handing:
 
     def _start(self, handed: _Handed) -> None:
         first, *others = handed.group
-        work = partial(do_each, handed.group, self._store) if others else partial(do_alone, first, self._store)
+        work = partial(do_each, handed.group) if others else partial(do_alone, first)
         title = f"{first.name} and {plural(len(others), 'other')}" if others else first.name
         future = self._workers.submit(
             self._together if others else self._alone,
-            parameters={"title": title, "work": work},
+            parameters={"title": title, "work": partial(work, self._store, share_gpu=self._share_gpu)},
             job=first.jobs[0],
             before=handed.last,
         )

@@ -4,12 +4,14 @@ import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import torch
 from prefect.runtime import deployment
 
 from fedfisher_core.failures import FailedJob
+from fedfisher_core.jobs import Numerics
 from fedfisher_core.registry import plugin_versions
 from fedfisher_core.reporting.page import PageData
-from fedfisher_core.settings import ExperimentSettings
+from fedfisher_core.settings import ExperimentSettings, WorkSettings
 from fedfisher_core.store import libraries
 from flows.invocation import command_line
 
@@ -53,9 +55,16 @@ def page_of(settings: ExperimentSettings, *, command: str, failed: Sequence[Fail
         benchmark=settings.name,
         command=command,
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        versions=libraries() | plugin_versions(),
+        versions=libraries() | plugin_versions() | _gpu(settings.run),
         settings=settings.shown(),
         settings_yaml=settings.to_yaml(),
         notes=settings.report.notes,
         failed=failed,
     )
+
+
+def _gpu(run: WorkSettings) -> dict[str, str]:
+    """Name the GPU of this machine, where jobs computed on it."""
+    if run.elsewhere or Numerics.of(run).device == "cpu":
+        return {}
+    return {"GPU": torch.cuda.get_device_name()}

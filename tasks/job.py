@@ -40,12 +40,13 @@ def run_jobs(title: str, work: Callable[[], list[Done]]) -> list[Done]:
     return work()
 
 
-def do_alone(batch: Batch, store: Store) -> list[Done]:
+def do_alone(batch: Batch, store: Store, *, share_gpu: bool = False) -> list[Done]:
     """Compute and store what one batch makes.
 
     Args:
         batch: from a walk.
         store: keeps the results.
+        share_gpu: whether tasks that say so too may compute on the same GPU meanwhile.
 
     Returns:
         One entry, with its artifacts.
@@ -55,7 +56,7 @@ def do_alone(batch: Batch, store: Store) -> list[Done]:
         DivergedClientError: as the job says it.
         JobError: the computation failed in a way that no setting and no data explains.
     """
-    with computing(batch.jobs[0].numerics):
+    with computing(batch.jobs[0].numerics, share_gpu=share_gpu):
         begun = time.perf_counter()
         try:
             return [Done(compute(batch, store), time.perf_counter() - begun)]
@@ -70,22 +71,23 @@ def do_alone(batch: Batch, store: Store) -> list[Done]:
     raise failure
 
 
-def do_each(batches: Sequence[Batch], store: Store) -> list[Done]:
+def do_each(batches: Sequence[Batch], store: Store, *, share_gpu: bool = False) -> list[Done]:
     """Compute and store what several batches make, one after another.
 
     Args:
         batches: from one walk.
         store: keeps the results.
+        share_gpu: as for `do_alone`.
 
     Returns:
         An entry for each batch. Whatever keeps one from its artifacts, the others go on.
     """
-    return [done for batch in batches for done in _tried(batch, store)]
+    return [done for batch in batches for done in _tried(batch, store, share_gpu)]
 
 
-def _tried(batch: Batch, store: Store) -> list[Done]:
+def _tried(batch: Batch, store: Store, share_gpu: bool) -> list[Done]:
     try:
-        return do_alone(batch, store)
+        return do_alone(batch, store, share_gpu=share_gpu)
     except (InputError, DivergedClientError, JobError):
         # It is tried again in a task of its own, whose error is the one that counts.
         return [Done(None, 0.0)]

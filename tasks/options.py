@@ -14,6 +14,7 @@ from prefect.states import State
 
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.jobs import Numerics
+from fedfisher_core.reproducible import reproducible_gpu
 from fedfisher_core.settings import WorkSettings
 from tasks.gpu import gpu_slot
 
@@ -74,11 +75,12 @@ def limited(chosen: Task[P, R], run: WorkSettings) -> Task[P, R]:
 
 
 @contextmanager
-def computing(numerics: Numerics) -> Iterator[None]:
-    """Set the threads of a task's tensor operations and, on a GPU, wait for its slot.
+def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
+    """Set the threads of a task's tensor operations and, on a GPU, wait for its slot and have it round reproducibly.
 
     Args:
         numerics: where it computes.
+        share_gpu: whether others that say so too may compute on the same GPU.
 
     Raises:
         LockedError: another process holds the GPU for half of the time that the task has.
@@ -87,7 +89,8 @@ def computing(numerics: Numerics) -> Iterator[None]:
     if numerics.device == "cpu":
         yield
     else:
-        with gpu_slot(_current_gpu(), timeout=_WAITING_SHARE * _seconds_of_task()):
+        timeout = _WAITING_SHARE * _seconds_of_task()
+        with gpu_slot(_current_gpu(), shared=share_gpu, timeout=timeout), reproducible_gpu():
             yield
 
 

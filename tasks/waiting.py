@@ -13,13 +13,14 @@ _SILENT_SECONDS = 30
 
 
 @contextmanager
-def patiently_held(path: Path, *, purpose: str, timeout: float) -> Iterator[None]:
+def patiently_held(path: Path, *, purpose: str, timeout: float, shared: bool = False) -> Iterator[None]:
     """Hold a lock; whoever waits long for it says for whom.
 
     Args:
         path: the file; see `held`.
         purpose: what it is held for.
         timeout: seconds to wait for others.
+        shared: others may hold it as well, if they share it too.
 
     Raises:
         LockedError: others hold it still when the time is over.
@@ -27,10 +28,10 @@ def patiently_held(path: Path, *, purpose: str, timeout: float) -> Iterator[None
     silent = min(_SILENT_SECONDS, timeout)
     with ExitStack() as stack:
         try:
-            stack.enter_context(held(path, purpose=purpose, timeout=silent))
+            stack.enter_context(held(path, purpose=purpose, timeout=silent, shared=shared))
         except LockedError as error:
             if silent == timeout:
                 raise
             log.warning("%s, and for at most %g s more", error, timeout - silent)
-            stack.enter_context(held(path, purpose=purpose, timeout=timeout - silent))
+            stack.enter_context(held(path, purpose=purpose, timeout=timeout - silent, shared=shared))
         yield

@@ -93,11 +93,10 @@ def train(
     begin_training(network, generator)
     descent = Descent(network, settings)
     means: list[float] = []
-    for epoch, batches in enumerate(_epochs(len(examples), settings, generator)):
+    for epoch, batches in enumerate(_epochs(examples, settings, generator)):
         total = torch.zeros((), device=examples.inputs.device)
         seen = 0
-        for indices in batches:
-            batch = indices.to(examples.inputs.device)
+        for batch in batches:
             inputs = examples.inputs[batch]
             if augmented:
                 inputs = augment(inputs, generator)
@@ -111,12 +110,13 @@ def train(
     return Trained.of(network, means)
 
 
-def _epochs(examples: int, settings: TrainSettings, generator: torch.Generator) -> Iterator[Sequence[Tensor]]:
+def _epochs(examples: Examples, settings: TrainSettings, generator: torch.Generator) -> Iterator[Sequence[Tensor]]:
     """Draw the batches of every epoch as indices of examples; where steps are counted, the last epoch ends early."""
     left = settings.steps
     epochs = itertools.count() if settings.epochs is None else range(settings.epochs)
     for _ in epochs:
-        batches = torch.randperm(examples, generator=generator).split(settings.batch_size)
+        order = torch.randperm(len(examples), generator=generator).to(examples.inputs.device)
+        batches = order.split(settings.batch_size)
         yield batches[:left]
         if left is not None:
             left -= len(batches)

@@ -61,6 +61,9 @@ class RunSettings(WorkSettings):
     """How the work of a benchmark is carried out."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    share_gpu: bool = Field(
+        False, description="whether as many tasks as run at a time may compute on one GPU; default: one after another"
+    )
     min_clients: Count | None = Field(
         None,
         description="go on when clients diverge as long as this many are left; default: all must succeed",

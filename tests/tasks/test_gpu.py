@@ -21,7 +21,7 @@ from tasks.gpu import gpu_slot
 HOLDER = """
 import time
 from tasks.gpu import gpu_slot
-with gpu_slot("one", timeout=0):
+with gpu_slot("one", shared=False, timeout=0):
     print("held", flush=True)
     time.sleep(60)
 """
@@ -47,20 +47,20 @@ def another_run() -> Iterator["subprocess.Popen[str]"]:
 
 def test_the_slot_of_a_killed_run_is_free_for_the_next() -> None:
     with another_run() as process:
-        with pytest.raises(LockedError), gpu_slot("one", timeout=0):
+        with pytest.raises(LockedError), gpu_slot("one", shared=False, timeout=0):
             pass
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
-        with gpu_slot("one", timeout=0):
+        with gpu_slot("one", shared=False, timeout=0):
             pass
 
 
 def test_whoever_waits_in_vain_is_told_who_holds_the_gpu() -> None:
     with another_run() as process:
         told = rf"gpu-one\.lock is locked by process {process.pid} on .* \(computes on the GPU, since .*waited 0.2 s"
-        with pytest.raises(LockedError, match=told), gpu_slot("one", timeout=0.2):
+        with pytest.raises(LockedError, match=told), gpu_slot("one", shared=False, timeout=0.2):
             pass
-        with gpu_slot("another", timeout=0):
+        with gpu_slot("another", shared=False, timeout=0):
             pass
 
 
@@ -70,7 +70,7 @@ def test_a_long_wait_is_said_before_it_is_over(
     monkeypatch.setattr(waiting, "_SILENT_SECONDS", 0.1)
     with another_run() as process:
         threading.Timer(0.5, process.kill).start()
-        with caplog.at_level(logging.WARNING, "fedfisher"), gpu_slot("one", timeout=30):
+        with caplog.at_level(logging.WARNING, "fedfisher"), gpu_slot("one", shared=False, timeout=30):
             pass
         assert f"locked by process {process.pid}" in caplog.text
         assert "for at most 29.9 s more" in caplog.text
@@ -81,7 +81,7 @@ def test_threads_of_one_run_compute_one_after_the_other() -> None:
 
     def compute() -> None:
         nonlocal inside, most
-        with gpu_slot("one", timeout=0):
+        with gpu_slot("one", shared=False, timeout=0):
             inside += 1
             most = max(most, inside)
             time.sleep(0.02)
@@ -93,3 +93,16 @@ def test_threads_of_one_run_compute_one_after_the_other() -> None:
     for thread in threads:
         thread.join()
     assert (inside, most) == (0, 1)
+
+
+def test_those_who_share_a_gpu_compute_together() -> None:
+    with gpu_slot("one", shared=True, timeout=0), gpu_slot("one", shared=True, timeout=0):
+        pass
+
+
+def test_whoever_wants_a_gpu_alone_and_those_who_share_it_keep_each_other_out() -> None:
+    alone = gpu_slot("one", shared=False, timeout=0)
+    with gpu_slot("one", shared=True, timeout=0), pytest.raises(LockedError), alone:
+        pass
+    with another_run(), pytest.raises(LockedError), gpu_slot("one", shared=True, timeout=0):
+        pass
