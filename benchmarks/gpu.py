@@ -23,6 +23,7 @@ from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.nngeometry_backend import compute as compute_by_nngeometry
 from fedfisher_core.layouts import Images
+from fedfisher_core.models.dropout import begin_training
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.reproducible import reproducible_gpu
 from fedfisher_core.settings import TrainSettings
@@ -58,6 +59,7 @@ def bare(spec: ModelSpec, examples: Examples) -> None:
     generator = torch.Generator().manual_seed(0)
     device = examples.inputs.device
     network = spec.load({name: tensor.to(device) for name, tensor in spec.initialise(generator).items()})
+    begin_training(network, generator)
     optimiser = torch.optim.SGD(network.parameters(), lr=SETTINGS.learning_rate, momentum=SETTINGS.momentum, fused=True)
     for _ in range(SETTINGS.epochs or 0):
         order = torch.randperm(len(examples), generator=generator).to(device)

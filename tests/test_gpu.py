@@ -1,6 +1,5 @@
 """Whole tiny experiments on a GPU: the same bits whenever they are repeated, and near those of the processor."""
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +29,9 @@ OBJECTIVES = (
     *("moon", "scaffold"),
 )
 OF_ANY = [name for name in NAMES if name not in (*OF_FEATURES, *OF_ROWS)]
-# What a method divides by may be so small that rounding decides, as it does between two processors.
-LOOSE = {"fedbens_mixture": 0.3, "dense": 0.3, "pfnm": 0.3, "pfnm_original": 0.3}
+# By how much losses may differ where rounding decides, as it does between two processors: at what a method divides by
+# or matches, and at the noise that privacy adds to Fishers of a few examples.
+LOOSE = {"fedbens_mixture": 0.3, "dense": 0.3, "pfnm": 0.3, "pfnm_original": 0.3, "privacy": 0.1}
 SERVED: dict[str, Any] = {name: {} for name in ("fedavg", "fedfisher_diag", "fedfisher_kfac", "regmean")}
 
 BENCHMARKS: dict[str, dict[str, Any]] = {
@@ -83,14 +83,10 @@ def test_a_benchmark_is_the_same_when_repeated_and_near_the_processors(workplace
     assert digests(on_gpu.outcome) == digests(again.outcome)
     rows, expected = (make_rows(one.plan, one.outcome) for one in (on_gpu, on_cpu))
     assert len(rows) == len(expected) > 0
-    apart = {
-        (one.method, one.objective): (one.loss, other.loss)
-        for one, other in zip(rows, expected, strict=True)
-        if one.loss is not None
-        and other.loss is not None
-        and not math.isclose(one.loss, other.loss, abs_tol=LOOSE.get(one.method, 0.02))
-    }
-    assert not apart
+    for row, other in zip(rows, expected, strict=True):
+        assert row.loss is not None
+        tolerance = LOOSE.get(name, LOOSE.get(row.method, 0.02))
+        assert row.loss == pytest.approx(other.loss, abs=tolerance), (row.method, row.objective)
 
 
 @pytest.mark.parametrize("model", ["small_gru", "small_transformer"])

@@ -48,6 +48,13 @@ def weighted_sum(tensors: Iterable[Mapping[str, Tensor]], weights: Sequence[floa
     return total
 
 
+def median_parameters(models: Sequence[Parameters]) -> Parameters:
+    """Take the median of each weight, of an even number of models the lower of the two in the middle."""
+    middle = (len(models) - 1) // 2
+    # A GPU has no `median` along a dimension whose ties are broken in a fixed order.
+    return {name: torch.stack([model[name] for model in models]).sort(0).values[middle] for name in models[0]}
+
+
 def mean_parameters(uploads: Sequence[Upload]) -> Parameters:
     """Average the clients' weights by their numbers of examples, as FedAvg does."""
     return weighted_sum(Column(uploads, lambda upload: upload[Weights].tensors), proportions(uploads))

@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import proportions, weighted_sum
+from fedfisher_core.methods.averaging import median_parameters, proportions, weighted_sum
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.solvers.adam import adam
@@ -67,7 +66,7 @@ def fedbens(
         factor=sum(upload.num_examples for upload in uploads) / temperature,
         penalty=1 / prior_variance,
         centre=weighted_sum(models, [1.0] * len(models)),
-        start={name: torch.stack([model[name] for model in models]).median(0).values for name in models[0]},
+        start=median_parameters(models),
     )
     solution = adam(
         posterior,

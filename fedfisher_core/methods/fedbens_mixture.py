@@ -13,6 +13,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import from_matrix, to_matrix
 from fedfisher_core.fisher.matrix_names import join
+from fedfisher_core.methods.averaging import median_parameters
 from fedfisher_core.methods.fedbens import (
     CheckEvery,
     LearningRate,
@@ -70,8 +71,7 @@ def fedbens_mixture(
     score = server.scorer() if select else None
     networks, chosen = [], []
     for mode, models in enumerate(zip(*(_models(upload) for upload in uploads), strict=True)):
-        like = models[0]
-        start = {name: torch.stack([model[name] for model in models]).median(0).values for name in like}
+        start = median_parameters(models)
         weights = {matrix: to_matrix(start, matrix) for matrix in clients[0][0].blocks}
         optimiser = torch.optim.Adam(list(weights.values()), lr=learning_rate)
         best, highest, kept = start, -1.0, 0
@@ -81,7 +81,7 @@ def fedbens_mixture(
             torch.nn.utils.clip_grad_norm_(list(weights.values()), max_norm=longest_gradient)
             optimiser.step()
             if step == steps or (score is not None and (step - 1) % check_every == 0):
-                found = _parameters(weights, like)
+                found = _parameters(weights, start)
                 reached = 0.0 if score is None else score(found)
                 if reached > highest or score is None:
                     best, highest, kept = found, reached, step

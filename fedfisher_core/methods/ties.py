@@ -57,7 +57,7 @@ def _trim(change: Parameters, share: float) -> Parameters:
     """Set all but the largest numbers to 0; equals of the smallest that stays do so too."""
     sizes = torch.cat([tensor.abs().flatten() for tensor in change.values()])
     kept = max(1, int(share * len(sizes)))
-    least = sizes.kthvalue(len(sizes) - kept + 1).values
+    least = sizes.sort().values[len(sizes) - kept]
     return {name: torch.where(tensor.abs() >= least, tensor, 0) for name, tensor in change.items()}
 
 

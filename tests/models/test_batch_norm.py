@@ -26,7 +26,7 @@ class Network(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         maps = self.norm(self.conv(inputs)).relu()
-        return self.head(nn.functional.adaptive_avg_pool2d(maps, 2).flatten(1))
+        return self.head(nn.functional.avg_pool2d(maps, maps.shape[-1] // 2).flatten(1))
 
 
 def normal(*shape: int, seed: int) -> Tensor:
