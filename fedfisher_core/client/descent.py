@@ -33,7 +33,8 @@ class Descent:
         with torch.no_grad():
             sgd(
                 self._weights,
-                list(gradients),
+                # Of colour images, gradients may come with channels last, which weights on a GPU are not stepped along.
+                [gradient.contiguous() for gradient in gradients],
                 self._velocities,
                 fused=True,
                 lr=self._settings.learning_rate,
