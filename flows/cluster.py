@@ -4,16 +4,17 @@ import hashlib
 import platform
 import socket
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 from urllib.parse import urlsplit
 
-from fedfisher_core.errors import InputError, OutputError
+from fedfisher_core.errors import InputError, JobError, OutputError
 from fedfisher_core.failures import described
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import CacheSettings, WorkSettings
@@ -27,6 +28,7 @@ GPU = "GPU"
 """The resource of a worker that has one, as `dask worker --resources GPU=1` names it."""
 _PATIENCE_SECONDS = 10
 _CODE = ("fedfisher_core", "tasks", "flows")
+R = TypeVar("R")
 _LIBRARIES = ("torch", "numpy", "prefect", "distributed")
 
 
@@ -133,7 +135,7 @@ def _require_certificates(scheme: str, setting: str) -> None:
 
 
 def _require_fit(worker: str, seen: Seen, *, place: Path | str, prefect_api: str) -> None:
-    for name, own in _versions().items():
+    for name, own in versions().items():
         if seen.versions.get(name) != own:
             raise InputError(f"{worker} has {name} {seen.versions.get(name)}; allowed, as here: {own}")
     if seen.store:
@@ -169,7 +171,7 @@ def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen
             unreached = ""
     except (OSError, ValueError) as error:
         unreached = str(getattr(error, "reason", error))
-    return Seen(_versions(), unseen, unwritable, unreached)
+    return Seen(versions(), unseen, unwritable, unreached)
 
 
 def _unseen(store: Store, mark: Mark) -> str:
@@ -187,7 +189,32 @@ def _unwritable(store: Store) -> str:
     return ""
 
 
-def _versions() -> dict[str, str]:
+@dataclass(frozen=True)
+class Guarded(Generic[R]):
+    """Work that a worker refuses which is not like the machine where the run was started.
+
+    Args:
+        wanted: versions there.
+        work: of a task.
+    """
+
+    wanted: Mapping[str, str]
+    work: Callable[[], R]
+
+    def __call__(self) -> R:
+        """Do the work.
+
+        Raises:
+            JobError: names this machine, what it has, and what is allowed.
+        """
+        for name, wanted in self.wanted.items():
+            if (own := versions().get(name)) != wanted:
+                raise JobError(f"a Dask worker on {socket.gethostname()} has {name} {own}; allowed: {wanted}", "")
+        return self.work()
+
+
+@cache
+def versions() -> dict[str, str]:
     """What must be the same on all machines, so that a job gives the same result wherever it runs."""
     plugins = {
         one.name: one.version

@@ -1,10 +1,10 @@
 """Tasks on Dask: on a cluster of this machine that ends with the run, or on one that is there."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import dask
 from prefect import Task
@@ -16,12 +16,14 @@ from prefect_dask.task_runners import PrefectDaskFuture
 from fedfisher_core.errors import InputError
 from fedfisher_core.jobs import Job
 from fedfisher_core.settings import WorkSettings
-from flows.cluster import GPU
+from flows.cluster import GPU, Guarded, versions
 from flows.console import configure_logging
 from flows.workers import Workers
 
 # While a task's result travels, its worker has the next one already.
 _AHEAD = 1
+
+R = TypeVar("R")
 
 
 class DaskWorkers(Workers):
@@ -75,6 +77,10 @@ class DaskWorkers(Workers):
         needed = {GPU: 1} if self._address and job.numerics.device != "cpu" else {}
         with self._answered(), dask.annotate(resources=needed, **self._elsewhere(before)):
             return self._dask.submit(task, parameters=parameters)
+
+    def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
+        """See `Workers.guarded`; workers of a cluster that was there may have come after all were looked at."""
+        return Guarded(versions(), work) if self._address else work
 
     def _elsewhere(self, before: PrefectFuture[Any] | None) -> dict[str, Any]:
         """How Dask is told to keep away from where another task runs or ran, as long as there are other workers."""

@@ -19,6 +19,9 @@ from flows.workers import Workers
 from tasks.job import Done, do_alone, do_each, run_jobs
 from tasks.options import limited
 
+# What a job raised; or, where the project is missing or older, what kept it from being understood.
+_OF_ONE_MACHINE = (JobError, ImportError, AttributeError)
+
 
 @dataclass
 class _Handed:
@@ -93,7 +96,7 @@ class Handing:
             handed = self._running.pop(future.task_run_id)
             handed.tasks -= 1
             result = self._result(future)
-            if isinstance(result, JobError) and handed.started == 1 and self._is_spread(handed):
+            if isinstance(result, _OF_ONE_MACHINE) and handed.started == 1 and self._is_spread(handed):
                 # The machine may be the reason. Its mistakes are quick, so that it would soon have all of the work.
                 handed.late = math.inf
                 self._start(handed)
@@ -106,10 +109,11 @@ class Handing:
     def _start(self, handed: _Handed) -> None:
         first, *others = handed.group
         work = partial(do_each, handed.group) if others else partial(do_alone, first)
+        whole = partial(work, self._store, share_gpu=self._share_gpu)
         title = f"{first.name} and {plural(len(others), 'other')}" if others else first.name
         future = self._workers.submit(
             self._together if others else self._alone,
-            parameters={"title": title, "work": partial(work, self._store, share_gpu=self._share_gpu)},
+            parameters={"title": title, "work": self._workers.guarded(whole)},
             job=first.jobs[0],
             before=handed.last,
         )

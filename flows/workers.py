@@ -5,9 +5,9 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from prefect import Task
 from prefect.exceptions import TerminationSignal
@@ -17,6 +17,8 @@ from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTa
 from fedfisher_core.jobs import Job
 from fedfisher_core.settings import WorkSettings
 from flows.console import configure_logging
+
+R = TypeVar("R")
 
 
 class Workers:
@@ -68,6 +70,17 @@ class Workers:
             Its result, when it is there.
         """
         return self._runner.submit(task, parameters=parameters)
+
+    def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
+        """Have work refused where it could come out otherwise than here.
+
+        Args:
+            work: of a task.
+
+        Returns:
+            The work, with the check before it; as it is where all workers are of this run.
+        """
+        return work
 
     def is_spread(self, job: Job[Any]) -> bool:
         """Say whether several machines could compute a job, of which one may fail at what the others can do.

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
@@ -17,10 +18,10 @@ import dask
 import pytest
 from distributed import Client
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, JobError
 from fedfisher_core.settings import RunSettings
 from fedfisher_core.store import bucket
-from flows.cluster import look, require_cluster
+from flows.cluster import Guarded, look, require_cluster, versions
 from tests.servers import answering, dask_scheduler, dask_worker, wait_for_workers
 
 NO_SERVER = "http://127.0.0.1:9/api"
@@ -187,15 +188,32 @@ def test_a_gpu_that_a_worker_has_passes(tmp_path: Path, empty: str, prefect_api:
         require_cluster(settings(tmp_path / "store", empty, device="cuda"), prefect_api)
 
 
-def test_a_worker_with_other_code_is_named(tmp_path: Path, prefect_api: str) -> None:
+def with_other_code(folder: Path) -> dict[str, str]:
+    """The environment of a process that has the project with a changed module."""
     for package in ("fedfisher_core", "tasks", "flows"):
-        shutil.copytree(ROOT / package, tmp_path / package)
-    with (tmp_path / "tasks/job.py").open("a") as file:
+        shutil.copytree(ROOT / package, folder / package)
+    with (folder / "tasks/job.py").open("a") as file:
         file.write("# Changed.\n")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    return os.environ | {"PYTHONPATH": str(folder)}
+
+
+def test_a_worker_that_comes_later_with_other_code_refuses_what_others_do(tmp_path: Path, like_here: str) -> None:
+    work = Guarded(versions(), partial(int, "7"))
+    with ExitStack() as stack:
+        client = stack.enter_context(Client(like_here, set_as_default=False))
+        (first,) = client.nthreads()
+        stack.enter_context(dask_worker(like_here, with_other_code(tmp_path), tmp_path))
+        wait_for_workers(like_here, 2)
+        (late,) = client.nthreads().keys() - {first}
+        assert client.submit(work, workers=[first], pure=False).result() == 7
+        with pytest.raises(JobError, match=r"^a Dask worker on .* has fedfisher's code [0-9a-f]+; allowed: [0-9a-f]+$"):
+            client.submit(work, workers=[late], pure=False).result()
+
+
+def test_a_worker_with_other_code_is_named(tmp_path: Path, prefect_api: str) -> None:
     with ExitStack() as stack:
         scheduler = stack.enter_context(dask_scheduler(os.environ))
-        stack.enter_context(dask_worker(scheduler, environment, tmp_path))
+        stack.enter_context(dask_worker(scheduler, with_other_code(tmp_path), tmp_path))
         wait_for_workers(scheduler, 1)
         with pytest.raises(
             InputError, match=rf"^{named(scheduler)} has fedfisher's code [0-9a-f]+; allowed, as here: "
