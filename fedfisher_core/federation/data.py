@@ -5,7 +5,7 @@ from threading import Lock
 
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import Dataset, Split
-from fedfisher_core.store import Artifact, read_document, read_tensors
+from fedfisher_core.store import Artifact, map_tensors, read_document
 
 INFO = "info.json"
 FEATURES = "features"
@@ -15,7 +15,7 @@ _loading = Lock()
 
 
 def load_data(artifact: Artifact) -> Dataset:
-    """Read a decoded data set; the last two stay in memory for all jobs.
+    """Read a decoded data set; the last two stay mapped into memory for all jobs, and processes share that memory.
 
     Args:
         artifact: made by `DecodeData` or by `ExtractFeatures`.
@@ -33,8 +33,8 @@ def _load(artifact: Artifact) -> Dataset:
     spec = datasets.get(info["name"])
     return Dataset(
         spec=spec.of_features(info[FEATURES]) if FEATURES in info else spec,
-        train=Split(**read_tensors(artifact, "train.safetensors")),
-        test=Split(**read_tensors(artifact, "test.safetensors")),
+        train=Split(**map_tensors(artifact, "train.safetensors")),
+        test=Split(**map_tensors(artifact, "test.safetensors")),
         class_names=tuple(info["class_names"]),
         group_names=tuple(info.get("group_names", ())),
         coarse=tuple(info.get("coarse", ())),

@@ -5,7 +5,15 @@ from fedfisher_core.store.lease import Lease
 from fedfisher_core.store.manifest import libraries
 from fedfisher_core.store.marks import Mark
 from fedfisher_core.store.opening import open_store
-from fedfisher_core.store.reading import folder_of, names_of, read_bytes, read_document, read_tensors, read_timings
+from fedfisher_core.store.reading import (
+    folder_of,
+    map_tensors,
+    names_of,
+    read_bytes,
+    read_document,
+    read_tensors,
+    read_timings,
+)
 from fedfisher_core.store.step import Artifact, Content, Step
 from fedfisher_core.store.store import STAGES, Store
 
@@ -19,6 +27,7 @@ __all__ = [
     "Store",
     "folder_of",
     "libraries",
+    "map_tensors",
     "names_of",
     "open_store",
     "path_of",

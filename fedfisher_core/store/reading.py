@@ -66,6 +66,27 @@ def read_tensors(artifact: Artifact, name: str) -> "dict[str, Tensor]":
     return load(read_bytes(artifact, name))
 
 
+def map_tensors(artifact: Artifact, name: str) -> "dict[str, Tensor]":
+    """Map one safetensors file of an artifact into memory, where all processes of a machine share it.
+
+    Args:
+        artifact: the artifact.
+        name: the file's name.
+
+    Returns:
+        Its named tensors, which must not be changed; the file may be removed meanwhile.
+
+    Raises:
+        CorruptArtifactError: the file is not what was written.
+        BucketError: the bucket that it lies in does not answer.
+    """
+    from safetensors.torch import load_file
+
+    if artifact.bucket is None:
+        _check(artifact.path, name, read_manifest(artifact.path).files.get(name))
+    return load_file(path_of(artifact, name))
+
+
 def read_document(artifact: Artifact, name: str) -> Any:
     """Read one JSON file of an artifact.
 
@@ -150,7 +171,7 @@ def folder_of(artifact: Artifact) -> Path:
     return artifact.path
 
 
-def _check(path: Path, name: str, expected: str) -> None:
+def _check(path: Path, name: str, expected: str | None) -> None:
     """Check one file of an artifact, without holding a large one in memory."""
     try:
         with open_regular(path / name, limit=MOST_BYTES) as file:

@@ -15,6 +15,7 @@ from fedfisher_core.store import (
     Content,
     Step,
     Store,
+    map_tensors,
     open_store,
     read_document,
     read_tensors,
@@ -55,6 +56,22 @@ def test_what_was_written_is_found_and_read(store: Store) -> None:
     assert torch.equal(tensors["b"], torch.arange(4))
     assert read_document(written, "info.json") == {"losses": [0.5, 0.25], "name": "größe"}
     assert read_timings(written) == {"seconds": 0.5}
+
+
+def _own_bytes() -> int:
+    """Memory that this process shares with nobody."""
+    (line,) = (one for one in Path("/proc/self/smaps_rollup").read_text().splitlines() if one.startswith("Anonymous:"))
+    return int(line.split()[1]) * 1024
+
+
+def test_mapped_tensors_are_read_without_memory_of_ones_own_and_outlive_their_file(store: Store) -> None:
+    size = 64 * 2**20
+    written = store.write(STEP, Content(tensors={"tensors.safetensors": {"a": torch.ones(size, dtype=torch.uint8)}}))
+    before = _own_bytes()
+    mapped = map_tensors(written, "tensors.safetensors")["a"]
+    (written.path / "tensors.safetensors").unlink()
+    assert mapped.sum() == size
+    assert _own_bytes() - before < size / 4
 
 
 def test_nothing_half_written_remains(store: Store) -> None:
@@ -198,6 +215,8 @@ def test_damage_after_the_search_is_noticed_when_reading(store: Store) -> None:
     _flip_tensors(written.path)
     with pytest.raises(CorruptArtifactError, match=r"tensors\.safetensors was changed"):
         read_tensors(written, "tensors.safetensors")
+    with pytest.raises(CorruptArtifactError, match=r"tensors\.safetensors was changed"):
+        map_tensors(written, "tensors.safetensors")
     assert read_document(written, "info.json")["losses"] == [0.5, 0.25]
     _lose_document(written.path)
     with pytest.raises(CorruptArtifactError, match=r"info\.json can't be read"):
