@@ -1,5 +1,6 @@
 """Tasks under way: each group's result is got once, and one that is late is started again elsewhere."""
 
+import tempfile
 import threading
 import uuid
 from collections.abc import Callable
@@ -11,11 +12,13 @@ import pytest
 
 from fedfisher_core.batches import Batch
 from fedfisher_core.errors import InputError, JobError
-from fedfisher_core.jobs import Job, graph_of
-from fedfisher_core.settings import WorkSettings
+from fedfisher_core.jobs import Job, Numerics, graph_of
+from fedfisher_core.locks import LockedError
+from fedfisher_core.settings import RunSettings, WorkSettings
 from fedfisher_core.store import Store
 from fedfisher_core.walk import Walk
 from flows.handing import Handing
+from tasks.gpu import gpu_slot
 from tests.flows.sleeping import Sleep
 
 
@@ -42,6 +45,7 @@ class Told:
     def __init__(self) -> None:
         self.promises: list[Promise] = []
         self.before: list[Promise | None] = []
+        self.parameters: list[dict[str, Any]] = []
         self.submitted = threading.Condition()
         self.gone = False
         self.spread = True
@@ -49,6 +53,7 @@ class Told:
     def submit(self, task: object, parameters: dict[str, Any], job: Job[Any], before: Promise | None = None) -> Promise:
         with self.submitted:
             self.before.append(before)
+            self.parameters.append(parameters)
             self.promises.append(Promise())
             self.submitted.notify()
         return self.promises[-1]
@@ -178,3 +183,25 @@ def test_workers_that_are_gone_are_told_of_by_name(handing: Handing, workers: To
     workers.promises[0].future.set_exception(ConnectionError("lost"))
     with pytest.raises(InputError, match="all are gone"):
         handing.wait()
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_tasks_compute_on_a_gpu_that_others_share_only_where_they_share_it(
+    workers: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: bool
+) -> None:
+    # The machine needs no GPU, since a slot only has a name.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("tasks.options._current_gpu", lambda: "one")
+    monkeypatch.setattr("tasks.options._WAITING_SHARE", 0)
+    store = Store(tmp_path / "artifacts")
+    batch = Walk(graph_of([Sleep(name="sleep", numerics=Numerics(device="cuda"))]), store).take()
+    assert batch is not None
+    Handing(workers, store, RunSettings(share_gpu=share)).hand_over([batch])  # type: ignore[arg-type]
+    (parameters,) = workers.parameters
+    with gpu_slot("one", shared=True, timeout=0):
+        if share:
+            ((artifact,),) = (done.artifacts for done in parameters["work"]())
+            assert artifact.kind == "sleeps"
+        else:
+            with pytest.raises(LockedError):
+                parameters["work"]()
