@@ -6,10 +6,15 @@ from torch import nn
 from torch.nn import functional
 
 from fedfisher_core.client.descent import Descent
+from fedfisher_core.data.tensors import augment
+from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.models.dropout import begin_training
+from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.settings import TrainSettings
 from tests import tiny
 
 EXAMPLES = tiny.examples(30)
+COLOURED = Images(3, 32, 32)
 
 
 def network() -> nn.Module:
@@ -35,6 +40,47 @@ def test_steps_are_those_of_torch_s_optimiser_to_the_last_bit(momentum: float, w
         optimiser.step()
         for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
             assert torch.equal(one, other)
+
+
+NETWORKS = [
+    *((name, COLOURED) for name in ("linear", "mlp", "compact", "lenet", "cnn", "cnn_padded", "ma_echo_cnn")),
+    *((name, COLOURED) for name in ("resnet18", "resnet18_batch_norm", "resnet18_tiny_imagenet")),
+    ("mobilenet_v2", COLOURED),
+    *((name, Tokens(7, 11)) for name in ("gru", "transformer")),
+    *((name, Vectors(13)) for name in ("linear", "mlp")),
+]
+
+
+@pytest.mark.parametrize("augmented", [False, True], ids=["", "cropped and mirrored"])
+@pytest.mark.parametrize(("name", "inputs"), NETWORKS)
+def test_every_network_steps_as_with_torch_s_optimiser(name: str, inputs: Layout, augmented: bool) -> None:
+    if augmented and inputs is not COLOURED:
+        pytest.skip("only images are cropped")
+    spec = ModelSpec(name, inputs, classes=3, bias=True)
+    generator = torch.Generator().manual_seed(0)
+    start = spec.initialise(generator)
+    ours, theirs = spec.load(start), spec.load(start)
+    descent = Descent(ours, TrainSettings(learning_rate=0.01, momentum=0.9))
+    learnt = [weight for weight in theirs.parameters() if weight.requires_grad]
+    optimiser = torch.optim.SGD(learnt, lr=0.01, momentum=0.9)
+    for step in range(3):
+        batch, labels = inputs.drawn(4, generator), torch.randint(3, (4,), generator=generator)
+        batch = augment(batch, generator) if augmented else batch
+        losses = []
+        for network in (ours, theirs):
+            begin_training(network, torch.Generator().manual_seed(step))
+            losses.append(functional.cross_entropy(network(batch), labels))
+        descent.step(losses[0])
+        optimiser.zero_grad()
+        losses[1].backward()
+        optimiser.step()
+    for one, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_the_networks_are_those_of_the_project() -> None:
+    own = {name for name in models if models.get(name).__module__.startswith("fedfisher_core.")}
+    assert {name for name, _ in NETWORKS} == own
 
 
 def test_frozen_weights_stay_and_unused_ones_only_decay() -> None:
