@@ -1,8 +1,9 @@
 """Arithmetic on a GPU that ends in the same bits whenever it is repeated."""
 
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 
@@ -14,6 +15,9 @@ _CHOSEN = (
     # Whoever reads memory before writing to it has a defect, which numbers to find it by would not mend.
     (torch.utils.deterministic, "fill_uninitialized_memory", False),
 )
+_lock = threading.Lock()
+_inside = 0
+_restored = ExitStack()
 
 
 @contextmanager
@@ -28,16 +32,27 @@ def reproducible_gpu() -> Iterator[None]:
     Raises:
         RuntimeError: an operation of the block has no fixed order on a GPU; the message names it.
     """
-    # Read by cuBLAS when it is first used.
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    fixed, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    before = [getattr(place, name) for place, name, _ in _CHOSEN]
-    torch.use_deterministic_algorithms(True)
-    for place, name, value in _CHOSEN:
-        setattr(place, name, value)
+    global _inside
+    with _lock:
+        if _inside == 0:
+            _settle()
+        _inside += 1
     try:
         yield
     finally:
-        torch.use_deterministic_algorithms(fixed, warn_only=warns)
-        for (place, name, _), value in zip(_CHOSEN, before, strict=True):
-            setattr(place, name, value)
+        with _lock:
+            _inside -= 1
+            # Threads of one process may share a GPU, and the last of them leaves it as it was.
+            if _inside == 0:
+                _restored.close()
+
+
+def _settle() -> None:
+    # Read by cuBLAS when it is first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    fixed, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    _restored.callback(torch.use_deterministic_algorithms, fixed, warn_only=warns)
+    torch.use_deterministic_algorithms(True)
+    for place, name, value in _CHOSEN:
+        _restored.callback(setattr, place, name, getattr(place, name))
+        setattr(place, name, value)
