@@ -24,9 +24,12 @@ from fedfisher_core.store import Mark, Store, open_store
 if TYPE_CHECKING:
     from distributed import Client
 
+    from fedfisher_core.evaluation.memory import Load
+
 GPU = "GPU"
 """The resource of a worker that has one, as `dask worker --resources GPU=1` names it."""
 _PATIENCE_SECONDS = 10
+_GIB = 2**30
 _CODE = ("fedfisher_core", "tasks", "flows")
 R = TypeVar("R")
 _LIBRARIES = ("torch", "numpy", "prefect", "distributed")
@@ -41,20 +44,23 @@ class Seen:
         store: why it does not see the store; empty where it does.
         unwritable: why it can't write to the store, or to its own cache of it; empty where it can.
         prefect: why Prefect's server does not answer it; empty where it does.
+        memory: of its machine or container, in bytes; None where the system does not say.
     """
 
     versions: Mapping[str, str]
     store: str
     unwritable: str
     prefect: str
+    memory: int | None
 
 
-def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
+def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load | None" = None) -> None:
     """Check that there are workers which can do a run's tasks, before any work.
 
     Args:
         run: how the work is carried out.
         prefect_api: address of Prefect's server; None for a temporary one, which only this machine reaches.
+        largest: what one of the jobs holds in memory at once, the one that holds most.
 
     Raises:
         InputError: names the setting; and the worker, its machine and what it lacks.
@@ -92,6 +98,7 @@ def require_cluster(run: WorkSettings, prefect_api: str | None) -> None:
         if isinstance(seen, Exception):
             raise InputError(f"{worker} can't run this project's code: {described(seen)}") from seen
         _require_fit(worker, seen, place=place, prefect_api=prefect_api)
+        _require_room(worker, seen.memory, largest)
     if Numerics.of(run).device != "cpu" and not any(one["resources"].get(GPU) for one in workers):
         raise InputError(
             f"{setting} has no worker with a GPU, which run.device asks for; start one: "
@@ -149,6 +156,12 @@ def _require_fit(worker: str, seen: Seen, *, place: Path | str, prefect_api: str
         )
 
 
+def _require_room(worker: str, memory: int | None, largest: "Load | None") -> None:
+    """Check that any worker can do the job that holds most, as nobody knows which will."""
+    if largest is not None and memory is not None and largest.bytes > memory:
+        raise InputError(f"{worker} has {memory / _GIB:,.1f} GiB; {largest.said}; allowed: {largest.remedy}")
+
+
 def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen:
     """Say what this process is, and what it sees.
 
@@ -164,6 +177,8 @@ def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen
     """
     store = open_store(Path(place) if "://" not in place else place, CacheSettings(folder=Path(cache)))
     unseen = _unseen(store, Mark(mark, said))
+    from fedfisher_core.evaluation.memory import machine_bytes
+
     # What it does not see, it would make in a place of its own.
     unwritable = "" if unseen else _unwritable(store)
     try:
@@ -171,7 +186,7 @@ def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen
             unreached = ""
     except (OSError, ValueError) as error:
         unreached = str(getattr(error, "reason", error))
-    return Seen(versions(), unseen, unwritable, unreached)
+    return Seen(versions(), unseen, unwritable, unreached, machine_bytes())
 
 
 def _unseen(store: Store, mark: Mark) -> str:

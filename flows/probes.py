@@ -8,6 +8,7 @@ import urllib.error
 import urllib.request
 from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import ExperimentSettings, TrackingSettings
@@ -17,17 +18,21 @@ from flows.cluster import require_cluster
 from flows.databases import require_database, require_writable
 from tasks.tracking import require_layout
 
+if TYPE_CHECKING:
+    from fedfisher_core.evaluation.memory import Load
+
 _PATIENCE_SECONDS = 5
 # What MLflow says to whoever calls it by a name that it was not told of.
 _OTHER_NAME = b"Invalid Host header"
 _MOST_BYTES = 1000
 
 
-def require_places(settings: ExperimentSettings) -> None:
-    """Check that what a run writes to is there.
+def require_places(settings: ExperimentSettings, largest: "Load | None") -> None:
+    """Check that what a run writes to is there, and that workers elsewhere can do its tasks.
 
     Args:
         settings: the experiment.
+        largest: what one of its jobs holds in memory at once, the one that holds most.
 
     Raises:
         InputError: names the setting, its value and what is wrong.
@@ -39,7 +44,7 @@ def require_places(settings: ExperimentSettings) -> None:
     require_mlflow(settings.tracking)
     prefect_api = settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL")
     _require_prefect(prefect_api)
-    require_cluster(settings.run, prefect_api)
+    require_cluster(settings.run, prefect_api, largest)
 
 
 def require_mlflow(tracking: TrackingSettings) -> None:

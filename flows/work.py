@@ -145,5 +145,5 @@ def _planned(
     experiment = experiment_of(settings)
     plan = experiment.plan(settings)
     graph = graph_of(plan.jobs)
-    require_places(settings)
+    require_places(settings, plan.largest)
     return experiment, settings, plan, graph if stage is None else part_of(graph, plan.stages[stage])

@@ -75,6 +75,21 @@ def working_memory(device: torch.device) -> Iterator[Peak]:
             _under_way.remove(peak)
 
 
+@dataclass(frozen=True)
+class Load:
+    """What is held in memory at once.
+
+    Args:
+        said: who holds what, and how much that is.
+        bytes: how much.
+        remedy: what would hold less.
+    """
+
+    said: str
+    bytes: int
+    remedy: str
+
+
 def machine_bytes() -> int | None:
     """Memory of this machine, or of the container that this process is in; None where the system does not say."""
     try:

@@ -2,9 +2,9 @@
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import fedfisher_core.experiments
 from fedfisher_core.errors import InputError
@@ -16,6 +16,9 @@ from fedfisher_core.reporting.runs import Runs
 from fedfisher_core.reporting.tables import Table
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.walk import Outcome
+
+if TYPE_CHECKING:
+    from fedfisher_core.evaluation.memory import Load
 
 S = TypeVar("S", bound=ExperimentSettings)
 P = TypeVar("P", bound="Plan")
@@ -29,10 +32,12 @@ class Plan:
     Args:
         jobs: all of them, in any order.
         stages: the jobs that each of DVC's stages is for, by the stage's name, in the order of the stages.
+        largest: what one of the jobs holds in memory at once, the one that holds most; None where nobody reckons it.
     """
 
     jobs: Sequence[Job[Any]]
     stages: Mapping[str, Sequence[str]]
+    largest: "Load | None" = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Experiment(Generic[S, P, R]):
     drawn_from: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
-        if not is_dataclass(self.row) or "artifact" not in {field.name for field in fields(self.row)}:
+        if not is_dataclass(self.row) or "artifact" not in {one.name for one in fields(self.row)}:
             raise InputError(f"row={self.row.__qualname__}; allowed: data classes with the field 'artifact'")
 
     def read(self, path: Path) -> list[R]:

@@ -1,7 +1,7 @@
-"""Whether what a server must hold fits the machine, asked before any client is trained."""
+"""What servers must hold, and whether it fits the machine, asked before any client is trained."""
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.memory import machine_bytes
+from fedfisher_core.evaluation.memory import Load, machine_bytes
 from fedfisher_core.federation.federation import Federations, schema_of
 from fedfisher_core.federation.place import Place
 from fedfisher_core.methods.binding import BoundMethod
@@ -23,27 +23,46 @@ def held_bytes(bound: BoundMethod, place: Place, members: int) -> int:
     return (1 if bound.method.streamed else members) * schema_of(bound, place).decoded_bytes
 
 
+def largest_load(federations: Federations) -> Load | None:
+    """Find the server that holds most at once, beside which it needs room to work in.
+
+    Args:
+        federations: those whose servers compute on a GPU are left out.
+
+    Returns:
+        What it holds; None where there is none.
+    """
+    loads = [
+        _load(label, bound, place, len(federations.members(place, bound)))
+        for place in federations.places
+        if place.numerics.device == "cpu"
+        for label, bound in federations.methods_of(place).items()
+    ]
+    return max(loads, key=lambda load: load.bytes, default=None)
+
+
+def _load(label: str, bound: BoundMethod, place: Place, members: int) -> Load:
+    held = held_bytes(bound, place, members)
+    size, model = f"{held / _GIB:,.1f} GiB", place.cell.model
+    if bound.method.streamed:
+        said, remedy = f"holds the upload of one client at a time, which with {model} is {size}", "smaller networks"
+    else:
+        said = f"holds the uploads of all clients at once, which for {members:,} clients with {model} are {size}"
+        remedy = "fewer clients, or methods that hold one upload at a time, as `fedfisher methods` says"
+    return Load(said=f"method {label!r} {said}", bytes=held, remedy=remedy)
+
+
 def require_server_memory(federations: Federations) -> None:
-    """Check that the uploads which a method needs at once fit the memory of this machine.
+    """Check that what servers hold at once fits the memory of this machine.
 
     Args:
         federations: whose servers run on this machine's processor; other machines and GPUs are not known here.
 
     Raises:
-        InputError: names the method, the federation, what it holds and what there is.
+        InputError: names the method, what it holds and what there is.
     """
-    there = machine_bytes()
-    if federations.settings.run.elsewhere or there is None:
+    there, load = machine_bytes(), largest_load(federations)
+    if federations.settings.run.elsewhere or there is None or load is None:
         return
-    for place in federations.places:
-        if place.numerics.device != "cpu":
-            continue
-        for label, bound in federations.methods_of(place).items():
-            members = len(federations.members(place, bound))
-            held = held_bytes(bound, place, members)
-            if held > there:
-                raise InputError(
-                    f"method {label!r} holds the uploads of all clients at once, which for {members:,} clients with "
-                    f"{place.cell.model} are {held / _GIB:,.1f} GiB; this machine has {there / _GIB:,.1f} GiB; "
-                    "allowed: fewer clients, or methods that hold one upload at a time, as `fedfisher methods` says"
-                )
+    if load.bytes > there:
+        raise InputError(f"{load.said}; this machine has {there / _GIB:,.1f} GiB; allowed: {load.remedy}")

@@ -9,6 +9,7 @@ import torch
 from fedfisher_core.client.transport import decode, encode
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.memory import machine_bytes
+from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation import server_memory
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations, schema_of
@@ -71,3 +72,20 @@ def test_other_machines_have_memory_of_their_own(workplace: Path, monkeypatch: p
 def test_this_machine_says_what_it_has() -> None:
     there = machine_bytes()
     assert there is None or 2**28 < there < 2**50
+
+
+@pytest.mark.parametrize(
+    ("methods", "said"),
+    [
+        (("fedavg", "fedfisher_diag", "ensemble"), "method 'ensemble' holds the uploads of all clients at once, which"),
+        (("fedavg", "fedfisher_diag"), "method 'fedfisher_diag' holds the upload of one client at a time, which with"),
+    ],
+)
+def test_a_plan_says_what_holds_most(workplace: Path, methods: tuple[str, ...], said: str) -> None:
+    plan = make_plan(tiny_settings(workplace, methods={name: {} for name in methods}, partition={"clients": CLIENTS}))
+    (place,) = plan.federations.places
+    assert plan.largest is not None
+    assert plan.largest.said.startswith(said)
+    assert plan.largest.bytes == max(
+        held_bytes(bound, place, CLIENTS) for bound in plan.federations.methods_of(place).values()
+    )

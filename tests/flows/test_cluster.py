@@ -19,6 +19,7 @@ import pytest
 from distributed import Client
 
 from fedfisher_core.errors import InputError, JobError
+from fedfisher_core.evaluation.memory import Load, machine_bytes
 from fedfisher_core.settings import RunSettings
 from fedfisher_core.store import bucket
 from flows.cluster import Guarded, look, require_cluster, versions
@@ -80,6 +81,17 @@ def test_other_runners_ask_for_nothing(tmp_path: Path) -> None:
 def test_workers_that_are_as_they_should_be_pass(tmp_path: Path, like_here: str, prefect_api: str) -> None:
     require_cluster(settings(tmp_path, like_here), prefect_api)
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+
+
+def test_a_worker_with_too_little_memory_is_named(tmp_path: Path, like_here: str, prefect_api: str) -> None:
+    there = machine_bytes()
+    assert there is not None
+    fits, exceeds = (Load(said="method 'x' holds much", bytes=size, remedy="less") for size in (there, there + 1))
+    require_cluster(settings(tmp_path, like_here), prefect_api, fits)
+    with pytest.raises(
+        InputError, match=rf"^{named(like_here)} has {there / 2**30:.1f} GiB; method 'x' holds much; allowed: less$"
+    ):
+        require_cluster(settings(tmp_path, like_here), prefect_api, exceeds)
 
 
 def test_a_temporary_prefect_server_is_refused(tmp_path: Path) -> None:

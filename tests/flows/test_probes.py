@@ -25,7 +25,7 @@ from tests.tiny import tiny_settings
 
 
 def require(folder: Path, **changes: Any) -> None:
-    require_places(tiny_settings(folder, **changes))
+    require_places(tiny_settings(folder, **changes), None)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.experiments.contract import Plan
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations, stages_of
+from fedfisher_core.federation.server_memory import largest_load
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ def make_plan(settings: BenchmarkSettings) -> BenchmarkPlan:
         stages=stages_of(jobs),
         settings=settings,
         federations=federations,
+        largest=largest_load(federations),
     )
 
 
