@@ -4,7 +4,6 @@ import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import torch
 from prefect.runtime import deployment
 
 from fedfisher_core.failures import FailedJob
@@ -67,4 +66,7 @@ def _gpu(run: WorkSettings) -> dict[str, str]:
     """Name the GPU of this machine, where jobs computed on it."""
     if run.elsewhere or Numerics.of(run).device == "cpu":
         return {}
+    # Whoever computed on a GPU has loaded it.
+    import torch
+
     return {"GPU": torch.cuda.get_device_name()}
