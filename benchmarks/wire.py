@@ -5,7 +5,7 @@ python -m benchmarks.wire
 
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -142,6 +142,29 @@ def spectral_speed() -> None:
         )
 
 
+def small_matrices_speed() -> None:
+    """Print what encoding and decoding many small factors takes, together and one by one."""
+    size, count, bits = 9, 2000, 1000
+    rows = torch.randn(count, 2 * size, size, generator=torch.Generator().manual_seed(0))
+    factors = {str(one): factor for one, factor in enumerate((rows.mT @ rows).numpy())}
+    together, apart = alternate(
+        lambda: _return_spectral([factors], count * bits),
+        lambda: _return_spectral([{name: factor} for name, factor in factors.items()], bits),
+        repeats=3,
+    )
+    print(
+        f"{count} factors of {size} inputs there and back, median of 3: {together:.2f} s, one by one {apart:.2f} s, "
+        f"ratio {apart / together:.1f}"
+    )
+
+
+def _return_spectral(uploads: Sequence[dict[str, NDArray[np.float32]]], bits: int) -> None:
+    for factors in uploads:
+        writer, codec = BitWriter(), Spectral(bits)
+        codec.encode(factors, writer)
+        codec.decode([TensorSpec(name, factor.shape) for name, factor in factors.items()], BitReader(writer.to_bytes()))
+
+
 def _write_spectral(bits: int, matrix: NDArray[np.float32]) -> None:
     Spectral(bits).encode({"x": matrix}, BitWriter())
 
@@ -231,6 +254,7 @@ def main() -> None:
     packing_speed()
     slowest = codec_speed()
     spectral_speed()
+    small_matrices_speed()
     sizes()
     real_errors()
     met = "met" if slowest >= _SPEED_TARGET else "MISSED"

@@ -28,21 +28,22 @@ def allocate(distortion: Table, cost: Bits, budget: int, *, groups: Sequence[int
     Returns:
         The option of each quantity, shape (quantities,).
     """
+    members = _members(groups)
     low, high = 0.0, 2 * float(distortion.max(initial=0)) + np.finfo(np.float64).tiny
-    options = _cheapest(distortion, cost, low, groups)
+    options = _cheapest(distortion, cost, low, members)
     if _total(cost, options) <= budget:
         return options
     # A bit at the high price costs more than any distortion; halving finds the scale, then the digits.
     low = high
-    while _total(cost, _cheapest(distortion, cost, low, groups)) <= budget:
+    while _total(cost, _cheapest(distortion, cost, low, members)) <= budget:
         high, low = low, low / 16
     for _ in range(_BISECTIONS):
         price = (low + high) / 2
-        if _total(cost, _cheapest(distortion, cost, price, groups)) <= budget:
+        if _total(cost, _cheapest(distortion, cost, price, members)) <= budget:
             high = price
         else:
             low = price
-    options = _cheapest(distortion, cost, high, groups)
+    options = _cheapest(distortion, cost, high, members)
     return _spend(distortion, cost, options, budget - _total(cost, options), groups)
 
 
@@ -50,16 +51,23 @@ def _total(cost: Bits, options: Bits) -> int:
     return int(cost[np.arange(len(options)), options].sum())
 
 
-def _cheapest(distortion: Table, cost: Bits, price: float, groups: Sequence[int]) -> Bits:
+def _members(groups: Sequence[int]) -> list[Bits]:
+    """The positions of the quantities of all groups of one size, shape (groups, size), for every size."""
+    sizes = np.array(groups, dtype=np.int64)
+    starts = np.cumsum(sizes) - sizes
+    return [starts[sizes == size][:, None] + np.arange(size) for size in np.unique(sizes[sizes > 0])]
+
+
+def _cheapest(distortion: Table, cost: Bits, price: float, members: Sequence[Bits]) -> Bits:
     """The choice of least distortion + price * cost."""
     value = distortion + price * cost
     options = 1 + np.argmin(value[:, 1:], axis=1)
     gain = value[:, 0] - value[np.arange(len(value)), options]
-    start = 0
-    for size in groups:
-        sent = int(np.argmax(np.concatenate([[0.0], np.cumsum(gain[start : start + size])])))
-        options[start + sent : start + size] = 0
-        start += size
+    for rows in members:
+        gains = np.cumsum(gain[rows], axis=1)
+        # Sending none gains 0.
+        sent = np.where(gains.max(axis=1) > 0, gains.argmax(axis=1) + 1, 0)
+        options[rows[np.arange(rows.shape[1]) >= sent[:, None]]] = 0
     return options
 
 

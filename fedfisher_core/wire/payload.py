@@ -16,7 +16,7 @@ from fedfisher_core.wire.codec import Array, Codec, TensorSpec
 from fedfisher_core.wire.packing import BitReader, BitWriter
 
 MAGIC = b"FFW"
-VERSION = 1
+VERSION = 2
 # Magic, version, schema digest, number of examples, length of the payload; the check sum of all follows.
 _HEADER = struct.Struct("<3sB8sQQ")
 _CHECKSUM = struct.Struct("<I")

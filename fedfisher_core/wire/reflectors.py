@@ -15,31 +15,31 @@ def to_reflectors(columns: Matrix) -> Matrix:
     in them turn eigenvectors but never make them dependent or of another length.
 
     Args:
-        columns: shape (n, r), r <= n, with orthonormal columns.
+        columns: shape (..., n, r), r <= n, with orthonormal columns.
 
     Returns:
-        The entries below the diagonal, 0 elsewhere, by reflector: row k of shape (r, n) holds v_k.
+        The entries below the diagonal, 0 elsewhere, by reflector: row k of shape (..., r, n) holds v_k.
     """
     factored, _ = torch.geqrf(torch.from_numpy(columns))
-    return np.ascontiguousarray(torch.tril(factored, -1).numpy().T)
+    return torch.tril(factored, -1).mT.contiguous().numpy()
 
 
 def from_reflectors(reflectors: Matrix) -> Matrix:
     """Undo `to_reflectors` up to the sign of each column.
 
     Args:
-        reflectors: shape (r, n), 0 on and above the diagonal.
+        reflectors: shape (..., r, n), 0 on and above the diagonal.
 
     Returns:
-        Orthonormal columns, shape (n, r).
+        Orthonormal columns, shape (..., n, r).
     """
-    lower = torch.from_numpy(reflectors).T
+    lower = torch.from_numpy(reflectors).mT
     return torch.linalg.householder_product(lower, torch.from_numpy(reflector_scales(reflectors))).numpy()
 
 
 def reflector_scales(reflectors: Matrix) -> Matrix:
-    """The t_k = 2 / (1 + the squared entries' sum), shape (r,)."""
-    return 2 / (1 + np.square(reflectors).sum(axis=1))
+    """The t_k = 2 / (1 + the squared entries' sum), shape (..., r)."""
+    return 2 / (1 + np.square(reflectors).sum(axis=-1))
 
 
 def below_diagonal(rank: int, size: int) -> NDArray[np.bool_]:

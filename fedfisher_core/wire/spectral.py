@@ -1,5 +1,6 @@
 """Our codec for symmetric positive semi-definite matrices: eigenvectors, as finely as the spectrum asks."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
-from fedfisher_core.pivoted_cholesky import pivoted_cholesky
 from fedfisher_core.wire.allocation import allocate
 from fedfisher_core.wire.codec import Array, TensorSpec
 from fedfisher_core.wire.columns import (
@@ -29,20 +29,13 @@ from fedfisher_core.wire.reflectors import (
     reflector_scales,
     to_reflectors,
 )
+from fedfisher_core.wire.spectra import COUNT_BITS, Spectrum, check_shape, decompose
 
-COUNT_BITS = 16
 WIDTH_BITS = 4
 EIGENVALUE_BITS = 24
 COLUMN_BITS = WIDTH_BITS + EIGENVALUE_BITS + RANGE_BITS
-# Float32 sums over a data set leave this much asymmetry and negative spectrum, relative to the largest entry.
-_TOLERANCE = 1e-3
-# A pivoted Cholesky factor ends where no number on the diagonal is larger, relative to the largest: below it is what
-# float32 rounds away.
-_NEGLIGIBLE = 1e-6
-# The least eigenvalue of L^T L, relative to its largest, with which eigenvectors of L L^T are orthonormal in float32.
-_CONDITIONED = 1e-10
-# Every eigenvalue is then finite in float32, rounded up or not.
-_LARGEST_TRACE = float(np.finfo(np.float32).max) / 2
+# Entries of matrices that are looked at together: many small ones share a call, and a large one is alone.
+_TOGETHER = 2**20
 
 
 @dataclass(frozen=True)
@@ -59,6 +52,10 @@ class Spectral:
     its matrix's Frobenius norm: a Kronecker block's squared relative error is, to first order, the sum of its
     two factors', and a layer's minimiser does not depend on the scale of its block.
 
+    The stream begins with the masks and the numbers of eigenvectors of all matrices. Both ends know then which
+    matrices are alike, and what follows comes by batches of these, so that a layer with a small matrix for each of a
+    thousand channels takes no longer than one with a large one.
+
     Args:
         budget: bits for all matrices together; side information is included, and it is never exceeded.
     """
@@ -68,7 +65,7 @@ class Spectral:
     def bits(self, tensors: Sequence[TensorSpec]) -> int:
         """The budget, an upper bound."""
         for tensor in tensors:
-            _check_shape(tensor.name, tensor.shape)
+            check_shape(tensor.name, tensor.shape)
         return self.budget
 
     def encode(self, tensors: Mapping[str, Array], writer: BitWriter) -> None:
@@ -78,16 +75,16 @@ class Spectral:
             InputError: a tensor is not a symmetric positive semi-definite matrix, or the budget is below the
                 side information of `minimum_bits`.
         """
-        spectra = [_spectrum(name, array) for name, array in tensors.items()]
+        spectra = [decompose(name, array) for name, array in tensors.items()]
         fixed = sum(minimum_bits(array.shape[0]) for array in tensors.values())
         if fixed > self.budget:
             raise InputError(f"budget is {self.budget} bits; allowed: at least {fixed} for these matrices")
-        distortion = np.concatenate([spectrum.distortion() for spectrum in spectra])
-        cost = np.concatenate([spectrum.cost() for spectrum in spectra])
-        sizes = [len(spectrum.values) for spectrum in spectra]
-        widths = allocate(distortion, cost, self.budget - fixed, groups=sizes)
-        for spectrum, chosen in zip(spectra, np.split(widths, np.cumsum(sizes)[:-1]), strict=True):
-            _write(spectrum, chosen, writer)
+        widths = _divide(spectra, self.budget - fixed)
+        ranks = [len(some) for some in widths]
+        writer.write(_joined([spectrum.kept.astype(np.uint32) for spectrum in spectra]), 1)
+        writer.write(np.array(ranks, dtype=np.uint32), COUNT_BITS)
+        for batch in _batches([len(spectrum.matrix) for spectrum in spectra], ranks):
+            _write([spectra[one] for one in batch.members], np.stack([widths[one] for one in batch.members]), writer)
 
     def decode(self, tensors: Sequence[TensorSpec], reader: BitReader) -> dict[str, Array]:
         """Read the matrices back.
@@ -95,7 +92,20 @@ class Spectral:
         Raises:
             CorruptArtifactError: more eigenvectors are announced than there can be.
         """
-        return {tensor.name: _read(tensor, reader) for tensor in tensors}
+        rows = [tensor.shape[0] for tensor in tensors]
+        kept = np.split(reader.read(sum(rows), 1).astype(np.bool_), np.cumsum(rows)[:-1])
+        sizes = [int(mask.sum()) for mask in kept]
+        ranks = reader.read(len(tensors), COUNT_BITS).tolist()
+        for tensor, size, rank in zip(tensors, sizes, ranks, strict=True):
+            if rank > size:
+                raise CorruptArtifactError(
+                    f"tensor {tensor.name!r} announces {rank} eigenvectors of {size} entries each"
+                )
+        decoded = {tensor.name: np.zeros(tensor.shape, dtype=np.float32) for tensor in tensors}
+        for batch in _batches(sizes, ranks):
+            for one, matrix in zip(batch.members, _read(batch, reader), strict=True):
+                decoded[tensors[one].name][np.ix_(kept[one], kept[one])] = matrix
+        return decoded
 
 
 def minimum_bits(size: int) -> int:
@@ -104,192 +114,145 @@ def minimum_bits(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class _Spectrum:
-    """A matrix without its zero rows, and its eigenvalues and eigenvectors in the order of sending.
+class _Batch:
+    """Matrices of one size and one number of eigenvectors.
 
-    Of a matrix of low rank only as many are listed; the other eigenvalues are 0 and follow.
+    Args:
+        size: rows of each.
+        rank: eigenvectors of each.
+        members: positions of the matrices among all.
     """
 
-    kept: Mask
-    matrix: Rows
-    values: Rows
-    vectors: Rows
-
-    def distortion(self) -> Rows:
-        """Squared relative error of each eigenvector at each width, 0 standing for its absence."""
-        size, rank = len(self.matrix), len(self.values)
-        after = np.arange(size - 1, size - 1 - rank, -1)
-        count = np.maximum(after, 1)
-        tail_mean = (self.values.sum() - np.cumsum(self.values)) / count
-        squares = np.square(self.values)
-        tail_square = (squares.sum() - np.cumsum(squares)) / count
-        difference = self.values - tail_mean
-        spread = np.square(difference) + np.maximum(tail_square - np.square(tail_mean), 0)
-        reflectors, free = to_reflectors(self.vectors), below_diagonal(rank, size)
-        # An entry's error reaches the eigenvector multiplied by 1 + |first component| = t_k.
-        sensitivity = 2 * spread * np.square(reflector_scales(reflectors))
-        absent = np.square(difference) * after / (after + 1)
-        options = [sensitivity * row_errors(reflectors, free, width) for width in range(1, MAX_WIDTH + 1)]
-        return np.stack([absent, *options], axis=1) / np.maximum(squares.sum(), np.finfo(np.float64).tiny)
-
-    def cost(self) -> NDArray[np.int64]:
-        """Bits of each eigenvector at each width."""
-        size, rank = len(self.matrix), len(self.values)
-        entries = np.arange(size - 1, size - 1 - rank, -1)[:, None]
-        widths = np.arange(MAX_WIDTH + 1)[None, :]
-        return np.where(widths > 0, COLUMN_BITS + entries * widths, 0)
+    size: int
+    rank: int
+    members: list[int]
 
 
-def _check_shape(name: str, shape: tuple[int, ...]) -> None:
-    if len(shape) != 2 or shape[0] != shape[1] or shape[0] >= 1 << COUNT_BITS:
-        raise InputError(f"tensor {name!r} has shape {shape}; allowed: square, of fewer than {1 << COUNT_BITS} rows")
+def _batches(sizes: Sequence[int], ranks: Sequence[int]) -> list[_Batch]:
+    """Put together what can be computed together, in an order that both ends find."""
+    alike = defaultdict[tuple[int, int], list[int]](list)
+    for position, shape in enumerate(zip(sizes, ranks, strict=True)):
+        alike[shape].append(position)
+    found = []
+    for (size, rank), members in sorted(alike.items()):
+        most = max(1, _TOGETHER // max(1, size * size))
+        found += [_Batch(size, rank, members[start : start + most]) for start in range(0, len(members), most)]
+    return found
 
 
-def _spectrum(name: str, array: Array) -> _Spectrum:
-    _check_shape(name, array.shape)
-    matrix = array.astype(np.float64)
-    largest = np.abs(matrix).max(initial=0)
-    asymmetry = np.abs(matrix - matrix.T).max(initial=0)
-    if asymmetry > _TOLERANCE * largest:
-        raise InputError(f"tensor {name!r} differs from its transpose by {asymmetry:.3g}; allowed: symmetric")
-    if np.trace(matrix) > _LARGEST_TRACE:
-        raise InputError(f"tensor {name!r} has the trace {np.trace(matrix):.3g}; allowed: up to {_LARGEST_TRACE:.3g}")
-    kept = np.any(matrix, axis=1)
-    matrix = ((matrix + matrix.T) / 2)[np.ix_(kept, kept)]
-    short = _few_directions(matrix)
-    if short is not None:
-        return _Spectrum(kept, matrix, *short)
-    values, vectors = _eigh(matrix)
-    order = _peel(values)
-    if values.min(initial=0) < -_TOLERANCE * largest:
-        raise InputError(f"tensor {name!r} has the eigenvalue {values[0]:.3g}; allowed: positive semi-definite")
-    return _Spectrum(kept, matrix, np.maximum(values[order], 0), np.ascontiguousarray(vectors[:, order]))
+def _divide(spectra: Sequence[Spectrum], bits: int) -> list[NDArray[np.int64]]:
+    """Choose how many eigenvectors of each matrix are sent, and the width of each of them."""
+    sizes, listed = [len(spectrum.matrix) for spectrum in spectra], [len(spectrum.values) for spectrum in spectra]
+    ends = np.cumsum(listed)
+    distortion = np.empty((sum(listed), MAX_WIDTH + 1))
+    cost = np.empty(distortion.shape, dtype=np.int64)
+    for batch in _batches(sizes, listed):
+        rows = (ends[batch.members] - batch.rank)[:, None] + np.arange(batch.rank)
+        distortion[rows] = _distortion([spectra[one] for one in batch.members])
+        cost[rows] = _cost(batch.size, batch.rank)
+    widths = np.split(allocate(distortion, cost, bits, groups=listed), ends[:-1])
+    return [some[some > 0] for some in widths]
 
 
-def _eigh(matrix: Rows) -> tuple[Rows, Rows]:
-    values, vectors = torch.linalg.eigh(torch.from_numpy(matrix))
-    return values.numpy(), vectors.numpy()
+def _distortion(spectra: Sequence[Spectrum]) -> Rows:
+    """Squared relative error of each eigenvector at each width, 0 standing for its absence.
 
-
-def _few_directions(matrix: Rows) -> tuple[Rows, Rows] | None:
-    """Eigenvalues that are not 0, and their eigenvectors, in the order of sending, of a matrix of low rank.
-
-    Its pivoted Cholesky factor has as many columns: all of it costs less than the whole decomposition. A factor of few
-    examples is of low rank.
+    Args:
+        spectra: m of them, of one size and with r eigenvectors each.
 
     Returns:
-        None where the rank is full, the matrix has more than the range of its factor, or a 0 would have its turn before
-        another eigenvalue.
+        Shape (m, r, widths).
     """
-    size = len(matrix)
-    if size == 0:
-        return None
-    largest = matrix.diagonal().max()
-    whole = torch.from_numpy(matrix)
-    factor = torch.from_numpy(pivoted_cholesky(matrix, tolerance=_NEGLIGIBLE * largest))
-    if not 0 < factor.shape[1] < size:
-        return None
-    error = _TOLERANCE * largest
-    found = _of_product(whole, factor, error=error)
-    if found is None:
-        found = _of_range(whole, factor, error=error)
-    if found is None:
-        return None
-    values, vectors = found
-    rank = len(values)
-    order = _peel(np.concatenate([np.zeros(size - rank), values]))[:rank] - (size - rank)
-    return None if order.min() < 0 else (values[order], np.ascontiguousarray(vectors[:, order]))
+    values, vectors = _stacked([one.values for one in spectra]), _stacked([one.vectors for one in spectra])
+    size, rank = vectors.shape[1:]
+    after = np.arange(size - 1, size - 1 - rank, -1)
+    count = np.maximum(after, 1)
+    tail_mean = (values.sum(axis=1, keepdims=True) - np.cumsum(values, axis=1)) / count
+    squares = np.square(values)
+    total = squares.sum(axis=1, keepdims=True)
+    tail_square = (total - np.cumsum(squares, axis=1)) / count
+    difference = values - tail_mean
+    spread = np.square(difference) + np.maximum(tail_square - np.square(tail_mean), 0)
+    reflectors, free = _listed(to_reflectors(vectors)), _free(len(spectra), size, rank)
+    # An entry's error reaches the eigenvector multiplied by 1 + |first component| = t_k.
+    sensitivity = 2 * spread * np.square(reflector_scales(reflectors)).reshape(values.shape)
+    absent = np.square(difference) * after / (after + 1)
+    errors = [row_errors(reflectors, free, width).reshape(values.shape) for width in range(1, MAX_WIDTH + 1)]
+    options = np.stack([absent, *(sensitivity * error for error in errors)], axis=2)
+    return options / np.maximum(total, np.finfo(np.float64).tiny)[:, :, None]
 
 
-def _of_product(matrix: torch.Tensor, factor: torch.Tensor, *, error: float) -> tuple[Rows, Rows] | None:
-    """Ascending eigenvalues of L L^T, which L^T L has too, and eigenvectors.
-
-    Returns:
-        None where L L^T is not the matrix, or columns of L almost depend on each other.
-    """
-    if not (matrix - factor @ factor.T).abs().max() <= error:
-        return None
-    values, turned = _eigh((factor.T @ factor).numpy())
-    if values[0] < _CONDITIONED * values[-1]:
-        return None
-    return values, (factor @ torch.from_numpy(turned)).numpy() / np.sqrt(values)
+def _cost(size: int, rank: int) -> NDArray[np.int64]:
+    """Bits of each eigenvector at each width, shape (r, widths)."""
+    entries = np.arange(size - 1, size - 1 - rank, -1)[:, None]
+    widths = np.arange(MAX_WIDTH + 1)[None, :]
+    return np.where(widths > 0, COLUMN_BITS + entries * widths, 0)
 
 
-def _of_range(matrix: torch.Tensor, factor: torch.Tensor, *, error: float) -> tuple[Rows, Rows] | None:
-    """The same of a matrix that has the range of L, where L L^T magnifies the rounding of the last pivots."""
-    basis = torch.linalg.qr(factor).Q
-    inside = basis.T @ matrix @ basis
-    if not (matrix - basis @ inside @ basis.T).abs().max() <= error:
-        return None
-    values, turned = _eigh(((inside + inside.T) / 2).numpy())
-    if values[0] < -error or values[-1] <= 0:
-        return None
-    # What rounding leaves below 0 counts among the zeros.
-    return values[values > 0], (basis @ torch.from_numpy(turned[:, values > 0])).numpy()
-
-
-def _peel(values: Rows) -> NDArray[np.int64]:
-    """Order in which ascending eigenvalues are taken from either end, the farther from the mean first.
-
-    One number stands for those that are left, so their spread should be small; a projection that leaves out
-    a few directions is sent as those few.
-    """
-    first, last, total = 0, len(values) - 1, float(values.sum())
-    order = np.empty(len(values), dtype=np.int64)
-    for position in range(len(values)):
-        mean = total / (last - first + 1)
-        if values[last] - mean >= mean - values[first]:
-            order[position], last = last, last - 1
-        else:
-            order[position], first = first, first + 1
-        total -= float(values[order[position]])
-    return order
-
-
-def _write(spectrum: _Spectrum, widths: NDArray[np.int64], writer: BitWriter) -> None:
-    widths = widths[widths > 0]
-    size, rank = len(spectrum.matrix), len(widths)
-    writer.write(spectrum.kept.astype(np.uint32), 1)
-    writer.write(np.array([rank], dtype=np.uint32), COUNT_BITS)
-    reflectors, free = to_reflectors(spectrum.vectors[:, :rank]), below_diagonal(rank, size)
-    ranges = row_ranges(reflectors, free, widths)
-    codes = encode_rows(reflectors, ranges, widths)
-    vectors = from_reflectors(decode_rows(codes, ranges, widths, free))
-    mapped = (torch.from_numpy(spectrum.matrix) @ torch.from_numpy(vectors)).numpy()
-    eigenvalues = np.maximum(np.einsum("ik,ik->k", vectors, mapped), 0)
-    rest = max(float(np.trace(spectrum.matrix) - eigenvalues.sum()), 0.0) / max(size - rank, 1)
-    _write_short_floats(np.array([rest]), writer)
-    _write_short_floats(eigenvalues, writer)
-    writer.write((widths - 1).astype(np.uint32), WIDTH_BITS)
+def _write(spectra: Sequence[Spectrum], widths: NDArray[np.int64], writer: BitWriter) -> None:
+    """Append matrices of one size, with as many eigenvectors as there are columns of widths."""
+    count, rank = widths.shape
+    matrices = _stacked([one.matrix for one in spectra])
+    size = matrices.shape[1]
+    vectors = _stacked([one.vectors[:, :rank] for one in spectra])
+    reflectors, free, flat = _listed(to_reflectors(vectors)), _free(count, size, rank), widths.ravel()
+    ranges = row_ranges(reflectors, free, flat)
+    codes = encode_rows(reflectors, ranges, flat)
+    rounded = from_reflectors(decode_rows(codes, ranges, flat, free).reshape(count, rank, size))
+    mapped = (torch.from_numpy(matrices) @ torch.from_numpy(rounded)).numpy()
+    eigenvalues = np.maximum(np.einsum("mik,mik->mk", rounded, mapped), 0)
+    traces = np.trace(matrices, axis1=1, axis2=2)
+    _write_short_floats(np.maximum(traces - eigenvalues.sum(axis=1), 0.0) / max(size - rank, 1), writer)
+    _write_short_floats(eigenvalues.ravel(), writer)
+    writer.write((flat - 1).astype(np.uint32), WIDTH_BITS)
     writer.write(ranges, RANGE_BITS)
-    for width in np.unique(widths):
-        rows = widths == width
+    for width in np.unique(flat):
+        rows = flat == width
         writer.write(codes[rows][free[rows]], int(width))
 
 
-def _read(tensor: TensorSpec, reader: BitReader) -> Array:
-    kept = reader.read(tensor.shape[0], 1).astype(np.bool_)
-    size = int(kept.sum())
-    rank = int(reader.read(1, COUNT_BITS)[0])
-    if rank > size:
-        raise CorruptArtifactError(f"tensor {tensor.name!r} announces {rank} eigenvectors of {size} entries each")
-    rest = short_float_values(reader.read(1, EIGENVALUE_BITS), EIGENVALUE_BITS)[0]
-    eigenvalues = short_float_values(reader.read(rank, EIGENVALUE_BITS), EIGENVALUE_BITS)
-    widths = reader.read(rank, WIDTH_BITS).astype(np.int64) + 1
-    ranges: Codes = reader.read(rank, RANGE_BITS)
-    free = below_diagonal(rank, size)
-    codes = np.zeros((rank, size), dtype=np.uint32)
+def _read(batch: _Batch, reader: BitReader) -> Array:
+    """Undo `_write`, shape (matrices, size, size)."""
+    count, size, rank = len(batch.members), batch.size, batch.rank
+    rest = _read_short_floats(count, reader)[:, None]
+    eigenvalues = _read_short_floats(count * rank, reader).reshape(count, rank)
+    widths = reader.read(count * rank, WIDTH_BITS).astype(np.int64) + 1
+    ranges: Codes = reader.read(count * rank, RANGE_BITS)
+    free = _free(count, size, rank)
+    codes = np.zeros((count * rank, size), dtype=np.uint32)
     for width in np.unique(widths):
         chosen = free & (widths == width)[:, None]
         codes[chosen] = reader.read(int(chosen.sum()), int(width))
-    vectors = from_reflectors(decode_rows(codes, ranges, widths, free))
-    scaled = torch.from_numpy(vectors * (eigenvalues - rest))
-    matrix = (scaled @ torch.from_numpy(vectors).T).numpy()
-    matrix[np.diag_indices(size)] += rest
-    decoded = np.zeros(tensor.shape, dtype=np.float32)
-    decoded[np.ix_(kept, kept)] = (matrix + matrix.T) / 2
-    return decoded
+    vectors = from_reflectors(decode_rows(codes, ranges, widths, free).reshape(count, rank, size))
+    scaled = torch.from_numpy(vectors * (eigenvalues - rest)[:, None, :])
+    matrices = (scaled @ torch.from_numpy(vectors).transpose(1, 2)).numpy()
+    matrices[:, np.arange(size), np.arange(size)] += rest
+    return ((matrices + matrices.transpose(0, 2, 1)) / 2).astype(np.float32)
+
+
+def _stacked(arrays: Sequence[Rows]) -> Rows:
+    """Arrays of one shape below each other; one alone is not copied."""
+    return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
+
+
+def _joined(arrays: Sequence[Codes]) -> Codes:
+    return np.concatenate([np.empty(0, dtype=np.uint32), *arrays])
+
+
+def _listed(reflectors: Rows) -> Rows:
+    """The reflectors of all matrices as rows below each other."""
+    count, rank, size = reflectors.shape
+    return reflectors.reshape(count * rank, size)
+
+
+def _free(count: int, size: int, rank: int) -> Mask:
+    """Which entries of as many matrices' reflectors are sent, in the shape of `_listed`."""
+    return np.tile(below_diagonal(rank, size), (count, 1))
 
 
 def _write_short_floats(values: Rows, writer: BitWriter) -> None:
     writer.write(short_float_codes(values, EIGENVALUE_BITS, upwards=False), EIGENVALUE_BITS)
+
+
+def _read_short_floats(count: int, reader: BitReader) -> Rows:
+    return short_float_values(reader.read(count, EIGENVALUE_BITS), EIGENVALUE_BITS)

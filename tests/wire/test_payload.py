@@ -141,8 +141,8 @@ def resealed(payload: bytes) -> bytes:
 
 def test_another_version_is_refused_even_if_its_check_sum_fits() -> None:
     assert resealed(PAYLOAD) == PAYLOAD
-    with pytest.raises(CorruptArtifactError, match="version 2; expected 1"):
-        decode(resealed(PAYLOAD[:3] + b"\x02" + PAYLOAD[4:]), SCHEMA)
+    with pytest.raises(CorruptArtifactError, match="version 1; expected 2"):
+        decode(resealed(PAYLOAD[:3] + b"\x01" + PAYLOAD[4:]), SCHEMA)
 
 
 def test_numbers_that_are_not_finite_are_refused_on_arrival() -> None:

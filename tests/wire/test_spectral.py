@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfisher_core.errors import CorruptArtifactError, InputError
-from fedfisher_core.wire import spectral
+from fedfisher_core.wire import spectra, spectral
 from fedfisher_core.wire.codec import Codec, TensorSpec
 from fedfisher_core.wire.low_rank import LowRank
 from fedfisher_core.wire.packing import BitReader, BitWriter
@@ -144,13 +144,13 @@ def test_few_directions_are_found_among_rounding_that_their_factor_would_magnify
     few = basis @ torch.diag(torch.logspace(0, -5, 60, dtype=torch.float64)) @ basis.T
     rounding = 1e-5 * few.diagonal().max() * torch.randn(200, 200, dtype=torch.float64, generator=generator)
     matrix = (few + (rounding + rounding.T) / 2).float()
-    decomposed, eigh = [], spectral._eigh
+    decomposed, eigh = [], spectra._eigh
 
     def counting(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         decomposed.append(len(matrix))
         return eigh(matrix)
 
-    monkeypatch.setattr(spectral, "_eigh", counting)
+    monkeypatch.setattr(spectra, "_eigh", counting)
     decoded, _ = through(Spectral(minimum_bits(200) + 200_000), {"x": matrix})
     assert max(decomposed) < 80
     assert_symmetric_and_psd(decoded["x"])
@@ -163,7 +163,7 @@ def test_eigenvectors_of_a_factor_are_orthonormal_unless_its_columns_almost_depe
         scales = torch.tensor(0.96, dtype=torch.float64) ** (torch.arange(size) / 2)
         upper = torch.eye(size, dtype=torch.float64) - 0.2 * torch.ones(size, size, dtype=torch.float64).triu(1)
         factor = torch.cat([(scales[:, None] * upper).T, torch.zeros(size, size, dtype=torch.float64)])
-        found = spectral._of_product(factor @ factor.T, factor, error=1e-3)
+        found = spectra._of_product(factor @ factor.T, factor, error=1e-3)
         assert (found is not None) == is_found
         if found is not None:
             np.testing.assert_allclose(found[1].T @ found[1], np.eye(size), atol=1e-6)
@@ -180,6 +180,42 @@ def test_dead_units_cost_next_to_nothing_and_stay_dead() -> None:
     dead = torch.ones(80, dtype=torch.bool)
     dead[alive] = False
     assert not decoded["x"][dead].any()
+
+
+def mixed(seed: int) -> dict[str, Tensor]:
+    """Matrices of few sizes in any order, some of low rank, some with dead rows, some of one number or of none."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for place in range(40):
+        size, rank = ((9, 9), (9, 3), (4, 4), (1, 1), (30, 30))[place % 5]
+        matrix = psd(size, decay=1.0, rank=rank, generator=generator) * 10.0 ** (place % 7 - 3)
+        dead = place % 3 if size > 1 else 0
+        matrix[:dead] = 0
+        matrix[:, :dead] = 0
+        tensors[str(place)] = matrix
+    return tensors | {"nothing": torch.zeros(4, 4)}
+
+
+def test_each_of_many_matrices_comes_back_as_itself() -> None:
+    tensors = mixed(11)
+    decoded, _ = through(Spectral(400_000), tensors)
+    for name, tensor in tensors.items():
+        assert_symmetric_and_psd(decoded[name])
+        assert torch.equal(decoded[name].any(1), tensor.any(1))
+        assert (decoded[name] - tensor).norm() <= 1e-3 * tensor.norm()
+
+
+@pytest.mark.parametrize("budget", [12_000, 40_000])
+def test_it_does_not_matter_how_many_matrices_are_looked_at_together(
+    budget: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tensors = mixed(12)
+    together, bits = through(Spectral(budget), tensors)
+    monkeypatch.setattr(spectral, "_TOGETHER", 1)
+    alone, alone_bits = through(Spectral(budget), tensors)
+    assert alone_bits == bits
+    for name, matrix in together.items():
+        torch.testing.assert_close(alone[name], matrix, rtol=0, atol=1e-6 * float(matrix.abs().max()))
 
 
 def test_scales_of_matrices_do_not_matter() -> None:
