@@ -47,14 +47,20 @@ ESTIMATORS: Mapping[str, Estimator] = {
     "truncated 0.001": Truncated(0.001),
     "truncated 0.01": Truncated(0.01),
     "truncated 0.1": Truncated(0.1),
+    "at most 8": Truncated(0.01, 8),
+    "at most 16": Truncated(0.01, 16),
+    "at most 24": Truncated(0.01, 24),
     "sampled 1": MonteCarlo(1),
     "sampled 4": MonteCarlo(4),
 }
 SETTINGS: Mapping[str, Mapping[str, object]] = {
     "exact": {"estimator": "exact"},
-    "truncated 0.001": {"estimator": "truncated", "tolerance": 0.001},
-    "truncated 0.01": {"estimator": "truncated", "tolerance": 0.01},
-    "truncated 0.1": {"estimator": "truncated", "tolerance": 0.1},
+    "truncated 0.001": {"estimator": "truncated", "tolerance": 0.001, "directions": None},
+    "truncated 0.01": {"estimator": "truncated", "tolerance": 0.01, "directions": None},
+    "truncated 0.1": {"estimator": "truncated", "tolerance": 0.1, "directions": None},
+    "at most 8": {"estimator": "truncated", "tolerance": 0.01, "directions": 8},
+    "at most 16": {"estimator": "truncated", "tolerance": 0.01, "directions": 16},
+    "at most 24": {"estimator": "truncated", "tolerance": 0.01, "directions": 24},
     "sampled 1": {"estimator": "monte_carlo", "samples": 1},
     "sampled 4": {"estimator": "monte_carlo", "samples": 4},
 }
@@ -169,21 +175,21 @@ def print_noise(count: int, repeats: int) -> None:
                 )
 
 
-def print_accuracies(dataset: str | None, classes: int, count: int, *, alpha: float, seeds: int) -> None:
+def print_accuracies(dataset: str | None, classes: int, count: int, *, alpha: float, epochs: int, seeds: int) -> None:
     """Print FedFisher(K-FAC)'s accuracy with each estimator; clients are trained once for all of them."""
     exact: list[float] = []
     with tempfile.TemporaryDirectory() as folder:
         if dataset is None:
             dataset = write_pairs(Path(folder) / "data", classes, count)
             os.environ[DATA_DIR_VARIABLE] = str(Path(folder) / "data")
-        print(f"{dataset}, {count} images, 5 clients, Dirichlet {alpha:g}, LeNet, {EPOCHS} epochs, {seeds} seeds")
+        print(f"{dataset}, {count} images, 5 clients, Dirichlet {alpha:g}, LeNet, {epochs} epochs, {seeds} seeds")
         for name, fisher in SETTINGS.items():
             content = {
                 "name": "many_classes",
                 "seeds": list(range(seeds)),
                 "data": {"dataset": dataset, "examples": count, "validation_size": 0},
                 "partition": {"alpha": alpha, "clients": 5},
-                "train": {"epochs": EPOCHS},
+                "train": {"epochs": epochs},
                 "fisher": fisher,
                 "methods": {"fedfisher_kfac": {}, "fedavg": {}},
                 "run": {"device": "cpu", "store": str(Path(folder) / "store"), "reports": folder},
@@ -193,12 +199,17 @@ def print_accuracies(dataset: str | None, classes: int, count: int, *, alpha: fl
             by_method: dict[str, list[float]] = {}
             for row in sorted(rows, key=lambda row: row.seed):
                 by_method.setdefault(row.method, []).append(row.accuracy)
+            scatters = [row.fisher_scatter for row in rows if row.fisher_scatter is not None]
             found = by_method["fedfisher_kfac"]
             exact = exact or found
             if name == "exact":
                 print(f"  {'FedAvg':16} {_shown(by_method['fedavg'])}")
             lost = [one - other for one, other in zip(found, exact, strict=True)]
-            print(f"  {name:16} {_shown(found)}; less exact's: {' '.join(f'{one:+.4f}' for one in lost)}", flush=True)
+            scatter = f"; scatter {statistics.fmean(scatters):.3f}" if scatters else ""
+            print(
+                f"  {name:16} {_shown(found)}; less exact's: {' '.join(f'{one:+.4f}' for one in lost)}{scatter}",
+                flush=True,
+            )
 
 
 def _shown(values: list[float]) -> str:
@@ -215,6 +226,7 @@ def main() -> None:
     parser.add_argument("--dataset", help="of `accuracy`; default: pairs of digits")
     parser.add_argument("--classes", type=int, default=100, help="of `accuracy` on pairs of digits")
     parser.add_argument("--alpha", type=float, default=0.5)
+    parser.add_argument("--epochs", type=int, default=EPOCHS, help="of `accuracy`; after few, networks are unsure")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -222,7 +234,12 @@ def main() -> None:
         "time": lambda: print_times(arguments.examples, arguments.repeats),
         "noise": lambda: print_noise(arguments.examples, arguments.repeats),
         "accuracy": lambda: print_accuracies(
-            arguments.dataset, arguments.classes, arguments.examples, alpha=arguments.alpha, seeds=arguments.seeds
+            arguments.dataset,
+            arguments.classes,
+            arguments.examples,
+            alpha=arguments.alpha,
+            epochs=arguments.epochs,
+            seeds=arguments.seeds,
         ),
     }
     parts[arguments.part]()

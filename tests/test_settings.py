@@ -264,11 +264,11 @@ def test_plain_training_is_written_as_before_there_were_objectives() -> None:
     ("given", "classes", "private", "estimate"),
     [
         ({}, FEW_CLASSES, False, "exact"),
-        ({}, FEW_CLASSES + 1, False, "truncated (0.01)"),
+        ({}, FEW_CLASSES + 1, False, "truncated (0.01, 16 at most)"),
         ({}, 1000, True, "exact"),
         ({"backend": "nngeometry"}, 1000, False, "exact"),
         ({"estimator": "exact"}, 1000, False, "exact"),
-        ({"estimator": "truncated", "tolerance": 0.1}, 2, False, "truncated (0.1)"),
+        ({"estimator": "truncated", "tolerance": 0.1, "directions": None}, 2, False, "truncated (0.1)"),
         ({"estimator": "monte_carlo", "samples": 3}, 1000, False, "monte_carlo (3)"),
         ({"estimator": "empirical"}, 1000, False, "empirical"),
     ],
@@ -283,11 +283,13 @@ def test_an_exact_fisher_is_described_as_before_there_were_others() -> None:
     before = {"backend": "native", "estimator": "exact", "samples": 1, "passes": "shared", "memory_mib": 256}
     assert FisherSettings().chosen(10, private=False).described() == before
     assert FisherSettings(tolerance=0.5).chosen(10, private=False).described() == before
-    truncated = {**before, "estimator": "truncated", "tolerance": 0.01}
+    truncated = {**before, "estimator": "truncated", "tolerance": 0.01, "directions": 16}
     assert FisherSettings().chosen(100, private=False).described() == truncated
     assert "tolerance" not in FisherSettings().model_dump()
     written = FisherSettings(estimator="truncated", tolerance=0.5).model_dump()
     assert FisherSettings(**written) == FisherSettings(estimator="truncated", tolerance=0.5)
+    assert "directions" not in FisherSettings().model_dump()
+    assert FisherSettings(directions=None).model_dump()["directions"] is None
 
 
 def test_the_digest_sees_every_setting_but_the_name() -> None:

@@ -34,7 +34,7 @@ class Local:
         batch_size: of the training.
         settings: how Fishers are computed.
         approximations: which of them the statistics of this client need; they share one pass over the data.
-        generator: draws what the Monte-Carlo estimator samples, on the CPU.
+        generator: its seed is that of all that is drawn, on the CPU.
         trainer: trains further networks, see `further`; None for statistics that do not declare `trains_again`.
     """
 
@@ -58,7 +58,8 @@ class Local:
             approximations=self.approximations,
             estimator=estimator_of(self.settings),
             memory_limit=self.settings.memory_mib * 2**20,
-            generator=self.generator,
+            # Of its own, so that what is drawn does not depend on what was computed before.
+            generator=torch.Generator().manual_seed(self.generator.initial_seed()),
             backend=Backend(self.settings.backend),
         )
 
@@ -134,7 +135,7 @@ def estimator_of(settings: FisherSettings) -> Estimator:
         case "exact":
             return Exact()
         case "truncated":
-            return Truncated(settings.tolerance)
+            return Truncated(settings.tolerance, settings.directions)
         case "monte_carlo":
             return MonteCarlo(settings.samples)
         case "empirical":

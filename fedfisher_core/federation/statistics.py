@@ -22,10 +22,14 @@ from fedfisher_core.models.spec import models
 from fedfisher_core.seeds import Stream
 from fedfisher_core.settings import FisherSettings
 from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, read_tensors
+from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 
 if TYPE_CHECKING:
     from fedfisher_core.client.bound import BoundStatistic
+
+
+FISHER = "fisher.json"
+"""The document of a statistic whose Fisher may rest on directions that were drawn."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +114,18 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
                 statistic.require_finite()
             except DivergedClientError as error:
                 raise DivergedClientError(f"{self.whose}: {error}") from error
-            contents[bound.statistic] = Content(tensors={TENSORS: tensors}, timings={"seconds": seconds})
+            contents[bound.statistic] = Content(
+                tensors={TENSORS: tensors},
+                documents={FISHER: scatter} if (scatter := self._scatter(local, bound)) else {},
+                timings={"seconds": seconds},
+            )
         return contents
+
+    @staticmethod
+    def _scatter(local: Local, bound: "BoundStatistic") -> dict[str, float]:
+        """Say how much a Fisher scatters, where it may."""
+        scatter = None if bound.statistic.approximation is None else local.fisher.scatter
+        return {} if scatter is None else {"scatter": scatter}
 
     def private(self) -> dict[str, Any]:
         """Say what belongs to the key beside: nothing without differential privacy."""
@@ -130,6 +144,18 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
         trained = {name: tensor.to(place.device) for name, tensor in read_tensors(inputs.trained, TENSORS).items()}
         network = place.spec.load(trained).eval()
         return local_with(network, place, inputs, self.client, self.generator(Stream.FISHER))
+
+
+def read_scatter(statistic: Artifact) -> float:
+    """Read how far a client's Fisher is expected to be off because directions were drawn.
+
+    Args:
+        statistic: what was computed of the client, by an estimator that may draw.
+
+    Returns:
+        See `Fisher.scatter`.
+    """
+    return read_document(statistic, FISHER)["scatter"]
 
 
 def local_with(

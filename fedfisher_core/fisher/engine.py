@@ -16,8 +16,9 @@ from fedfisher_core.fisher.estimators import (
     Estimator,
     Exact,
     Loss,
-    MonteCarlo,
     Truncated,
+    directions_per_example,
+    draws_directions,
     nominal_directions,
     sampling_noise,
 )
@@ -71,7 +72,7 @@ def compute_fisher(
         loss: the loss whose Hessian in the outputs is H.
         estimator: how the expectation over targets is taken.
         memory_limit: most bytes of working memory; it decides how many examples are in flight at a time.
-        generator: randomness of the Monte-Carlo estimator.
+        generator: randomness of an estimator that draws.
         backend: which code computes it.
 
     Returns:
@@ -117,10 +118,7 @@ def compute_fisher(
         targets = _targets(labels, len(inputs), one_pass.outputs, loss=loss, estimator=estimator)
         noise = _noise(len(inputs), one_pass.outputs, loss=loss, estimator=estimator, generator=generator)
         if isinstance(estimator, Truncated):
-            outputs = _outputs(model, inputs, one_pass.fitting(1), device=parameter.device)
-            for part in plan_chunks(outputs, estimator.tolerance, one_pass.fitting):
-                some = inputs[part.examples.to(inputs.device)].to(parameter.device)
-                one_pass.add(some, None, None, leading=part.directions)
+            _add_leading(one_pass, model, inputs, noise, estimator, device=parameter.device)
             return one_pass.result(nominal_directions=nominal_directions(estimator, one_pass.outputs))
         # Chunks of one size: a small one at the end would take nearly the time of a full one.
         chunks = math.ceil(len(inputs) / one_pass.examples_per_chunk)
@@ -133,6 +131,25 @@ def compute_fisher(
                 None if noise is None else noise[chunk].to(parameter.device),
             )
         return one_pass.result(nominal_directions=nominal_directions(estimator, one_pass.outputs))
+
+
+def _add_leading(
+    one_pass: FisherPass,
+    model: nn.Module,
+    inputs: Tensor,
+    noise: Tensor | None,
+    estimator: Truncated,
+    *,
+    device: torch.device,
+) -> None:
+    """Add all examples, together with those that need as many directions."""
+    outputs = _outputs(model, inputs, one_pass.fitting(1), device=device)
+    for chunk in plan_chunks(outputs, estimator.tolerance, one_pass.fitting, most=estimator.most):
+        some = inputs[chunk.examples.to(inputs.device)].to(device)
+        own = None
+        if noise is not None and chunk.drawn:
+            own = noise[chunk.examples.to(noise.device), : chunk.drawn].to(device)
+        one_pass.add(some, None, own, leading=chunk.directions)
 
 
 def _outputs(model: nn.Module, inputs: Tensor, batch_size: int, *, device: torch.device) -> Tensor:
@@ -164,8 +181,9 @@ def _noise(
     examples: int, outputs: int, *, loss: Loss, estimator: Estimator, generator: torch.Generator | None
 ) -> Tensor | None:
     """The randomness that the estimator needs."""
-    if not isinstance(estimator, MonteCarlo):
+    if not draws_directions(estimator):
         return None
     if generator is None:
-        raise InputError("generator is missing; the Monte-Carlo estimator needs an explicit torch.Generator")
-    return sampling_noise(examples, outputs, loss=loss, samples=estimator.samples, generator=generator)
+        raise InputError(f"generator is missing; {estimator} draws, and needs an explicit torch.Generator")
+    samples = directions_per_example(loss, estimator, outputs)
+    return sampling_noise(examples, outputs, loss=loss, samples=samples, generator=generator)

@@ -33,15 +33,22 @@ class Exact:
 class Truncated:
     """The exact expectation without the output directions that carry next to nothing; see `truncation`.
 
+    Of an example that needs more directions than `most`, some are kept and the rest of as many are drawn for all
+    others, so that the expectation is not lost.
+
     Args:
         tolerance: largest part of the mean over examples of trace H that is left out.
+        most: directions an example at most; None for no limit.
     """
 
     tolerance: float
+    most: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.tolerance < 1:
             raise InputError(f"tolerance={self.tolerance}; allowed for a truncated Fisher: above 0, below 1")
+        if self.most is not None and self.most < 1:
+            raise InputError(f"most={self.most}: a truncated Fisher needs at least 1 direction, or no limit (None)")
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,11 @@ class Empirical:
 Estimator = Exact | Truncated | MonteCarlo | Empirical
 
 
+def draws_directions(estimator: Estimator) -> bool:
+    """Whether the estimator may draw directions, so that the Fisher scatters."""
+    return isinstance(estimator, MonteCarlo) or (isinstance(estimator, Truncated) and estimator.most is not None)
+
+
 def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> int:
     """Number of columns that `output_directions` returns.
 
@@ -83,6 +95,8 @@ def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> in
             return samples
         case Empirical():
             return 1
+        case Truncated(_, most) if most is not None:
+            return min(most, outputs - 1)
         case Exact() | Truncated():
             return outputs - 1 if loss is Loss.CLASSIFICATION else outputs
 
@@ -103,7 +117,7 @@ def nominal_directions(estimator: Estimator, outputs: int) -> int:
 
 
 def sampling_noise(examples: int, outputs: int, *, loss: Loss, samples: int, generator: torch.Generator) -> Tensor:
-    """Draw all the randomness of a Monte-Carlo Fisher, so that no chunk size can change it.
+    """Draw all the randomness of a sampled Fisher, so that no chunk size can change it.
 
     Args:
         examples: number of examples.
@@ -138,7 +152,8 @@ def output_directions(
         loss: the loss.
         estimator: the estimator.
         labels: for `Empirical`, classes of shape (examples,) or targets shaped like the outputs.
-        noise: for `MonteCarlo`, what `sampling_noise` drew for these examples.
+        noise: where directions are drawn, what `sampling_noise` drew for these examples; for `Truncated`, they stand
+            for those that are not kept.
         leading: for `Truncated`, how many directions of each example are kept.
 
     Returns:
@@ -153,14 +168,14 @@ def output_directions(
             return identity[:, None, :].expand(-1, len(outputs), -1)
         case Truncated():
             assert leading is not None
-            return leading_root(outputs.softmax(dim=1), leading)
+            probabilities = outputs.softmax(dim=1)
+            kept = leading_root(probabilities, leading)
+            return kept if noise is None else torch.cat([kept, drawn_directions(probabilities, leading, noise)])
         case MonteCarlo(samples):
             assert noise is not None
             if not classification:
                 return noise.to(outputs).transpose(0, 1) / samples**0.5
-            probabilities = outputs.softmax(dim=1)
-            residuals = _residuals(probabilities, _draw_classes(probabilities, noise))
-            return residuals.div_(samples**0.5).transpose(0, 1)
+            return drawn_directions(outputs.softmax(dim=1), 0, noise)
         case Empirical():
             assert labels is not None
             if not classification:
@@ -202,9 +217,44 @@ def leading_root(probabilities: Tensor, columns: int) -> Tensor:
     Returns:
         The columns in the order of the classes, shape (columns, examples, classes).
     """
-    falling, order = probabilities.sort(dim=1, descending=True, stable=True)
-    root = categorical_root(falling, columns)
+    ordered, order = falling(probabilities)
+    root = categorical_root(ordered, columns)
     return torch.empty_like(root).scatter_(2, order.expand_as(root), root)
+
+
+def drawn_directions(probabilities: Tensor, columns: int, noise: Tensor) -> Tensor:
+    """Draw directions v in place of all behind the leading columns of the root: E sum v v^T is what these leave.
+
+    With t the mass of the classes behind, what is left is t times the covariance of a class drawn among them.
+
+    Args:
+        probabilities: p, shape (examples, classes).
+        columns: how many columns are kept, at most classes - 2.
+        noise: uniform numbers, shape (examples, samples).
+
+    Returns:
+        sqrt(t / samples) (q - e_y), with q the probabilities among the classes behind and y drawn from them; shape
+        (samples, examples, classes).
+    """
+    ordered, order = falling(probabilities)
+    mass = ordered[:, columns:].sum(1)
+    among = _ratio(ordered[:, columns:], mass[:, None])
+    scale = (mass / noise.shape[1]).sqrt()
+    directions = probabilities.new_zeros(noise.shape[1], *probabilities.shape)
+    directions[:, :, columns:] = scale[:, None] * _residuals(among, _draw_classes(among, noise)).transpose(0, 1)
+    return torch.empty_like(directions).scatter_(2, order.expand_as(directions), directions)
+
+
+def falling(probabilities: Tensor) -> tuple[Tensor, Tensor]:
+    """Put each example's classes in falling order of probability.
+
+    Args:
+        probabilities: shape (examples, classes).
+
+    Returns:
+        The probabilities in this order, and the classes that they are of, both of the same shape.
+    """
+    return probabilities.sort(dim=1, descending=True, stable=True)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:

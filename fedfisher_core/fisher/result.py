@@ -18,11 +18,14 @@ class Fisher:
         diagonal: by parameter, its diagonal in the parameter's shape.
         kfac: by matrix (see `matrix_names`), its block.
         dense: the whole matrix, shape (parameters, parameters), in the order of `model.parameters()`.
+        scatter: how far the mean of H is expected to be off because directions were drawn, relative to its Frobenius
+            norm; None where none could be, and for the squared loss.
     """
 
     diagonal: dict[str, Tensor] | None = None
     kfac: dict[str, Kronecker] | None = None
     dense: Tensor | None = None
+    scatter: float | None = None
 
 
 def require_finite(fisher: Fisher, parameters: Mapping[str, Tensor]) -> None:

@@ -14,13 +14,20 @@ from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram
 from fedfisher_core.fisher.blocks import Approximation, Block
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.convolution_block import Conv2dBlock
-from fedfisher_core.fisher.estimators import Estimator, Loss, directions_per_example, output_directions
+from fedfisher_core.fisher.estimators import (
+    Estimator,
+    Loss,
+    directions_per_example,
+    draws_directions,
+    output_directions,
+)
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import FisherLayer, factored_layers, fisher_layers, from_matrix, vectors_of
 from fedfisher_core.fisher.linear_block import LinearBlock
 from fedfisher_core.fisher.normalisation_blocks import BatchNormBlock, GroupNormBlock, LayerNormBlock
 from fedfisher_core.fisher.place_blocks import EmbeddingBlock, LinearPlacesBlock
 from fedfisher_core.fisher.result import Fisher, require_finite
+from fedfisher_core.fisher.scatter import Scatter
 from fedfisher_core.fisher.scratch import Scratch
 from fedfisher_core.models.batch_norm import BatchNorm
 
@@ -73,6 +80,8 @@ class FisherPass:
         if loss is Loss.CLASSIFICATION and self.outputs < 2:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
         self._directions = directions_per_example(loss, estimator, self.outputs)
+        draws = loss is Loss.CLASSIFICATION and draws_directions(estimator)
+        self._scatter = Scatter(self.outputs, self._like.device) if draws else None
         self._scratch = Scratch(self._like)
         self._blocks = _empty_blocks(self._layers, probe, approximations, like=self._like, scratch=self._scratch)
         alone = Approximation.DENSE in approximations or not _has_factors(model, probe)
@@ -128,7 +137,7 @@ class FisherPass:
         Args:
             inputs: shape (examples, ...), on the model's device.
             labels: for `Empirical`, their targets.
-            noise: for `MonteCarlo`, their part of `sampling_noise`.
+            noise: their part of `sampling_noise`, where directions are drawn.
             leading: for `Truncated`, how many directions of each are kept.
         """
         # Before more is added, as nothing is gained by flushing what is read next.
@@ -143,6 +152,9 @@ class FisherPass:
             noise=noise,
             leading=leading,
         )
+        if self._scatter is not None:
+            samples = 0 if noise is None else noise.shape[1]
+            self._scatter.add(seen.outputs.detach(), kept=leading or 0, samples=samples)
         for name, block in self._blocks.items():
             block.begin(seen.inputs[name], len(vectors))
         for index, vector in enumerate(vectors):
@@ -202,7 +214,8 @@ class FisherPass:
                 kfac |= block.kronecker(name, self._examples, nominal_directions)
         if self._dense is not None:
             dense = mirror(self._dense.value()).div_(self._examples).to(self._like)
-        fisher = Fisher(diagonal=diagonal, kfac=kfac, dense=dense)
+        scatter = None if self._scatter is None else self._scatter.relative()
+        fisher = Fisher(diagonal=diagonal, kfac=kfac, dense=dense, scatter=scatter)
         require_finite(fisher, parameters)
         return fisher
 

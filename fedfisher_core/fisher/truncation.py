@@ -9,13 +9,14 @@ as each step of a Cholesky factorisation leaves a Schur complement. R_k is at mo
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.fisher.scatter import variances
 
 _AT_A_TIME = 1024
 """Examples whose probabilities are sorted at a time."""
@@ -28,10 +29,12 @@ class Chunk:
     Args:
         examples: their positions, int64.
         directions: how many of the output directions of each are kept.
+        drawn: how many more are drawn in place of those that are not kept.
     """
 
     examples: Tensor
     directions: int
+    drawn: int = 0
 
 
 def remainders(outputs: Tensor) -> Tensor:
@@ -50,16 +53,21 @@ def remainders(outputs: Tensor) -> Tensor:
     return torch.where(mass[:, :-1] > 0, products / mass[:, :-1], 0)
 
 
-def plan_chunks(outputs: Tensor, tolerance: float, fitting: Callable[[int], int]) -> list[Chunk]:
+def plan_chunks(
+    outputs: Tensor, tolerance: float, fitting: Callable[[int], int], *, most: int | None = None
+) -> list[Chunk]:
     """Leave out of each example all directions behind which less is left than a part of the mean trace of H.
 
     So the mean over examples of trace R_k is at most `tolerance` times that of trace H, and a sum J^T R_k J is missing
-    from the Fisher that is nowhere negative.
+    from the Fisher that is nowhere negative. An example that needs more than `most` directions keeps some of as many,
+    and nothing is missing from it in expectation, as the others are drawn: it keeps none, half or all but one,
+    whichever scatters least.
 
     Args:
         outputs: the model's outputs for all examples, shape (examples, outputs).
         tolerance: the part, at least 0.
         fitting: takes a number of directions, and says how many examples may go together.
+        most: directions an example at most, at least 1; None for no limit.
 
     Returns:
         The chunks, those of most directions first. Their examples have as many directions however they are cut.
@@ -72,9 +80,26 @@ def plan_chunks(outputs: Tensor, tolerance: float, fitting: Callable[[int], int]
     whole = torch.cat([remainders(some)[:, 0] for some in outputs.split(_AT_A_TIME)])
     limit = tolerance * whole.mean()
     needed = torch.cat([(remainders(some) > limit).sum(1) for some in outputs.split(_AT_A_TIME)])
-    levels = _levels(outputs.shape[1] - 1).to(outputs.device)
-    kept = levels[torch.bucketize(needed, levels)]
-    return [chunk for level in kept.unique().flip(0).tolist() for chunk in _cut(kept == level, level, fitting(level))]
+    limited = outputs.shape[1] - 1 if most is None else min(most, outputs.shape[1] - 1)
+    beyond = needed > limited
+    found = []
+    kept = torch.cat([_kept(some, limited) for some in outputs.split(_AT_A_TIME)]) if beyond.any() else needed
+    for count in kept[beyond].unique().flip(0).tolist():
+        parts = _cut((kept == count) & beyond, fitting(limited))
+        found += [Chunk(part, count, drawn=limited - count) for part in parts]
+    levels = _levels(limited).to(outputs.device)
+    level_of = levels[torch.bucketize(needed.clamp(max=limited), levels)]
+    for level in level_of[~beyond].unique().flip(0).tolist():
+        found += [Chunk(part, level) for part in _cut((level_of == level) & ~beyond, fitting(level))]
+    return found
+
+
+def _kept(outputs: Tensor, limited: int) -> Tensor:
+    """How many of as many directions each example keeps, if the others are drawn, to scatter least."""
+    options = torch.tensor(sorted({0, limited // 2, limited - 1}))
+    probabilities = outputs.double().softmax(1)
+    scatters = torch.stack([variances(probabilities, kept) / (limited - kept) for kept in options.tolist()])
+    return options.to(outputs.device)[scatters.argmin(0)]
 
 
 def _levels(most: int) -> Tensor:
@@ -84,8 +109,7 @@ def _levels(most: int) -> Tensor:
     return torch.tensor(sorted({*steps, most}))
 
 
-def _cut(chosen: Tensor, directions: int, most: int) -> Iterator[Chunk]:
-    """Cut examples into chunks of one size."""
+def _cut(chosen: Tensor, most: int) -> tuple[Tensor, ...]:
+    """Cut the positions of examples into parts of one size."""
     examples = chosen.nonzero().flatten()
-    for part in examples.tensor_split(math.ceil(len(examples) / most)):
-        yield Chunk(part, directions)
+    return examples.tensor_split(math.ceil(len(examples) / most))

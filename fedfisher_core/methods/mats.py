@@ -38,11 +38,13 @@ def mats(
 ) -> Aggregate:
     """Solve sum_i G_i W A_i = sum_i G_i W_i A_i for every layer (Tam, Bansal and Raffel 2024, blockwise Fisher).
 
-    Conjugate gradients start at the plain mean of the clients, and every client counts the same, as in the authors'
-    repository (r-three/mats, `src/merging/conjugateGradient_fisherMerging.py`). FedFisher (K-FAC) minimises the same
-    objective with p_i and damping. A bias is the weight of an input that is always 1; the authors' networks have none.
-    They take the empirical Fisher by default, and the setting `fisher.estimator` chooses it here. Their residual has to
-    fall to a fraction of the right-hand side, ours of the first residual.
+    Every client counts the same, as in the authors' repository (r-three/mats,
+    `src/merging/conjugateGradient_fisherMerging.py`). FedFisher (K-FAC) minimises the same objective with p_i and
+    damping. Conjugate gradients start at the plain mean of the clients; the authors' commands start at a saved sum of
+    scaled changes. Their last layer is averaged, as its factor is too large to keep; here it is solved for like all
+    others. A bias is the weight of an input that is always 1; the authors' networks have none. They take the empirical
+    Fisher by default, and the setting `fisher.estimator` chooses it here. Their residual has to fall to a fraction of
+    the right-hand side, ours of the first residual.
 
     Args:
         server: scores several values of lambda.

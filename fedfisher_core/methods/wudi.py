@@ -31,11 +31,12 @@ def wudi(
     """Minimise the interference of a merged change with the clients' own (Cheng et al. 2025, WUDI-Merging).
 
     Gradient steps add multiples of a layer's inputs to the rows of its matrix, so that the rows of tau_i = w_i - w_0
-    stand for client i's inputs. For each matrix, sum_i |(tau - tau_i) tau_i^T|^2 / |tau_i|^2 is minimised by Adam
-    from sum_i tau_i: the paper's objective as the FusionBench library has it (tanganke/fusion_bench,
-    `fusion_bench/method/wudi`), with its steps and rate. What is no matrix moves by its mean change. Filter banks count
-    as matrices, one filter a row. Adam moves a number by about steps times rate at most, so that the defaults stay
-    close to the sum of all changes, as is right for the small changes of fine-tuning.
+    stand for client i's inputs. For each matrix, sum_i |(tau - tau_i) tau_i^T|^2 / |tau_i|^2 is minimised by Adam from
+    sum_i tau_i: the paper's objective as the FusionBench library has it (tanganke/fusion_bench,
+    `fusion_bench/method/wudi`), with the steps and the rate of its function; its own configuration takes 400 steps.
+    What is no matrix moves by its mean change. Filter banks count as matrices, one filter a row. Adam moves a number by
+    about steps times rate at most, so that the defaults stay close to the sum of all changes, as is right for the small
+    changes of fine-tuning.
 
     Args:
         server: holds w_0.

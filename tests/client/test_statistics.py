@@ -341,7 +341,7 @@ def test_the_fisher_of_a_network_on_tokens_is_that_of_their_one_hot_vectors() ->
 def test_an_estimator_must_be_chosen_before_it_is_made() -> None:
     with pytest.raises(RuntimeError, match="settings that do not choose one"):
         estimator_of(FisherSettings())
-    assert estimator_of(FisherSettings(estimator="truncated", tolerance=0.5)) == Truncated(0.5)
+    assert estimator_of(FisherSettings(estimator="truncated", tolerance=0.5)) == Truncated(0.5, 16)
 
 
 def test_further_networks_are_for_statistics_that_say_so() -> None:

@@ -95,11 +95,12 @@ def statistics(folder: Path) -> dict[str, set[str]]:
     return found
 
 
-def test_fishers_do_not_depend_on_which_others_shared_their_pass(workplace: Path) -> None:
-    run(workplace / "together", ALL_FISHERS)
+@pytest.mark.parametrize("estimator", ["exact", "monte_carlo"])
+def test_fishers_do_not_depend_on_which_others_shared_their_pass(workplace: Path, estimator: str) -> None:
+    run(workplace / "together", ALL_FISHERS, fisher={"estimator": estimator})
     for label in ALL_FISHERS:
-        run(workplace / "one_by_one", {label: {}})
-    run(workplace / "separate", ALL_FISHERS, fisher={"passes": "separate"})
+        run(workplace / "one_by_one", {label: {}}, fisher={"estimator": estimator})
+    run(workplace / "separate", ALL_FISHERS, fisher={"estimator": estimator, "passes": "separate"})
     together = statistics(workplace / "together")
     assert {name: len(digests) for name, digests in together.items()} == {
         "diagonal_fisher": 3,
@@ -138,7 +139,8 @@ def test_fishers_of_many_classes_are_truncated_by_default(workplace: Path, monke
     monkeypatch.setattr(clients, "FEW_CLASSES", 2)
     many = run(workplace / "many", {"fisher_merge": {}})
     named = run(workplace / "named", {"fisher_merge": {}}, fisher={"estimator": "truncated"})
-    assert many["fisher_merge"].fisher == named["fisher_merge"].fisher == "truncated (0.01)"
+    estimate = "truncated (0.01, 16 at most)"
+    assert many["fisher_merge"].fisher == named["fisher_merge"].fisher == estimate
     assert statistics(workplace / "many") == statistics(workplace / "named") != statistics(workplace / "few")
 
 
@@ -147,6 +149,19 @@ def test_a_monte_carlo_fisher_is_drawn_from_the_seed(workplace: Path) -> None:
     run(workplace / "one", {"fisher_merge": {}}, fisher=chosen)
     run(workplace / "two", {"fisher_merge": {}}, fisher=chosen)
     assert statistics(workplace / "one") == statistics(workplace / "two")
+
+
+def test_rows_say_how_much_fishers_scatter_where_they_may(workplace: Path) -> None:
+    methods = {"fedavg": {}, "fisher_merge": {}, "fedfisher_kfac": {}}
+    assert {row.fisher_scatter for row in run(workplace, methods).values()} == {None}
+    once = run(workplace, methods, fisher={"estimator": "monte_carlo"})
+    often = run(workplace, methods, fisher={"estimator": "monte_carlo", "samples": 4})
+    assert once["fedavg"].fisher_scatter is None
+    assert once["fisher_merge"].fisher_scatter == once["fedfisher_kfac"].fisher_scatter > 0
+    assert often["fisher_merge"].fisher_scatter == pytest.approx(once["fisher_merge"].fisher_scatter / 2)
+    (row,) = run(workplace, {"fisher_merge": {}}, fisher={"estimator": "truncated", "directions": 1}).values()
+    assert row.fisher == "truncated (0.01, 1 at most)"
+    assert 0 < row.fisher_scatter <= once["fisher_merge"].fisher_scatter
 
 
 def test_other_constants_of_normalisation_make_other_data(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,6 +109,28 @@ def test_the_number_of_directions_of_an_example_does_not_depend_on_the_chunks() 
     assert len(kept[0].unique()) > 2
 
 
+def test_of_an_example_that_needs_too_many_directions_those_are_kept_with_which_it_scatters_least() -> None:
+    even = torch.zeros(1, CLASSES, dtype=torch.float64)
+    # Five classes hold nearly all of the mass, and seven the rest.
+    peaked = torch.tensor([[9.0, 8.8, 8.6, 8.4, 8.2] + [3.0] * 7], dtype=torch.float64)
+    for outputs, kept in ((even, 0), (peaked, 5)):
+        (chunk,) = plan_chunks(outputs, 1e-9, fitting=lambda directions: 100, most=6)
+        assert (chunk.directions, chunk.drawn) == (kept, 6 - kept)
+
+
+def test_no_example_has_more_directions_than_are_allowed() -> None:
+    outputs = logits(50, sharpness=3)
+    free = {
+        int(one): chunk.directions for chunk in plan_chunks(outputs, 0.01, lambda count: 8) for one in chunk.examples
+    }
+    chunks = plan_chunks(outputs, 0.01, lambda count: 8, most=4)
+    assert torch.equal(torch.cat([chunk.examples for chunk in chunks]).sort().values, torch.arange(50))
+    for chunk in chunks:
+        needed = [free[int(one)] for one in chunk.examples]
+        assert chunk.directions + chunk.drawn == 4 < min(needed) if chunk.drawn else chunk.directions >= max(needed)
+    assert {bool(chunk.drawn) for chunk in chunks} == {False, True}
+
+
 def test_a_truncated_fisher_is_that_of_the_directions_it_keeps() -> None:
     """Its dense matrix lacks the mean of J^T R J, which is nowhere negative."""
     model, inputs = network(sharpness=4)
@@ -175,7 +197,7 @@ def test_outputs_that_are_not_numbers_are_told() -> None:
 
 def test_what_cannot_be_truncated_is_refused() -> None:
     model, inputs = network(sharpness=1)
-    with pytest.raises(InputError, match=r"loss='squared' with estimator=Truncated\(tolerance=0.01\)"):
+    with pytest.raises(InputError, match=r"loss='squared' with estimator=Truncated\(tolerance=0.01, most=None\)"):
         compute_fisher(model, inputs, estimator=Truncated(0.01), loss=Loss.SQUARED)
     for tolerance in (0.0, 1.0, float("nan")):
         with pytest.raises(InputError, match=f"tolerance={tolerance}; allowed"):

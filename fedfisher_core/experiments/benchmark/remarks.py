@@ -60,11 +60,28 @@ def _trunks(rows: Sequence[Row]) -> list[str]:
 
 
 def _fishers(rows: Sequence[Row]) -> list[str]:
-    """Say where Fishers are not exact."""
-    found = sorted({(row.fisher, row.dataset) for row in rows if row.fisher not in (None, "exact")})
+    """Say where Fishers are not exact, and how far drawn directions put them off."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if row.fisher not in (None, "exact"):
+            scatters = found.setdefault((row.fisher, row.dataset), [])
+            scatters += [] if row.fisher_scatter is None else [row.fisher_scatter]
     return [
-        f"Fishers of {dataset} are not exact but {fisher}, as `fisher.estimator` has it." for fisher, dataset in found
+        f"Fishers of {dataset} are not exact but {fisher}, as `fisher.estimator` has it.{_scatter(scatters)}"
+        for (fisher, dataset), scatters in sorted(found.items())
     ]
+
+
+def _scatter(scatters: Sequence[float]) -> str:
+    if not scatters:
+        return ""
+    if not any(scatters):
+        return " No direction had to be drawn."
+    low, high = (f"{100 * one:.2g}" for one in (min(scatters), max(scatters)))
+    return (
+        f" Directions were drawn, which put a client’s Fisher at the network’s outputs off by {low} to {high} % of its "
+        "norm (root of the expected square, mean over clients)."
+    )
 
 
 def _like_methods(rows: Sequence[Row]) -> list[str]:

@@ -1,9 +1,11 @@
 """What a benchmark measured, as rows."""
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.evaluation.measures import Measures
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
@@ -15,8 +17,11 @@ from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.global_models import Result, read_result
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
+from fedfisher_core.federation.statistics import read_scatter
 from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.federation.turns import Turn, aggregation_name, testing_name
+from fedfisher_core.fisher.estimators import draws_directions
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.store import Artifact, read_timings
 from fedfisher_core.walk import Outcome
 
@@ -119,6 +124,7 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         start_sent=rounds[0].result.traffic.start_sent,
         unseen_clients=len(place.unseen) or None,
         fisher=place.fisher.estimate if any(one.approximation for one in bound.method.uploads) else None,
+        fisher_scatter=last.scatter,
         **_measures(federations, place, label, outcome),
     )
 
@@ -155,6 +161,8 @@ class _Round:
         train_seconds: of all clients; 0 for a method that needs no training.
         statistics_seconds: of all clients, by statistic.
         encode_seconds: of all clients.
+        scatter: how far Fishers are expected to be off because directions were drawn, mean over the clients; None where
+            none could be.
     """
 
     artifact: Artifact
@@ -166,6 +174,7 @@ class _Round:
     train_seconds: float
     statistics_seconds: dict[str, float]
     encode_seconds: float
+    scatter: float | None
 
 
 def _round(federations: Federations, place: Place, label: str, turn: Turn, outcome: Outcome) -> _Round:
@@ -201,7 +210,20 @@ def _round(federations: Federations, place: Place, label: str, turn: Turn, outco
             if bound.summation is None
             else timings["client_seconds"]
         ),
+        scatter=_scatter(place, [outcome.artifacts[name] for name in _fishers(bound, uploads)]),
     )
+
+
+def _fishers(bound: BoundMethod, uploads: Iterable[Mapping[str, str]]) -> list[str]:
+    """Name one job for each client that computes a Fisher; all Fishers of a client see the same directions."""
+    sent = [one.name for one in bound.method.uploads if one.approximation is not None]
+    return [names[sent[0]] for names in uploads] if sent else []
+
+
+def _scatter(place: Place, fishers: Sequence[Artifact]) -> float | None:
+    if not fishers or not draws_directions(estimator_of(place.fisher)):
+        return None
+    return statistics.fmean(read_scatter(one) for one in fishers)
 
 
 def _curve(rounds: Sequence[_Round]) -> list[RoundPoint]:

@@ -13,6 +13,7 @@ from fedfisher_core.settings import AVERAGE, PLAIN, shift_name
 _FRACTIONS = ("accuracy", "worst_client_accuracy", "worst_class_accuracy", "unseen_accuracy", "personalised_accuracy")
 _NOT_NEGATIVE = (
     *("loss", "unseen_loss", "personalised_loss"),
+    "fisher_scatter",
     *("client_train_seconds", "client_encode_seconds", "server_seconds"),
     *("upload_bits", "upload_bits_formula", "download_bits", "peak_memory_bytes"),
 )
@@ -110,6 +111,8 @@ class Row:
         personalised_loss: the same of the mean cross-entropy, in nats.
         fisher: estimator of the clients' Fishers, such as "truncated (0.01)"; None for methods without one, and where
             it was not kept.
+        fisher_scatter: how far a Fisher is expected to be off at the network's outputs because directions were drawn,
+            relative to its norm there; mean over the clients of the last round. None where nothing could be drawn.
 
     Raises:
         InputError: a measure is not finite, or beyond what it can be.
@@ -167,6 +170,7 @@ class Row:
     personalised_accuracy: float | None = None
     personalised_loss: float | None = None
     fisher: str | None = None
+    fisher_scatter: float | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):

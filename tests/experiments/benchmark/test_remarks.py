@@ -43,6 +43,14 @@ def test_a_page_says_whose_fishers_are_not_exact() -> None:
     assert remarks(rows[1:3]) == []
 
 
+def test_a_page_says_how_far_drawn_directions_put_fishers_off() -> None:
+    rows = [make_row(fisher="monte_carlo (1)", fisher_scatter=scatter) for scatter in (0.0314, 0.2)]
+    (remark,) = remarks(rows)
+    assert "off by 3.1 to 20 % of its norm" in remark
+    (remark,) = remarks([make_row(fisher="truncated (0.01, 16 at most)", fisher_scatter=0.0)])
+    assert remark.endswith("No direction had to be drawn.")
+
+
 def test_a_page_says_how_clients_saw_their_images_and_what_was_measured() -> None:
     rows = [make_row(), *(make_row(shift="rotation", shift_strength=strength) for strength in (60.0, 30.0))]
     turned, measured = remarks(rows)

@@ -74,7 +74,8 @@ def test_json_keys_are_the_contract(tmp_path: Path) -> None:
         "peak_memory_bytes, uses_validation, reference, failed_clients, artifact, client_encode_seconds, start_sent, "
         "epsilon, audited_epsilon, track, training, num_networks, train_size, held_out, shift, "
         "shift_strength, shift_classes, objective, server_optimiser, cohort, curve, unseen_clients, barrier_accuracy, "
-        "barrier_loss, unseen_accuracy, unseen_loss, personalised_accuracy, personalised_loss, fisher"
+        "barrier_loss, unseen_accuracy, unseen_loss, personalised_accuracy, personalised_loss, fisher, "
+        "fisher_scatter"
     )
 
 
