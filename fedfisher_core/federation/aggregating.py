@@ -150,7 +150,10 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         made, moments = self._advanced(server, made, inputs)
         made = self._estimated(server, made)
         trained = [(len(held_by(inputs.partition, one)), sent.trained) for one, sent in inputs.clients.items()]
-        memory, report_bits = self.memory.after_round(inputs, trained, len(self.place.participants))
+        # What is trained on all data in one place is one client, and what it reports crosses no network.
+        pooled = self.bound.method.pooled
+        memory, sent_bits = self.memory.after_round(inputs, trained, 1 if pooled else len(self.place.participants))
+        report_bits = 0 if pooled else sent_bits
         timings["seconds"] += perf_counter() - begun
         counted = traffic.upload_bits + report_bits, traffic.upload_bits_formula + report_bits
         traffic = replace(traffic, upload_bits=counted[0], upload_bits_formula=counted[1])
@@ -206,13 +209,17 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         optimiser = self.optimiser
         if optimiser.is_average:
             return made, {}
-        moments: dict[str, Parameters] = optimiser.begin(server.initial)
+        # Running statistics have no gradient: they are those of the aggregate.
+        trained = {name for name, one in self.place.spec.skeleton().named_parameters() if one.requires_grad}
+        start = {name: weight for name, weight in server.initial.items() if name in trained}
+        moments: dict[str, Parameters] = optimiser.begin(start)
         if self.turn > 1:
             for key, tensor in read_tensors(inputs.start, _MOMENTS).items():
                 moment, _, name = key.partition("/")
                 moments[moment][name] = tensor.to(self.place.device)
         (aggregate,) = made.networks
-        weights, moments = optimiser.advance(server.initial, aggregate, moments)
+        stepped, moments = optimiser.advance(start, aggregate, moments)
+        weights = {name: stepped.get(name, aggregate[name]) for name in server.initial}
         kept = {
             f"{moment}/{name}": tensor.cpu().contiguous()
             for moment, tensors in moments.items()
@@ -245,7 +252,8 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         protocol_bits: int = 0,
     ) -> Traffic:
         """Count what was sent; the server sends `protocol_bits` beside the start and the global model."""
-        beside, pooled = self.memory.sent_bits(inputs), self.bound.method.pooled
+        pooled = self.bound.method.pooled
+        beside = 0 if pooled else self.memory.sent_bits(inputs)
         down = download(self.place, made, server.initial, pooled=pooled, turn=self.turn, beside_bits=beside)
         # Each round has a protocol of its own.
         start_bits = down.start_bits + protocol_bits

@@ -48,9 +48,10 @@ class AggregateUploads(Aggregation):
 
         made, timings = self._timed(work)
         if method.pooled:
-            # To train on all data is to send all data: the examples and labels themselves.
+            # To train on all data is to send all data: the examples and labels themselves, which stay at the server.
             dataset = load_data(inputs.data)
-            bits = sum(counts) * (dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length())
+            each = dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length()
+            bits = sum(counts) * each if self.turn == 1 else 0
             return made, self._traffic(server, made, inputs, bits, bits), timings
         upload_bits = 8 * sum(path.stat().st_size for path in paths)
         formula = len(paths) * formula_bits(self.schema)

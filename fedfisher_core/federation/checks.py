@@ -67,7 +67,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         require_privacy(settings, label, methods[label].uploads)
         if methods[label].validates:
             _require_validation(settings, label)
-        if methods[label].method.shared_start:
+        if methods[label].shared_start:
             _require_shared_start(settings, label)
         require_starts(settings, label, methods[label].method.uploads)
         admitted = [place.cell for place in places if scopes[label].admits(place.cell)]

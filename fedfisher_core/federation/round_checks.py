@@ -59,6 +59,11 @@ def require_server_optimisers(settings: FederationSettings, examples: Mapping[st
         bound = bind_server_optimiser(label, rounds.server_optimiser)
         # A source that can't be read is refused before any work rests on it.
         source_digest(bound.optimiser.function)
+        if not bound.is_average and settings.model.initialisation != "same":
+            raise InputError(
+                f"model.initialisation={settings.model.initialisation!r}, but rounds.server_optimiser={label!r} steps "
+                "from weights that all clients started from; allowed: 'same'"
+            )
         trained = {cell.objective for cell in settings.cells() if cell.server_optimiser == label}
         for objective, count in product(sorted(trained), examples.values()):
             bound.require(settings.train.of(objective), count)

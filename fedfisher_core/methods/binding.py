@@ -70,6 +70,12 @@ class BoundMethod:
         return self.method.sums.aggregate(server, sums, **self._chosen())
 
     @property
+    def shared_start(self) -> bool:
+        """Whether it needs the weights that all clients started from."""
+        needed = self.method.shared_start
+        return needed if isinstance(needed, bool) else needed(self.settings)
+
+    @property
     def validates(self) -> bool:
         """Whether it looks at the server's validation images."""
         return self.method.validates is not None and self.method.validates(self.settings)

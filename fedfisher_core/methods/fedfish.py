@@ -61,6 +61,7 @@ def step_from(initial: Parameters, uploads: Sequence[Upload], *, global_step: fl
     "fedfish",
     uploads=(Weights, SquaredGradients),
     reference="https://arxiv.org/abs/2311.10291",
+    shared_start=lambda settings: settings.global_step != 1,
     sums=Summation(weighted_terms(SquaredGradients), _of_sums),
 )
 def fedfish(server: Server, uploads: Sequence[Upload], *, global_step: PositiveFloat = 1.0) -> Aggregate:

@@ -36,7 +36,7 @@ class Method:
         reference: address of the paper or code that it follows.
         one_shot: False for a row that methods are measured against, which no one-shot method could be.
         pooled: whether it is given one client that holds all data, instead of the clients.
-        shared_start: whether it needs the weights that all clients started from.
+        shared_start: whether it needs the weights that all clients started from, or tells that from its settings.
         trains: whether what clients upload depends on their training, whose seconds it then answers for.
         asks_again: whether it asks clients for statistics of further networks, as only a reference may.
         settings: the function's keyword arguments as a model.
@@ -54,7 +54,7 @@ class Method:
     reference: str
     one_shot: bool
     pooled: bool
-    shared_start: bool
+    shared_start: bool | Callable[[Any], bool]
     trains: bool
     asks_again: bool
     settings: type[BaseModel]
@@ -88,7 +88,7 @@ def method(
     sees_each: tuple[type[Statistic], ...] = (),
     one_shot: bool = True,
     pooled: bool = False,
-    shared_start: bool = False,
+    shared_start: bool | Callable[[Any], bool] = False,
     trains: bool = True,
     asks_again: bool = False,
     supports: Callable[[ModelSpec], None] | None = None,
@@ -106,7 +106,8 @@ def method(
         sees_each: those of them of which it needs every client's own, though others make do with the sum.
         one_shot: False for a reference row.
         pooled: whether it is given one client that holds all data, instead of the clients.
-        shared_start: whether it needs the weights that all clients started from; refused where each has its own.
+        shared_start: whether it needs the weights that all clients started from, or tells that from its settings;
+            refused where each has its own.
         trains: False where clients upload nothing that their training changes.
         asks_again: whether it asks clients for statistics of further networks, as only a reference may.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.

@@ -72,6 +72,17 @@ def test_the_next_round_starts_from_the_estimates(workplace: Path) -> None:
     assert torch.isfinite(torch.tensor(done.rows["fedavg"].loss))
 
 
+def test_server_optimisers_leave_running_statistics_to_the_aggregate(workplace: Path) -> None:
+    changes: dict[str, Any] = {"model": {"name": SPEC.name}, "partition": {"scheme": "iid"}}
+    merged = {}
+    for optimiser in ("average", "fedadam"):
+        done = walk_tiny(workplace, {"fedavg": {}}, rounds={"server_optimiser": optimiser}, **changes)
+        label = done.plan.federations.aggregation(done.place, "fedavg").name
+        merged[optimiser] = read_tensors(done.outcome.artifacts[label], NETWORK.format(0))
+    same = {name for name, tensor in merged["average"].items() if torch.equal(tensor, merged["fedadam"][name])}
+    assert same == {"norm.mean", "norm.log_variance"}
+
+
 @pytest.mark.parametrize(
     ("chosen", "changes", "message"),
     [

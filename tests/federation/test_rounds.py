@@ -194,6 +194,17 @@ def test_scaffold_with_one_client_is_sgd(workplace: Path) -> None:
     close(network(scaffold), network(plain))
 
 
+def test_scaffold_on_all_data_in_one_place_is_sgd(workplace: Path) -> None:
+    changes: dict[str, Any] = {"train": {**SGD, "objective": ["plain", "scaffold"]}, "partition": {"clients": 3}}
+    done = walked(workplace, {"count": 3}, {"centralised": {}}, **changes)
+    plain, scaffold = (row_of(done, "centralised", objective=label) for label in ("plain", "scaffold"))
+    assert scaffold.loss == pytest.approx(plain.loss, rel=1e-5)
+    assert scaffold.upload_bits == plain.upload_bits
+    assert scaffold.download_bits == plain.download_bits
+    # The examples are sent once.
+    assert {point.upload_bits for point in plain.curve} == {plain.upload_bits}
+
+
 def test_scaffold_follows_the_papers_algorithm(workplace: Path) -> None:
     """With option II, two of three clients a round, weighted alike as clients hold as much."""
     done = walked(
@@ -284,6 +295,14 @@ def test_rounds_of_a_client_have_generators_of_their_own() -> None:
         (
             {"rounds": {"server_optimiser": "fedadam"}, "methods": {"local_mean": {}}},
             r"rounds\.server_optimiser='fedadam'.*'local_mean'",
+        ),
+        (
+            {"rounds": {"server_optimiser": "fedadam"}, "model": {"initialisation": "different"}},
+            r"model\.initialisation='different', but rounds\.server_optimiser='fedadam' steps from weights",
+        ),
+        (
+            {"methods": {"fedfish": {"global_step": 0.5}}, "model": {"initialisation": "different"}},
+            r"model\.initialisation='different', but method 'fedfish' merges what training changed",
         ),
         ({"rounds": {"server_optimiser": "fedsgd"}}, r"train\.steps=None.*fedsgd"),
         (
