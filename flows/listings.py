@@ -30,7 +30,7 @@ def methods() -> list[dict[str, Any]]:
                 "summary": method.summary,
                 "reference": method.reference,
                 "one_shot": method.one_shot,
-                "shared_start": method.shared_start,
+                "shared_start": method.needs_shared_start(method.settings()),
                 "server_holds": "one upload at a time" if method.streamed else "the uploads of all clients at once",
                 "uploads": {name: f"server sees {view.value}" for name, view in method.views.items()},
                 "settings": _settings(method.settings),

@@ -72,8 +72,7 @@ class BoundMethod:
     @property
     def shared_start(self) -> bool:
         """Whether it needs the weights that all clients started from."""
-        needed = self.method.shared_start
-        return needed if isinstance(needed, bool) else needed(self.settings)
+        return self.method.needs_shared_start(self.settings)
 
     @property
     def validates(self) -> bool:

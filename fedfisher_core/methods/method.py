@@ -74,6 +74,14 @@ class Method:
         """What the server must see of each upload, by its name."""
         return {one.name: ServerView.EACH if one in self.sees_each else one.server_view for one in self.uploads}
 
+    def needs_shared_start(self, settings: Any) -> bool:
+        """Say whether it needs the weights that all clients started from.
+
+        Args:
+            settings: of the method.
+        """
+        return self.shared_start if isinstance(self.shared_start, bool) else self.shared_start(settings)
+
     @property
     def streamed(self) -> bool:
         """Whether it makes do with sums, so that the server holds one client's upload at a time, and not all."""
