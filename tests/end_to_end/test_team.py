@@ -1,7 +1,6 @@
 """What a team shares: servers on PostgreSQL that ask for a password, workers elsewhere, and a bucket."""
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,8 +55,6 @@ def bucket(workplace: Workplace, tmp_path: Path) -> Iterator[str]:
 def test_machines_that_share_only_servers_give_the_rows_of_one(
     workplace: Workplace, servers: tuple[str, ...], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The default benchmark.
-    shutil.copy(ROOT / "params.yaml", workplace.folder)
     workplace.run("fedfisher", "run", "params.yaml", "--set", "name=local")
     shared = (*servers, "--set", f"run.store={bucket}")
     refused = workplace.run("fedfisher", "run", "params.yaml", *shared, code=2)
