@@ -82,8 +82,9 @@ def plan_chunks(
     needed = torch.cat([(remainders(some) > limit).sum(1) for some in outputs.split(_AT_A_TIME)])
     limited = outputs.shape[1] - 1 if most is None else min(most, outputs.shape[1] - 1)
     beyond = needed > limited
+    kept = torch.zeros_like(needed)
+    kept[beyond] = torch.cat([_kept(some, limited) for some in outputs[beyond].split(_AT_A_TIME)])
     found = []
-    kept = torch.cat([_kept(some, limited) for some in outputs.split(_AT_A_TIME)]) if beyond.any() else needed
     for count in kept[beyond].unique().flip(0).tolist():
         parts = _cut((kept == count) & beyond, fitting(limited))
         found += [Chunk(part, count, drawn=limited - count) for part in parts]

@@ -38,7 +38,7 @@ DEFAULT_SOLVER = ConjugateGradients()
     uploads=(Weights, KFAC, InputMoments),
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/2403.12329",
-    validates=solver_validates,
+    validates=lambda settings: settings.start != "mean" and solver_validates(settings),
 )
 def gaussian_distillation(
     server: Server,

@@ -81,7 +81,7 @@ class Spectral:
             raise InputError(f"budget is {self.budget} bits; allowed: at least {fixed} for these matrices")
         widths = _divide(spectra, self.budget - fixed)
         ranks = [len(some) for some in widths]
-        writer.write(_joined([spectrum.kept.astype(np.uint32) for spectrum in spectra]), 1)
+        writer.write(np.concatenate([spectrum.kept for spectrum in spectra]).astype(np.uint32), 1)
         writer.write(np.array(ranks, dtype=np.uint32), COUNT_BITS)
         for batch in _batches([len(spectrum.matrix) for spectrum in spectra], ranks):
             _write([spectra[one] for one in batch.members], np.stack([widths[one] for one in batch.members]), writer)
@@ -233,10 +233,6 @@ def _read(batch: _Batch, reader: BitReader) -> Array:
 def _stacked(arrays: Sequence[Rows]) -> Rows:
     """Arrays of one shape below each other; one alone is not copied."""
     return arrays[0][None] if len(arrays) == 1 else np.stack(arrays)
-
-
-def _joined(arrays: Sequence[Codes]) -> Codes:
-    return np.concatenate([np.empty(0, dtype=np.uint32), *arrays])
 
 
 def _listed(reflectors: Rows) -> Rows:

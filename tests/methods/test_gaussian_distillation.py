@@ -10,7 +10,14 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.errors import InputError
 from fedfisher_core.methods.server import Aggregate
 from tests import tiny
-from tests.methods.clients import aggregate, divergence, made_up_uploads, trained_uploads
+from tests.methods.clients import (
+    aggregate,
+    bind_written,
+    divergence,
+    made_up_uploads,
+    server,
+    trained_uploads,
+)
 
 
 def distilled(uploads: Sequence[Upload], **settings: Any) -> Aggregate:
@@ -77,3 +84,11 @@ def test_the_moments_decide_where_a_client_is_asked() -> None:
     moved = [Upload(uploads[0].num_examples, {**uploads[0].statistics, InputMoments: far}), *uploads[1:]]
     (one,), (other,) = (distilled(held, steps=5).networks for held in (uploads, moved))
     assert not torch.allclose(one["head.weight"], other["head.weight"])
+
+
+@pytest.mark.parametrize(("start", "validates"), [("fedfisher_kfac", True), ("mean", False)])
+def test_it_looks_at_images_only_where_its_start_is_selected_on_them(start: str, validates: bool) -> None:
+    settings = {"start": start, "solver": {"name": "conjugate_gradients", "select": True}, "steps": 1}
+    held, bound = server(), bind_written("gaussian_distillation", settings, [tiny.TINY])
+    bound(held, trained_uploads())
+    assert held.used_validation is bound.validates is validates
