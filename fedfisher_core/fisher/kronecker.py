@@ -163,3 +163,43 @@ class KroneckerSum:
     def trace(self) -> Tensor:
         """Sum of the operator's eigenvalues, a scalar."""
         return self.diagonal().sum()
+
+
+@dataclass(frozen=True)
+class GroupedKroneckerSum:
+    """A `KroneckerSum` for each group of a layer's rows, as one operator: there may be a thousand small ones.
+
+    Args:
+        inputs: the A_i, shape (groups, clients, a, a).
+        outputs: the p_i G_i, shape (groups, clients, g, g).
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+
+    def product(self, matrices: Tensor) -> Tensor:
+        """Multiply the operator by a vector.
+
+        Args:
+            matrices: the vector, a matrix for each group, shape (groups, g, a).
+
+        Returns:
+            sum_i p_i G_i W A_i of each group, shape (groups, g, a).
+        """
+        return self.products(matrices[:, None]).sum(1)
+
+    def products(self, matrices: Tensor) -> Tensor:
+        """Multiply a vector for each client by the client's own blocks.
+
+        Args:
+            matrices: the vectors, shape (groups, clients, g, a), or one for all clients, shape (groups, 1, g, a).
+
+        Returns:
+            p_i G_i W_i A_i, shape (groups, clients, g, a).
+        """
+        return self.outputs @ matrices @ self.inputs
+
+    def diagonal(self) -> Tensor:
+        """Diagonal of the operator, shape (groups, g, a)."""
+        outputs, inputs = (factors.diagonal(dim1=2, dim2=3) for factors in (self.outputs, self.inputs))
+        return outputs.transpose(1, 2) @ inputs

@@ -6,18 +6,23 @@ tensor (the block's vector). The whole operator is block-diagonal, so that solve
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
-from fedfisher_core.fisher.kronecker import KroneckerSum
+from fedfisher_core.fisher.kronecker import GroupedKroneckerSum, KroneckerSum
 from fedfisher_core.fisher.layers import from_matrix, to_matrix
 from fedfisher_core.fisher.low_rank import LowRankSum
 
 
 class Block(Protocol):
     """What a solver may ask of a block."""
+
+    @property
+    def parts(self) -> int:
+        """How many of the vector's dimensions, the first ones, count matrices that nothing couples."""
+        ...
 
     def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """Form the block's vector from named parameters."""
@@ -31,8 +36,8 @@ class Block(Protocol):
         """Multiply one vector by the sum: (sum_i p_i F_i) v."""
         ...
 
-    def mean_eigenvalue(self) -> float:
-        """Trace of sum_i p_i F_i divided by its dimension."""
+    def mean_eigenvalue(self) -> Tensor:
+        """Trace of sum_i p_i F_i divided by its dimension, of each part; in a shape that meets the vector."""
         ...
 
 
@@ -44,6 +49,8 @@ class DiagonalBlock:
         name: the parameter's name.
         total: sum_i p_i F_i, in the shape of the parameter.
     """
+
+    parts: ClassVar[int] = 0
 
     name: str
     total: Tensor
@@ -60,9 +67,9 @@ class DiagonalBlock:
         """See `Block`."""
         return self.total * vector
 
-    def mean_eigenvalue(self) -> float:
+    def mean_eigenvalue(self) -> Tensor:
         """See `Block`."""
-        return self.total.mean(dtype=torch.float64).item()
+        return self.total.mean(dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -73,6 +80,8 @@ class KroneckerBlock:
         matrix: its name.
         total: sum_i p_i A_i (x) G_i.
     """
+
+    parts: ClassVar[int] = 0
 
     matrix: str
     total: KroneckerSum | LowRankSum
@@ -89,9 +98,42 @@ class KroneckerBlock:
         """See `Block`."""
         return self.total.product(vector)
 
-    def mean_eigenvalue(self) -> float:
+    def mean_eigenvalue(self) -> Tensor:
         """See `Block`."""
-        return self.total.diagonal().mean(dtype=torch.float64).item()
+        return self.total.diagonal().mean(dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class GroupedKroneckerBlock:
+    """Kronecker-factored Fishers of a layer whose groups of rows have a matrix each, shape (groups, g, a) in all.
+
+    Args:
+        layer: its name.
+        groups: how many there are.
+        total: sum_i p_i A_i (x) G_i of each.
+    """
+
+    parts: ClassVar[int] = 1
+
+    layer: str
+    groups: int
+    total: GroupedKroneckerSum
+
+    def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
+        """See `Block`."""
+        return to_matrix(parameters, self.layer).unflatten(0, (self.groups, -1))
+
+    def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """See `Block`."""
+        return from_matrix(vector.flatten(0, 1), self.layer, like)
+
+    def product(self, vector: Tensor) -> Tensor:
+        """See `Block`."""
+        return self.total.product(vector)
+
+    def mean_eigenvalue(self) -> Tensor:
+        """See `Block`."""
+        return self.total.diagonal().mean(dim=(1, 2), keepdim=True, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -102,6 +144,8 @@ class DenseBlock:
         names: the parameters' names, in the order of the Fishers' rows.
         total: sum_i p_i F_i, shape (d, d).
     """
+
+    parts: ClassVar[int] = 0
 
     names: tuple[str, ...]
     total: Tensor
@@ -119,9 +163,9 @@ class DenseBlock:
         """See `Block`."""
         return self.total @ vector
 
-    def mean_eigenvalue(self) -> float:
+    def mean_eigenvalue(self) -> Tensor:
         """See `Block`."""
-        return self.total.diagonal().mean(dtype=torch.float64).item()
+        return self.total.diagonal().mean(dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -138,6 +182,11 @@ class ShiftedBlock:
     factor: float
     shift: float
 
+    @property
+    def parts(self) -> int:
+        """See `Block`."""
+        return self.block.parts
+
     def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """See `Block`."""
         return self.block.gather(parameters)
@@ -150,6 +199,6 @@ class ShiftedBlock:
         """See `Block`."""
         return self.factor * self.block.product(vector) + self.shift * vector
 
-    def mean_eigenvalue(self) -> float:
+    def mean_eigenvalue(self) -> Tensor:
         """See `Block`."""
         return self.factor * self.block.mean_eigenvalue() + self.shift

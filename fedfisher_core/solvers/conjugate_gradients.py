@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.solvers.blocks import Block
-from fedfisher_core.solvers.quadratic import Quadratic, dot
+from fedfisher_core.solvers.quadratic import Quadratic
 from fedfisher_core.solvers.solution import Score, Selection, Solution, check_positive
 
 
@@ -24,22 +24,22 @@ def conjugate_gradients(
     check_every: int = 10,
     score: Score | None = None,
 ) -> Solution:
-    """Minimise f(w) + sum over blocks of lambda |w - mean|^2 by conjugate gradients, one run a block.
+    """Minimise f(w) + sum over matrices of lambda |w - mean|^2 by conjugate gradients, one run a matrix.
 
     Few steps act as a regulariser: they leave the mean in directions of large Fisher first.
 
     Args:
-        quadratic: the objective; its Fishers are symmetric. A block that turns out to be indefinite keeps the
+        quadratic: the objective; its Fishers are symmetric. A matrix whose block turns out to be indefinite keeps the
             iterate at which it does.
-        steps: largest number of steps of each block.
-        tolerance: a block stops when the norm of its residual has fallen by this factor.
-        damping: lambda of a block as a multiple of its mean eigenvalue; the larger, the nearer the solution
+        steps: largest number of steps of each matrix.
+        tolerance: a matrix stops when the norm of its residual has fallen by this factor.
+        damping: lambda of a matrix as a multiple of its block's mean eigenvalue; the larger, the nearer the solution
             stays to the mean.
         check_every: after every so many steps the iterate is measured, and scored.
         score: selects the returned iterate; without it, the last one is returned.
 
     Returns:
-        The solution; its iterations are those of the block that took most, its objective is f.
+        The solution; its iterations are those of the matrix that took most, its objective is f.
 
     Raises:
         InputError: a setting is not positive, or the damping is negative.
@@ -70,24 +70,34 @@ def conjugate_gradients(
 
 
 def _iterates(block: Block, start: Tensor, residual: Tensor, tolerance: float, damping: float) -> Iterator[Tensor]:
-    shift = damping * block.mean_eigenvalue() if damping else 0.0
+    """Run until no part of the block goes on; a part that has stopped stays where it is."""
+    shift = (damping * block.mean_eigenvalue()).to(start.dtype) if damping else None
     vector, direction = start, residual
-    square = dot(residual, residual)
+    square = _dots(block, residual, residual)
     target = tolerance**2 * square
-    largest = 0.0
-    while square > target:
+    largest = torch.zeros_like(square)
+    running = square > target
+    while running.any():
         product = block.product(direction)
-        if shift:
+        if shift is not None:
             product = product + shift * direction
-        curvature = dot(direction, product)
-        quotient = curvature / dot(direction, direction)
-        largest = max(largest, quotient)
+        curvature = _dots(block, direction, product)
+        quotient = curvature / _dots(block, direction, direction)
+        largest = torch.maximum(largest, quotient)
         # A direction this flat is rounding in the null space; a step along it would be arbitrarily long.
-        if quotient <= torch.finfo(start.dtype).eps * largest:
+        running = running & ~(quotient <= torch.finfo(start.dtype).eps * largest)
+        if not running.any():
             return
-        length = square / curvature
+        length = torch.where(running, square / curvature, 0).to(start.dtype)
         vector = vector + length * direction
         residual = residual - length * product
         yield vector
-        before, square = square, dot(residual, residual)
-        direction = residual + (square / before) * direction
+        before, square = square, _dots(block, residual, residual)
+        direction = residual + torch.where(running, square / before, 0).to(start.dtype) * direction
+        running = running & (square > target)
+
+
+def _dots(block: Block, left: Tensor, right: Tensor) -> Tensor:
+    """Inner products of the block's parts, in double precision, in a shape that meets its vectors."""
+    coupled = tuple(range(block.parts, left.dim()))
+    return (left.double() * right.double()).sum(dim=coupled, keepdim=True)

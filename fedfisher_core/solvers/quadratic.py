@@ -8,11 +8,18 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
+from fedfisher_core.fisher.kronecker import GroupedKroneckerSum, Kronecker, KroneckerSum
 from fedfisher_core.fisher.layers import to_matrix, vectors_of
 from fedfisher_core.fisher.low_rank import shortened
 from fedfisher_core.fisher.matrix_names import MatrixName, join, matrix_names
-from fedfisher_core.solvers.blocks import Block, DenseBlock, DiagonalBlock, KroneckerBlock, ShiftedBlock
+from fedfisher_core.solvers.blocks import (
+    Block,
+    DenseBlock,
+    DiagonalBlock,
+    GroupedKroneckerBlock,
+    KroneckerBlock,
+    ShiftedBlock,
+)
 
 Parameters = Mapping[str, Tensor]
 
@@ -146,7 +153,7 @@ def kronecker_quadratic(
         weights: p_i, positive, with sum 1.
 
     Returns:
-        The objective, one block a matrix.
+        The objective, one block a layer.
 
     Raises:
         InputError: numbers of clients, names, shapes or weights don't fit.
@@ -157,20 +164,53 @@ def kronecker_quadratic(
     for client, fisher in enumerate(fishers):
         if fisher.keys() != fishers[0].keys():
             raise InputError(f"fishers[{client}] has layers {list(fisher)}; allowed: {list(fishers[0])}")
-    blocks, slopes, floor = [], [], 0.0
-    for matrix in fishers[0]:
-        rows, columns = to_matrix(mean, matrix).shape
-        for client, fisher in enumerate(fishers):
-            _check_tensor(fisher[matrix].inputs, (columns,) * 2, f"fishers[{client}][{matrix!r}].inputs", client)
-            _check_tensor(fisher[matrix].outputs, (rows,) * 2, f"fishers[{client}][{matrix!r}].outputs", client)
-        total = KroneckerSum.of([fisher[matrix] for fisher in fishers], weights)
-        differences = torch.stack([to_matrix(client, matrix) for client in clients]) - to_matrix(mean, matrix)
-        products = total.products(differences)
-        blocks.append(KroneckerBlock(matrix, shortened(total)))
-        slopes.append(products.sum(dim=0))
+    blocks: list[KroneckerBlock | GroupedKroneckerBlock] = []
+    slopes, floor = [], 0.0
+    for layer, matrices in _by_layer(fishers[0]).items():
+        total = _sum_of(fishers, matrices, weights, to_matrix(mean, matrices[0]).shape)
+        differences = torch.stack([to_matrix(client, layer) for client in clients]) - to_matrix(mean, layer)
+        if isinstance(total, KroneckerSum):
+            products = total.products(differences)
+            blocks.append(KroneckerBlock(layer, shortened(total)))
+            slopes.append(products.sum(dim=0))
+        else:
+            differences = differences.unflatten(1, (len(matrices), -1)).transpose(0, 1)
+            products = total.products(differences)
+            blocks.append(GroupedKroneckerBlock(layer, len(matrices), total))
+            slopes.append(products.sum(dim=1))
         floor += dot(differences, products)
     starts = tuple(block.gather(mean) for block in blocks)
     return Quadratic(tuple(blocks), starts, tuple(slopes), floor, mean)
+
+
+def _by_layer(matrices: Iterable[str]) -> dict[str, list[str]]:
+    """Gather the matrices of each layer, both in their order."""
+    found: dict[str, list[str]] = {}
+    for matrix in matrices:
+        found.setdefault(MatrixName.of(matrix).layer, []).append(matrix)
+    return found
+
+
+def _sum_of(
+    fishers: Sequence[Mapping[str, Kronecker]], matrices: Sequence[str], weights: Sequence[float], shape: Sequence[int]
+) -> KroneckerSum | GroupedKroneckerSum:
+    """Check the factors of a layer's matrices, which all have one shape, and sum their blocks over the clients."""
+    rows, columns = shape
+    for client, fisher in enumerate(fishers):
+        for matrix in matrices:
+            _check_tensor(fisher[matrix].inputs, (columns,) * 2, f"fishers[{client}][{matrix!r}].inputs", client)
+            _check_tensor(fisher[matrix].outputs, (rows,) * 2, f"fishers[{client}][{matrix!r}].outputs", client)
+    if len(matrices) == 1:
+        return KroneckerSum.of([fisher[matrices[0]] for fisher in fishers], weights)
+    inputs = torch.stack([torch.stack([fisher[matrix].inputs for matrix in matrices]) for fisher in fishers], dim=1)
+    outputs = torch.stack(
+        [
+            weight * torch.stack([fisher[matrix].outputs for matrix in matrices])
+            for fisher, weight in zip(fishers, weights, strict=True)
+        ],
+        dim=1,
+    )
+    return GroupedKroneckerSum(inputs, outputs)
 
 
 def dense_quadratic(clients: Sequence[Parameters], fishers: Sequence[Tensor], weights: Sequence[float]) -> Quadratic:

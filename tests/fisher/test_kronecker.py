@@ -3,7 +3,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
+from fedfisher_core.fisher.kronecker import GroupedKroneckerSum, Kronecker, KroneckerSum
 
 
 def random_block(seed: int) -> Kronecker:
@@ -64,6 +64,24 @@ def test_a_sum_multiplies_each_client_s_vector_by_the_client_s_own_block() -> No
     products = KroneckerSum.of(blocks, weights).products(matrices)
     for weight, block, matrix, product in zip(weights, blocks, matrices, products, strict=True):
         assert torch.allclose(product, weight * block.product(matrix), rtol=1e-4, atol=1e-5)
+
+
+def test_sums_of_groups_act_as_each_group_s_own_sum() -> None:
+    weights = [0.2, 0.8]
+    groups = [[random_block(10 * group + client) for client in range(2)] for group in range(3)]
+    total = GroupedKroneckerSum(
+        inputs=torch.stack([torch.stack([one.inputs for one in blocks]) for blocks in groups]),
+        outputs=torch.stack(
+            [torch.stack([p * one.outputs for p, one in zip(weights, blocks, strict=True)]) for blocks in groups]
+        ),
+    )
+    vectors = torch.stack([MATRIX, 2 * MATRIX, MATRIX.cos()])
+    each = torch.stack([vectors, -vectors], dim=1)
+    for group, blocks in enumerate(groups):
+        alone = KroneckerSum.of(blocks, weights)
+        assert torch.allclose(total.product(vectors)[group], alone.product(vectors[group]))
+        assert torch.allclose(total.products(each)[group], alone.products(each[group]))
+        assert torch.allclose(total.diagonal()[group], alone.diagonal())
 
 
 def test_damping_adds_itself_and_cross_terms() -> None:

@@ -7,6 +7,7 @@ import torch
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.fisher.matrix_names import matrix_names
 from fedfisher_core.solvers.closed_form import closed_form
 from fedfisher_core.solvers.conjugate_gradients import conjugate_gradients
 from fedfisher_core.solvers.gradient_descent import gradient_descent, largest_eigenvalue
@@ -99,7 +100,7 @@ def test_damping_solves_the_damped_system_and_pulls_to_the_mean(problem):
         solution = conjugate_gradients(problem.quadratic, damping=damping, tolerance=1e-12)
         shift = torch.cat(
             [
-                torch.full((start.numel(),), damping * block.mean_eigenvalue(), dtype=torch.float64)
+                (damping * block.mean_eigenvalue() * torch.ones_like(start)).flatten()
                 for block, start in zip(problem.quadratic.blocks, problem.quadratic.start, strict=True)
             ]
         )
@@ -182,3 +183,31 @@ def test_damping_and_cutoff_out_of_range_are_named(problem):
         conjugate_gradients(problem.quadratic, damping=-1)
     with pytest.raises(InputError, match="cutoff is 1"):
         closed_form(problem.quadratic, cutoff=1)
+
+
+def test_the_matrices_of_a_layer_are_solved_as_if_each_were_alone():
+    """In few steps, which solve none of them: one has a single direction, one is flat, one takes every step."""
+    generator = torch.Generator().manual_seed(6)
+    rows, columns, groups = 2, 6, 3
+    weights = [0.7, 0.3]
+    clients = [{"l.weight": torch.randn(groups * rows, columns, generator=generator)} for _ in weights]
+    seen = [[torch.randn(9, columns, generator=generator) for _ in range(groups)] for _ in weights]
+    for samples in seen:
+        samples[0][1:] = 0
+        samples[1].zero_()
+    factors = [[Kronecker(one.T @ one / 9, (group + 1) * torch.eye(rows)) for group, one in enumerate(s)] for s in seen]
+    names = matrix_names("l", groups)
+    joint = kronecker_quadratic(clients, [dict(zip(names, one, strict=True)) for one in factors], weights)
+    together = conjugate_gradients(joint, steps=4, damping=0.1)
+    assert together.iterations == 4
+    parts = []
+    for group in range(groups):
+        own = slice(group * rows, (group + 1) * rows)
+        alone = [{"l.weight": client["l.weight"][own]} for client in clients]
+        parts.append(kronecker_quadratic(alone, [{"l": one[group]} for one in factors], weights))
+    solved = [conjugate_gradients(part, steps=4, damping=0.1) for part in parts]
+    assert [one.iterations for one in solved] == [2, 0, 4]
+    torch.testing.assert_close(
+        together.parameters["l.weight"], torch.cat([one.parameters["l.weight"] for one in solved])
+    )
+    assert together.objective == pytest.approx(sum(one.objective for one in solved), rel=1e-5)
