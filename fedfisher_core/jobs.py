@@ -1,7 +1,7 @@
 """Jobs: named computations with typed inputs, and the graph that they form."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -99,6 +99,11 @@ class Job(ABC, Generic[I]):
     def follows(self) -> bool:
         """Whether it is so short that whoever makes the last of what it needs computes it along."""
         return False
+
+    @property
+    def pace(self) -> Hashable:
+        """What jobs have in common of which each takes as long as the others, in proportion to its size."""
+        return type(self)
 
     @abstractmethod
     def step(self, inputs: I) -> Step:

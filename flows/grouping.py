@@ -1,12 +1,10 @@
 """Short jobs travel together: beside what it computes a task of Prefect's takes time (`benchmarks.orchestration`)."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Hashable, Sequence
 
 from fedfisher_core.batches import Batch
 from fedfisher_core.failures import Failure
-from fedfisher_core.jobs import Job
 from fedfisher_core.walk import Walk
 from tasks.job import Done
 
@@ -18,7 +16,7 @@ _FORGETTING = 0.5
 class Groups:
     """Takes what is ready from a walk, as many batches at once as are worth a task.
 
-    How long a kind of job takes is learned while it runs; until it is known, each has a task of its own.
+    How long jobs of one pace take is learned while they run; until it is known, each has a task of its own.
 
     Args:
         walk: under way.
@@ -26,7 +24,7 @@ class Groups:
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
-        self._rates: dict[type[Job[Any]], float] = {}
+        self._rates: dict[Hashable, float] = {}
         self._alone: list[Batch] = []
 
     def take(self, places: int, *, longest: float) -> tuple[Batch, ...]:
@@ -82,13 +80,13 @@ class Groups:
         return failures
 
     def _learn(self, batch: Batch, seconds: float) -> None:
-        # Rather too slow than too fast: jobs of one kind may be of several networks.
-        kind, rate = type(batch.jobs[0]), seconds / _units(batch)
-        known = self._rates.get(kind, 0.0)
-        self._rates[kind] = max(rate, known + _FORGETTING * (rate - known))
+        # Rather too slow than too fast: jobs of one pace may be of several networks.
+        pace, rate = batch.jobs[0].pace, seconds / _units(batch)
+        known = self._rates.get(pace, 0.0)
+        self._rates[pace] = max(rate, known + _FORGETTING * (rate - known))
 
     def _seconds(self, batch: Batch) -> float:
-        return self._rates.get(type(batch.jobs[0]), math.inf) * _units(batch)
+        return self._rates.get(batch.jobs[0].pace, math.inf) * _units(batch)
 
 
 def _units(batch: Batch) -> float:

@@ -1,7 +1,7 @@
 """What all aggregations have in common."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from time import perf_counter
 from typing import Any, Generic
@@ -72,6 +72,11 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
     place: Place
     bound: BoundMethod
     turn: int = field(default=1, kw_only=True)
+
+    @property
+    def pace(self) -> Hashable:
+        """See `Job.pace`: one method takes a moment and another minutes."""
+        return type(self), self.bound.method.name
 
     @property
     def optimiser(self) -> BoundServerOptimiser:

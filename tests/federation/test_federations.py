@@ -10,6 +10,7 @@ from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
+from fedfisher_core.federation.aggregating import Aggregation
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations, stages_of
 from fedfisher_core.federation.place import POOLED, Place
@@ -129,6 +130,14 @@ def test_every_job_is_there_for_a_stage(workplace: Path, changes: dict[str, Any]
     assert named | needed == set(graph)
     # What clients do needs nothing that servers make.
     assert not {name for one in stages["clients"] for name in names_in(graph[one].needs)} & set(stages["aggregates"])
+
+
+def test_aggregations_have_the_pace_of_their_method(workplace: Path) -> None:
+    made = federations(workplace, methods={"fedavg": {}, "again": {"method": "fedavg"}, "regmean": {}}, seeds=[0, 1])
+    aggregations = [job for job in made.jobs() if isinstance(job, Aggregation)]
+    assert len(aggregations) == 6
+    assert len({job.pace for job in aggregations}) == 2
+    assert len({job.pace for job in made.jobs() if isinstance(job, TrainClient)}) == 1
 
 
 def test_a_title_tells_federations_of_one_point_apart(workplace: Path) -> None:

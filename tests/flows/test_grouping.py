@@ -21,6 +21,15 @@ class Doze(Sleep):
     """Another kind of job."""
 
 
+@dataclass(frozen=True)
+class Dream(Sleep):
+    """A job whose name begins with what decides how long it takes."""
+
+    @property
+    def pace(self) -> str:
+        return self.name[0]
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "artifacts")
@@ -83,6 +92,12 @@ def test_what_one_kind_took_says_nothing_of_another(store: Store) -> None:
     walk = walk_of(store, [Sleep(name="a"), Sleep(name="b"), Sleep(name="c"), Doze(name="d"), Doze(name="e")])
     groups = learned(walk, store, 0.01)
     assert [names(groups.take(1, longest=1.0)) for _ in range(3)] == [["b", "c"], ["d"], ["e"]]
+
+
+def test_jobs_of_one_kind_may_have_paces_of_their_own(store: Store) -> None:
+    walk = walk_of(store, [Dream(name=name) for name in ("a1", "a2", "a3", "b1", "b2")])
+    groups = learned(walk, store, 0.01)
+    assert [names(groups.take(1, longest=1.0)) for _ in range(3)] == [["a2", "a3"], ["b1"], ["b2"]]
 
 
 def test_a_slow_job_is_believed_at_once_and_a_fast_one_slowly(store: Store) -> None:
