@@ -60,6 +60,9 @@ def measure_mean(
 
     Returns:
         The measures.
+
+    Raises:
+        ArithmeticError: an output on a test image is not finite.
     """
     (measures,) = _measure([_mean_probability(networks, weights)], test, label_counts, seen, own)
     return measures
@@ -88,6 +91,9 @@ def measure_mean_logit(
 
     Returns:
         The measures.
+
+    Raises:
+        ArithmeticError: an output on a test image is not finite.
     """
 
     def predict(inputs: Tensor) -> Tensor:
@@ -119,6 +125,9 @@ def measure_each(
 
     Returns:
         The mean of each measure.
+
+    Raises:
+        ArithmeticError: an output on a test image is not finite.
     """
     each = _measure([_mean_probability([network], None) for network in networks], test, label_counts, seen, own)
     return Measures(
@@ -167,13 +176,21 @@ def _measure(
     return [
         Measures(
             accuracy=float((one.argmax(1) == labels).double().mean()),
-            loss=float(-one.gather(1, labels[:, None]).mean()),
+            loss=_mean_loss(one, labels),
             worst_class_accuracy=float(_by_class(confusion)[present].min()),
             worst_client_accuracy=float(clients.min()),
             confusion=_rows(confusion),
         )
         for one, confusion, clients in zip(found, confusions, by_client, strict=True)
     ]
+
+
+def _mean_loss(log_probabilities: Tensor, labels: Tensor) -> float:
+    losses = -log_probabilities.gather(1, labels[:, None])
+    unknown = len(losses) - int(losses.isfinite().sum())
+    if unknown:
+        raise ArithmeticError(f"the outputs on {unknown} of {len(losses)} test images are not finite")
+    return float(losses.mean())
 
 
 def _of_own(

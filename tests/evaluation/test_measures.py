@@ -1,5 +1,6 @@
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.evaluation.measures import measure_each, measure_mean, measure_mean_logit
+from fedfisher_core.evaluation.measures import Measures, measure_each, measure_mean, measure_mean_logit
 from fedfisher_core.evaluation.predictions import accuracy, logits
 
 
@@ -162,3 +163,12 @@ def test_a_confidently_wrong_network_has_a_finite_loss() -> None:
 def test_logits_do_not_depend_on_how_images_are_grouped() -> None:
     rows = torch.randn(2500, 3, generator=torch.Generator().manual_seed(0))
     assert torch.equal(logits(Table(rows), torch.arange(2500).float().reshape(-1, 1, 1, 1)), rows)
+
+
+@pytest.mark.parametrize("measure", [measure_mean, measure_mean_logit, measure_each])
+def test_outputs_that_are_not_finite_are_counted_and_refused(measure: Callable[..., Measures]) -> None:
+    rows = torch.zeros(5, 2)
+    rows[1, 0], rows[3] = torch.inf, torch.nan
+    counts = torch.ones(1, 2, dtype=torch.int64)
+    with pytest.raises(ArithmeticError, match="the outputs on 2 of 5 test images are not finite"):
+        measure([Table(torch.zeros(5, 2)), Table(rows)], numbered([0, 1, 1, 0, 1]), counts)
