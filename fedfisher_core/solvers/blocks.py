@@ -109,19 +109,17 @@ class GroupedKroneckerBlock:
 
     Args:
         layer: its name.
-        groups: how many there are.
-        total: sum_i p_i A_i (x) G_i of each.
+        total: sum_i p_i A_i (x) G_i of each group.
     """
 
     parts: ClassVar[int] = 1
 
     layer: str
-    groups: int
     total: GroupedKroneckerSum
 
     def gather(self, parameters: Mapping[str, Tensor]) -> Tensor:
         """See `Block`."""
-        return to_matrix(parameters, self.layer).unflatten(0, (self.groups, -1))
+        return to_matrix(parameters, self.layer).unflatten(0, (len(self.total.inputs), -1))
 
     def scatter(self, vector: Tensor, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """See `Block`."""

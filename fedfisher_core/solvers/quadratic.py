@@ -176,7 +176,7 @@ def kronecker_quadratic(
         else:
             differences = differences.unflatten(1, (len(matrices), -1)).transpose(0, 1)
             products = total.products(differences)
-            blocks.append(GroupedKroneckerBlock(layer, len(matrices), total))
+            blocks.append(GroupedKroneckerBlock(layer, total))
             slopes.append(products.sum(dim=1))
         floor += dot(differences, products)
     starts = tuple(block.gather(mean) for block in blocks)
