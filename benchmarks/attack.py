@@ -59,7 +59,7 @@ def prepare() -> Threat:
     fisher = compute_fisher(network, examples.inputs)
     assert fisher.diagonal is not None
     assert fisher.kfac is not None
-    knowledge = Knowledge(network=network, auxiliary=examples.inputs, share=SHARE)
+    knowledge = Knowledge(network=network, auxiliary=examples.inputs, share=SHARE, target=0)
     seen: dict[str, list[Statistic]] = {
         "model": [],
         "model, K-FAC": [KFAC(fisher.kfac)],

@@ -69,6 +69,7 @@ class Knowledge:
         network: what it attacks.
         auxiliary: its own images, as the network takes them, shape (images, channels, height, width).
         share: p_1, the attacked client's share of all examples.
+        target: the class whose images it reconstructs.
         estimator: of the clients' Fishers.
         release: how they were released with differential privacy; None where they were not.
         factors: which of a client's Kronecker factors it compares.
@@ -77,6 +78,7 @@ class Knowledge:
     network: nn.Module
     auxiliary: Tensor
     share: float
+    target: int
     estimator: Estimator = EXACT
     release: Release | None = None
     factors: Factors = Factors.ALL

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.models.dropout import begin_training
 from fedfisher_core.progress import track
@@ -93,6 +94,36 @@ def gaussian(moments: InputMoments, shape: Sequence[int]) -> Draw:
         )
         around = torch.addmm(mean, along.to(mean.device), directions)
         return torch.addcmul(around, apart.to(mean.device), deviations).reshape(count, *shape)
+
+    return draw
+
+
+def mixture(moments: ClassMoments, shape: Sequence[int]) -> Draw:
+    """Draw from the mixture of normal distributions, one a class, that a client sent.
+
+    Args:
+        moments: shares, means, directions with their owners, and deviations.
+        shape: of one input.
+
+    Returns:
+        Draws mean_c + sum_j z_j direction_j / sqrt(p_c) + e * deviations, over the directions j of a class c that is
+        drawn with probability p_c, with independent standard normal z and e.
+    """
+    shares, means, directions, owners, deviations = (
+        moments.tensors[name] for name in ("shares", "means", "directions", "owners", "deviations")
+    )
+    owned = owners.long()
+    # Those of a class without examples are 0, and stay so.
+    rows = directions * torch.where(shares > 0, shares, 1).rsqrt()[owned, None]
+
+    def draw(count: int, generator: torch.Generator) -> Tensor:
+        labels = torch.multinomial(shares.cpu(), count, replacement=True, generator=generator).to(owned.device)
+        along, apart = torch.randn(count, len(rows) + len(deviations), generator=generator).split(
+            [len(rows), len(deviations)], dim=1
+        )
+        own = along.to(rows.device) * (labels[:, None] == owned)
+        around = means[labels] + own @ rows
+        return torch.addcmul(around, apart.to(rows.device), deviations).reshape(count, *shape)
 
     return draw
 

@@ -11,14 +11,15 @@ with the mean, the leading directions and the variances of the client's own: the
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field
 
 from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.distillation.pseudo_inputs import Likeness, Local, distil, gaussian, reduced
-from fedfisher_core.methods.averaging import mean_parameters, proportions
+from fedfisher_core.distillation.pseudo_inputs import Likeness, gaussian, reduced
+from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.methods.distilling import LearningRate, Samples, Steps, distilled
 from fedfisher_core.methods.fedfisher import (
     ConjugateGradients,
     FactoredDamping,
@@ -28,7 +29,6 @@ from fedfisher_core.methods.fedfisher import (
 )
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.spec import parameters_of
 
 DEFAULT_SOLVER = ConjugateGradients()
 
@@ -52,9 +52,9 @@ def gaussian_distillation(
     inputs: Annotated[
         Likeness, Field(description="what the drawn ones share with a client's: directions, variances or power")
     ] = "directions",
-    steps: Annotated[PositiveInt, Field(description="of Adam")] = 300,
-    samples: Annotated[PositiveInt, Field(description="drawn inputs of each client in a step")] = 64,
-    learning_rate: Annotated[PositiveFloat, Field(description="of Adam's first step")] = 1e-3,
+    steps: Steps = 300,
+    samples: Samples = 64,
+    learning_rate: LearningRate = 1e-3,
 ) -> Aggregate:
     """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)), x_i ~ N(mu_i, Sigma_i), from the solution of FedFisher(K-FAC).
 
@@ -73,17 +73,10 @@ def gaussian_distillation(
     Returns:
         The network after the last step, with the divergence on its inputs.
     """
-    shares = proportions(uploads)
     if start == "mean":
         begun = mean_parameters(uploads)
     else:
         begun = solver.minimise(kronecker_objective(uploads, factored_damping=factored_damping), server).parameters
-    student, shape = server.network(begun), server.spec.inputs.shape
-    clients = [
-        Local(server.network(upload[Weights].tensors), gaussian(reduced(upload[InputMoments], inputs), shape), share)
-        for upload, share in zip(uploads, shares, strict=True)
-    ]
-    divergence = distil(
-        student, clients, steps=steps, samples=samples, learning_rate=learning_rate, generator=server.generator
-    )
-    return Aggregate.of(parameters_of(student), steps=float(steps), divergence=divergence)
+    shape = server.spec.inputs.shape
+    draws = [gaussian(reduced(upload[InputMoments], inputs), shape) for upload in uploads]
+    return distilled(server, uploads, begun, draws, steps=steps, samples=samples, learning_rate=learning_rate)

@@ -1,18 +1,16 @@
 """Distillation on what K-FAC says of the inputs: `gaussian_distillation` without a statistic of its own."""
 
 from collections.abc import Sequence
-from typing import Annotated
 
-from pydantic import Field, PositiveFloat, PositiveInt
 from torch import nn
 
 from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
-from fedfisher_core.distillation.pseudo_inputs import Local, distil, gaussian, of_second_moment
+from fedfisher_core.distillation.pseudo_inputs import gaussian, of_second_moment
 from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.fisher.layers import factored_layers
-from fedfisher_core.methods.averaging import proportions
+from fedfisher_core.methods.distilling import LearningRate, Samples, Steps, distilled
 from fedfisher_core.methods.fedfisher import (
     ConjugateGradients,
     FactoredDamping,
@@ -22,7 +20,7 @@ from fedfisher_core.methods.fedfisher import (
 )
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.spec import ModelSpec, parameters_of
+from fedfisher_core.models.spec import ModelSpec
 
 DEFAULT_SOLVER = ConjugateGradients()
 
@@ -56,9 +54,9 @@ def kfac_distillation(
     *,
     solver: KroneckerSolver = DEFAULT_SOLVER,
     factored_damping: FactoredDamping = 0.0,
-    steps: Annotated[PositiveInt, Field(description="of Adam")] = 300,
-    samples: Annotated[PositiveInt, Field(description="drawn inputs of each client in a step")] = 64,
-    learning_rate: Annotated[PositiveFloat, Field(description="of Adam's first step")] = 1e-3,
+    steps: Steps = 300,
+    samples: Samples = 64,
+    learning_rate: LearningRate = 1e-3,
 ) -> Aggregate:
     """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) from FedFisher(K-FAC), where x_i has the second moment A_i.
 
@@ -79,16 +77,8 @@ def kfac_distillation(
         UnsupportedLayerError: the network does not begin with a linear layer.
     """
     begun = solver.minimise(kronecker_objective(uploads, factored_damping=factored_damping), server).parameters
-    student, inputs, first = server.network(begun), server.spec.inputs, _first_layer(server.spec)
-    clients = [
-        Local(
-            server.network(upload[Weights].tensors),
-            gaussian(of_second_moment(upload[KFAC].factors[first].inputs, inputs.size), inputs.shape),
-            share,
-        )
-        for upload, share in zip(uploads, proportions(uploads), strict=True)
+    inputs, first = server.spec.inputs, _first_layer(server.spec)
+    draws = [
+        gaussian(of_second_moment(upload[KFAC].factors[first].inputs, inputs.size), inputs.shape) for upload in uploads
     ]
-    divergence = distil(
-        student, clients, steps=steps, samples=samples, learning_rate=learning_rate, generator=server.generator
-    )
-    return Aggregate.of(parameters_of(student), steps=float(steps), divergence=divergence)
+    return distilled(server, uploads, begun, draws, steps=steps, samples=samples, learning_rate=learning_rate)

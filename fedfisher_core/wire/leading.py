@@ -1,7 +1,8 @@
 """A normal distribution in few numbers: its mean, its leading directions, and what they leave of every entry."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from fedfisher_core.wire.elementwise import MAX_QUANTISED_WIDTH, Uniform
 from fedfisher_core.wire.packing import BitReader, BitWriter
 from fedfisher_core.wire.signed import PAPER_WIDTH
 from fedfisher_core.wire.structure import Structure
+
+C = TypeVar("C", bound=Codec)
 
 WIDTH = 4
 """Bits an entry of a direction for which others are left out, rather than all sent more coarsely.
@@ -25,13 +28,13 @@ _AROUND_WIDTH = 8
 class Truncated:
     """The first directions, each quantised by its own largest entry; the variances of the others join the deviations.
 
-    Three tensors, in this order: a mean of shape (n,), directions of shape (r, n), the longest first, and standard
-    deviations of shape (n,) of what the directions leave. Decoded, directions that were not sent are 0, and
-    D^T D + diag(deviations^2) has the diagonal that it had, up to the rounding of what was sent.
+    Three tensors, in this order: a mean of shape (n,) or several of shape (c, n), directions of shape (r, n), the
+    longest first, and standard deviations of shape (n,) of what the directions leave. Decoded, directions that were not
+    sent are 0, and D^T D + diag(deviations^2) has the diagonal that it had, up to the rounding of what was sent.
 
     Args:
         rows: how many directions are sent.
-        width: bits of an entry of a direction, 2 to 24; those of the mean and the deviations have 8 at least.
+        width: bits of an entry of a direction, 2 to 24; those of means and deviations have 8 at least.
     """
 
     rows: int
@@ -43,21 +46,22 @@ class Truncated:
         return self._around.bits(around) + self._along.bits(along)
 
     def encode(self, tensors: Mapping[str, Array], writer: BitWriter) -> None:
-        """Append the mean, the deviations and the first directions."""
-        mean, directions, deviations = tensors.values()
+        """Append the means, the deviations and the first directions."""
+        means, directions, deviations = tensors.values()
         left = np.square(directions[self.rows :], dtype=np.float64).sum(axis=0)
         apart = np.sqrt(np.square(deviations, dtype=np.float64) + left).astype(np.float32)
-        self._around.encode({"mean": mean, "deviations": apart}, writer)
+        around = [*means.reshape(-1, len(deviations)), apart]
+        self._around.encode({str(i): row for i, row in enumerate(around)}, writer)
         self._along.encode({str(i): row for i, row in enumerate(directions[: self.rows])}, writer)
 
     def decode(self, tensors: Sequence[TensorSpec], reader: BitReader) -> dict[str, Array]:
         """Read them back, quantised."""
         around, along = self._sent(tensors)
-        middle, apart = self._around.decode(around, reader).values()
+        *means, apart = self._around.decode(around, reader).values()
         directions = np.zeros(tensors[1].shape, dtype=np.float32)
         for row, vector in enumerate(self._along.decode(along, reader).values()):
             directions[row] = vector
-        decoded = middle, directions, apart
+        decoded = np.stack(means).reshape(tensors[0].shape), directions, apart
         return {tensor.name: array for tensor, array in zip(tensors, decoded, strict=True)}
 
     @property
@@ -69,11 +73,14 @@ class Truncated:
         return Uniform(self.width - 1)
 
     def _sent(self, tensors: Sequence[TensorSpec]) -> tuple[list[TensorSpec], list[TensorSpec]]:
-        """Name the vectors as they travel: mean and deviations, then directions."""
-        shape = tensors[0].shape
-        return [TensorSpec(name, shape) for name in ("mean", "deviations")], [
-            TensorSpec(str(row), shape) for row in range(self.rows)
-        ]
+        """Name the vectors as they travel: means and deviations, then directions."""
+        means, _, deviations = tensors
+        around = means.size // deviations.size + 1
+        return _named(around, deviations.shape), _named(self.rows, deviations.shape)
+
+
+def _named(vectors: int, shape: tuple[int, ...]) -> list[TensorSpec]:
+    return [TensorSpec(str(row), shape) for row in range(vectors)]
 
 
 class Leading(Structure):
@@ -88,20 +95,33 @@ class Leading(Structure):
 
     def shorten(self, tensors: Sequence[TensorSpec], bits: int) -> Codec | None:
         """All directions where each entry can have 4 bits, else as many as can."""
-        return _truncated(tensors, bits, most=MAX_QUANTISED_WIDTH)
+        return first_rows(Truncated, tensors, bits, rows=tensors[1].shape[0], most=MAX_QUANTISED_WIDTH)
 
     def shorten_as_paper(self, tensors: Sequence[TensorSpec], bits: int, *, factor_bits: int) -> Codec | None:
         """The same, with the paper's 16 bits an entry at most."""
-        return _truncated(tensors, bits, most=PAPER_WIDTH)
+        return first_rows(Truncated, tensors, bits, rows=tensors[1].shape[0], most=PAPER_WIDTH)
 
 
-def _truncated(tensors: Sequence[TensorSpec], bits: int, *, most: int) -> Truncated | None:
-    most_rows = tensors[1].shape[0]
+def first_rows(
+    make: Callable[[int, int], C], tensors: Sequence[TensorSpec], bits: int, *, rows: int, most: int
+) -> C | None:
+    """Choose how many directions are sent and how finely: all of them where their entries can have 4 bits.
+
+    Args:
+        make: the codec that sends a number of directions, by bits of an entry.
+        tensors: names and shapes.
+        bits: which the codec must not exceed.
+        rows: directions that there are.
+        most: bits of an entry.
+
+    Returns:
+        The finest codec of all directions, else the one of most directions; None where there is no room for one.
+    """
     for width in range(most, WIDTH - 1, -1):
-        if (codec := Truncated(most_rows, width)).bits(tensors) <= bits:
+        if (codec := make(rows, width)).bits(tensors) <= bits:
             return codec
-    fitting = [rows for rows in range(1, most_rows) if Truncated(rows, WIDTH).bits(tensors) <= bits]
-    return Truncated(fitting[-1], WIDTH) if fitting else None
+    fitting = [codec for fewer in range(1, rows) if (codec := make(fewer, WIDTH)).bits(tensors) <= bits]
+    return fitting[-1] if fitting else None
 
 
 LEADING = Leading()

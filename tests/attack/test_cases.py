@@ -51,6 +51,9 @@ def test_each_choice_of_factors_is_a_case_with_a_title_and_all_of_them_keep_thei
         "local model and the client's K-FAC and the client's input moments",
         "local model and the client's K-FAC, outputs alone and the client's input moments",
     ]
+    assert names("mixture_distillation", Factors.ALL, compressed=True) == [
+        "local model and the client's K-FAC, compressed and the client's moments of each class, compressed"
+    ]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "ensemble", "fedfisher_diag"])

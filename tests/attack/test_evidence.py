@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.attack.evidence import Knowledge, evidence_of, evidence_of_all
+from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.input_moments import InputMoments
@@ -28,7 +29,7 @@ def network(spec=TINY) -> nn.Module:
 
 
 def knowledge(spec=TINY, **changes: object) -> Knowledge:
-    return Knowledge(**{"network": network(spec), "auxiliary": AUXILIARY, "share": SHARE, **changes})
+    return Knowledge(**{"network": network(spec), "auxiliary": AUXILIARY, "share": SHARE, "target": 0, **changes})
 
 
 def kfac(inputs: Tensor = CLIENT, spec=TINY) -> KFAC:
@@ -140,6 +141,22 @@ def test_images_are_held_against_mean_and_covariance_of_the_client(directions: i
         assert expected[0] < 1e-6 * expected[1]
 
 
+def test_images_of_the_target_are_held_against_the_moments_of_its_class() -> None:
+    both = Examples(torch.cat([CLIENT, OTHERS]), torch.cat([torch.full((12,), 2), torch.zeros(20)]).long())
+    sent = ClassMoments.compute(local(network(), both), directions=40)
+    alone, images = moments(CLIENT), torch.stack([CLIENT, OTHERS[:12]])
+    found, expected = (evidence_of(one, knowledge(target=2)).loss(network(), images).tolist() for one in (sent, alone))
+    # Directions enough for all that twelve and twenty images have: nothing is left to what the classes share.
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-4 * expected[1])
+    assert expected[0] < 1e-6 * expected[1]
+
+
+def test_moments_of_classes_say_nothing_of_a_class_that_is_left_out() -> None:
+    given = ClassMoments.compute(local(network(), Examples(CLIENT, torch.zeros(12).long())), directions=3)
+    with pytest.raises(InputError, match="'class_moments' says nothing of class 2, the target"):
+        evidence_of(given, knowledge(target=2))
+
+
 def test_several_statistics_have_the_same_say() -> None:
     images = OTHERS.unflatten(0, (4, 5))
     given = [kfac(), moments(CLIENT, directions=3)]
@@ -152,7 +169,8 @@ def test_several_statistics_have_the_same_say() -> None:
 @pytest.mark.parametrize("statistic", [Gram, Weights])
 def test_statistics_without_evidence_are_refused_by_name(statistic: type[Statistic]) -> None:
     with pytest.raises(
-        InputError, match=f"'{statistic.name}': no attack uses it.*'diagonal_fisher', 'input_moments', 'kfac'"
+        InputError,
+        match=f"'{statistic.name}': no attack uses it.*'class_moments', 'diagonal_fisher', 'input_moments', 'kfac'",
     ):
         evidence_of(statistic.of({}), knowledge())
 

@@ -47,7 +47,7 @@ def sent(inputs: Tensor, spec=TINY) -> KFAC:
 
 
 def evidence(factors: Factors, spec=TINY, *, given: KFAC | None = None, release: Release | None = None) -> Evidence:
-    known = Knowledge(network(spec), AUXILIARY, 0.3, release=release, factors=factors)
+    known = Knowledge(network(spec), AUXILIARY, 0.3, 0, release=release, factors=factors)
     return evidence_of(sent(CLIENT, spec) if given is None else given, known)
 
 
@@ -113,7 +113,7 @@ def test_relative_loss_does_not_change_with_the_scale_of_one_factor_on_both_side
 def test_the_gradient_in_the_images(factors: Factors, release: Release | None) -> None:
     double = network().double()
     given = KFAC.of({name: tensor.double() for name, tensor in sent(CLIENT).tensors.items()})
-    known = Knowledge(double, AUXILIARY.double(), 0.3, release=release, factors=factors)
+    known = Knowledge(double, AUXILIARY.double(), 0.3, 0, release=release, factors=factors)
     found = evidence_of(given, known)
     images = OTHERS[:2].unflatten(0, (2, 1)).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda images: found.loss(double, images), images)
@@ -140,7 +140,7 @@ def test_the_first_layer_is_the_one_that_sees_the_pixels() -> None:
     given = KFAC({layer: Kronecker(one.inputs.detach(), one.outputs.detach()) for layer, one in factors.items()})
     assert next(iter(given.factors)) == "last"
     for choice, layer in ((Factors.FIRST_INPUTS, "first"), (Factors.LATER_INPUTS, "last")):
-        found = evidence_of(given, Knowledge(model, AUXILIARY, 0.3, factors=choice))
+        found = evidence_of(given, Knowledge(model, AUXILIARY, 0.3, 0, factors=choice))
         assert found.size == pytest.approx(size(given.factors[layer].inputs), rel=1e-5)
 
 

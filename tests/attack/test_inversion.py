@@ -65,7 +65,7 @@ def test_an_update_ends_inside_the_bounds_and_keeps_its_velocity() -> None:
 
 
 def test_the_first_iteration_by_hand() -> None:
-    network, evidence = linear(), evidence_of(kfac(), Knowledge(linear(), CLIENT, share=0.5))
+    network, evidence = linear(), evidence_of(kfac(), Knowledge(linear(), CLIENT, share=0.5, target=0))
     settings = SETTINGS.model_copy(update={"restarts": 1, "iterations": 1, "statistics_weight": 25.0})
     found = attack(network, settings=settings, evidence=evidence)
     start = torch.randn(4, PIXELS, generator=torch.Generator().manual_seed(0))
@@ -113,7 +113,7 @@ def test_latents_stay_inside_the_bounds() -> None:
 
 
 def test_restarts_do_not_see_each_other() -> None:
-    evidence = evidence_of(kfac(), Knowledge(linear(), CLIENT, share=0.5))
+    evidence = evidence_of(kfac(), Knowledge(linear(), CLIENT, share=0.5, target=0))
     all_three = attack(evidence=evidence)
     alone = attack(settings=SETTINGS.model_copy(update={"restarts": 1}), evidence=evidence)
     torch.testing.assert_close(all_three.images[:1], alone.images)
@@ -129,7 +129,7 @@ def kfac() -> KFAC:
 
 
 def test_evidence_draws_images_to_the_clients_statistic() -> None:
-    evidence = evidence_of(kfac(), Knowledge(linear(), CLIENT, share=0.5))
+    evidence = evidence_of(kfac(), Knowledge(linear(), CLIENT, share=0.5, target=0))
     settings = SETTINGS.model_copy(update={"statistics_weight": 100.0, "identity_weight": 0.0})
     with_evidence = attack(settings=settings, evidence=evidence)
     ignored = attack(settings=settings.model_copy(update={"statistics_weight": 0.0}), evidence=evidence)
@@ -184,6 +184,6 @@ def test_a_diverged_network_is_named() -> None:
 
 def test_evidence_of_another_network_is_refused() -> None:
     other = TINY.load(initial())
-    evidence = evidence_of(KFAC.compute(local(other, examples(12))), Knowledge(other, CLIENT, share=0.5))
+    evidence = evidence_of(KFAC.compute(local(other, examples(12))), Knowledge(other, CLIENT, share=0.5, target=0))
     with pytest.raises(InputError, match="'kfac' holds conv"):
         attack(evidence=evidence)

@@ -65,7 +65,7 @@ def evidence(
     statistic: Statistic, model: nn.Module, settings: PrivacySettings | None, multiplier: float = 0.3
 ) -> Evidence:
     release = None if settings is None else Release(settings, multiplier, COUNTS)
-    return evidence_of(statistic, Knowledge(model, AUXILIARY, SHARE, release=release))
+    return evidence_of(statistic, Knowledge(model, AUXILIARY, SHARE, 0, release=release))
 
 
 def clipped(tensor: Tensor, norm: Tensor, limit: float) -> Tensor:
@@ -242,7 +242,7 @@ def test_the_gradient_in_the_images(kind: type[Statistic]) -> None:
         InputMoments: released_moments(CLIENT, CLIPPED, 0.3).tensors,
     }[kind]
     settings = CLIPPED.model_copy(update={"diagonal_clip": 0.02})
-    known = Knowledge(model, AUXILIARY.double(), SHARE, release=Release(settings, 0.3, COUNTS))
+    known = Knowledge(model, AUXILIARY.double(), SHARE, 0, release=Release(settings, 0.3, COUNTS))
     found = evidence_of(kind.of({name: tensor.double() for name, tensor in tensors.items()}), known)
     images = OTHERS[:2].unflatten(0, (2, 1)).double().requires_grad_()
     assert torch.autograd.gradcheck(lambda images: found.loss(model, images), images)

@@ -378,7 +378,7 @@ def test_it_brings_the_attacks_likelihood() -> None:
     case = case_of("sketchy", {"weights": ServerView.SUM, "sketch": ServerView.SUM}, compressed=True)
     assert case.name == "sum of models and sum of sketches"
     client = local()
-    knowledge = Knowledge(client.network, client.examples.inputs, share=0.5)
+    knowledge = Knowledge(client.network, client.examples.inputs, share=0.5, target=0)
     evidence = evidence_of(Sketch.compute(client), knowledge)
     images = torch.stack([client.examples.inputs, tiny.examples(12, seed=5).inputs])
     own, other = evidence.loss(client.network, images).tolist()

@@ -4,8 +4,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.distillation.pseudo_inputs import Draw, Local, distil, gaussian, of_second_moment, reduced
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.distillation.pseudo_inputs import (
+    Draw,
+    Local,
+    distil,
+    gaussian,
+    mixture,
+    of_second_moment,
+    reduced,
+)
+from tests import tiny
 
 MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0])
 DIRECTIONS = torch.tensor([[2.0, 0, 0, 0], [0, 0.5, 0.5, 0]])
@@ -49,6 +60,32 @@ def test_white_noise_has_the_power_of_the_inputs() -> None:
     assert noise.square().sum(1).mean().item() == pytest.approx(inputs.square().sum(1).mean().item(), rel=0.02)
     assert torch.allclose(noise.mean(0), torch.zeros(4), atol=0.05)
     assert torch.allclose(torch.cov(noise.T), noise.square().mean() * torch.eye(4), atol=0.08)
+
+
+def test_a_mixture_has_the_shares_and_the_moments_of_its_classes() -> None:
+    means = torch.tensor([[20.0, 0, 0, 0], [0, 0, 0, 0], [-20.0, 1, 2, 3]])
+    directions = torch.tensor([[1.0, 1, 0, 0], [0, 0.5, 0, 0.5], [0, 0, 0.2, 0]])
+    owners, shares = torch.tensor([2.0, 0, 2]), torch.tensor([0.25, 0, 0.75])
+    tensors = {"shares": shares, "means": means, "directions": directions, "owners": owners, "deviations": DEVIATIONS}
+    drawn = mixture(ClassMoments(tensors), [1, 2, 2])(40_000, seeded())
+    assert drawn.shape == (40_000, 1, 2, 2)
+    flat = drawn.flatten(1)
+    # The classes lie so far apart that a draw tells its own.
+    first = flat[:, 0] > 0
+    assert first.float().mean().item() == pytest.approx(0.25, abs=0.01)
+    for label, mask in ((0, first), (2, ~first)):
+        own = directions[owners == label] / shares[label].sqrt()
+        assert torch.allclose(flat[mask].mean(0), means[label], atol=0.06)
+        assert torch.allclose(torch.cov(flat[mask].T), own.T @ own + DEVIATIONS.square().diag(), atol=0.12)
+
+
+def test_all_directions_of_all_classes_give_back_the_moments_of_the_inputs() -> None:
+    many = tiny.examples(600, seed=1)
+    examples = Examples(many.inputs[:, :, :2, :2] + many.labels[:, None, None, None], many.labels)
+    sent = ClassMoments.compute(tiny.local(tiny.TINY.load(tiny.initial()), examples), directions=100)
+    flat, drawn = examples.inputs.flatten(1), mixture(sent, [4])(40_000, seeded())
+    assert torch.allclose(drawn.mean(0), flat.mean(0), atol=0.04)
+    assert torch.allclose(torch.cov(drawn.T), torch.cov(flat.T), atol=0.12)
 
 
 @pytest.mark.parametrize("bias", [False, True])

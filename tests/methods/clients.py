@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.client.class_gaussians import ClassGaussians
+from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.class_sums import ClassSums
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
@@ -43,6 +44,7 @@ KINDS: tuple[type[Statistic], ...] = (
     OfficialProjection,
     LabelCounts,
     InputMoments,
+    ClassMoments,
     FurtherWeights,
     FurtherFactors,
 )
@@ -149,6 +151,12 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
         shapes = InputMoments.shapes(spec, directions=3)
         statistics[InputMoments] = InputMoments(
             {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
+        )
+        shapes = ClassMoments.shapes(spec, directions=3)
+        drawn = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
+        statistics[ClassMoments] = ClassMoments(
+            drawn
+            | {"shares": torch.full((spec.classes,), 1 / spec.classes), "owners": torch.arange(3.0) % spec.classes}
         )
         statistics[LabelCounts] = LabelCounts({"counts": torch.full((spec.classes,), 5.0)})
         if spec.name == "linear":

@@ -18,9 +18,10 @@ from tests.methods.clients import aggregate, bind_written, made_up_uploads, serv
 QUICK: dict[str, dict[str, Any]] = {
     "dense": {"epochs": 2, "generator_steps": 2, "images": 8},
     # A tiny network's budget has no room for three networks, or for the moments of its inputs.
-    "fedbens_mixture": {"wire": {"budget": "none"}},
+    "fedbens_mixture": {"steps": 40, "wire": {"budget": "none"}},
     "gaussian_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
     "kfac_distillation": {"steps": 3, "samples": 4},
+    "mixture_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
     # Factors that are drawn at random are much larger than those of networks.
     "fedlpa": {"rate": 0.01},
 }
@@ -40,6 +41,7 @@ ORDERED = {
     "ma_echo_ot": "the others are aligned to the first client",
     "gaussian_distillation": "inputs are drawn client by client",
     "kfac_distillation": "inputs are drawn client by client",
+    "mixture_distillation": "inputs are drawn client by client",
     "dare": "what is dropped is drawn for one client after another",
     "centralised": "it is given one client",
 }

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.class_gaussians import ClassGaussians
+from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.class_sums import ClassSums
 from fedfisher_core.client.dense_fisher import DenseFisher
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
@@ -50,6 +51,8 @@ UPLOADS: tuple[tuple[type[Statistic], ...], ...] = (
     (Weights, *EXTRAS),
     (LabelCounts, ClassSums, Gram),
     (LabelCounts, ClassGaussians),
+    (Weights, ClassMoments),
+    (ClassMoments, Weights, KFAC),
 )
 REFUSED = "refused"
 
@@ -65,6 +68,8 @@ def made_up(statistic: type[Statistic], spec: ModelSpec) -> Statistic:
     if statistic in (Gram, KFAC, DenseFisher, NullSpaceProjection, OfficialProjection):
         return statistic.of({name: spectrum(shape[0]) for name, shape in shapes.items()})
     tensors = {name: (37 * torch.arange(shape.numel()) % 101 / 64).reshape(shape) for name, shape in shapes.items()}
+    if statistic is ClassMoments:
+        tensors["owners"] = torch.arange(len(tensors["owners"])) % float(spec.classes)
     return statistic.of({name: tensor - 0.5 for name, tensor in tensors.items()} if statistic is Weights else tensors)
 
 

@@ -201,6 +201,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
             network=place.spec.load(weights).eval(),
             auxiliary=select(dataset.train, dataset.spec, self.auxiliary(inputs)).inputs.to(place.device),
             share=uploads[TARGET_CLIENT].num_examples / len(held_by(inputs.partition, POOLED)),
+            target=self.target,
             estimator=estimator_of(place.fisher),
             release=self.released(inputs),
             factors=self.case.factors,

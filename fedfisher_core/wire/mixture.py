@@ -1,0 +1,105 @@
+"""Normal distributions of several classes in few numbers: their means, their leading directions, what these leave."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.wire.codec import Array, Codec, TensorSpec
+from fedfisher_core.wire.elementwise import MAX_QUANTISED_WIDTH, Float32
+from fedfisher_core.wire.leading import Truncated, first_rows
+from fedfisher_core.wire.packing import BitReader, BitWriter
+from fedfisher_core.wire.signed import PAPER_WIDTH
+from fedfisher_core.wire.structure import Structure
+
+
+@dataclass(frozen=True)
+class Owned:
+    """The first directions of all classes and whose they are, beside the classes' means and shares.
+
+    Five tensors, in this order: shares of shape (c,), means of shape (c, n), directions of shape (r, n), the longest
+    first, owners of shape (r,), each the number of a class, and standard deviations of shape (n,). Shares and owners
+    arrive as they are, the rest as `Truncated` has it.
+
+    Args:
+        moments: of means, directions and deviations.
+    """
+
+    moments: Truncated
+
+    @classmethod
+    def of(cls, rows: int, width: int) -> "Owned":
+        """Send some directions, each entry of which has a width; see `Truncated`."""
+        return cls(Truncated(rows, width))
+
+    def bits(self, tensors: Sequence[TensorSpec]) -> int:
+        """Those of the moments, 32 a share, and as many for an owner as tell classes apart."""
+        shares, around, _ = _split(tensors)
+        return Float32().bits([shares]) + self.moments.rows * _owner_width(shares) + self.moments.bits(around)
+
+    def encode(self, tensors: Mapping[str, Array], writer: BitWriter) -> None:
+        """Append the shares, the owners of the first directions, and the moments.
+
+        Raises:
+            InputError: an owner is not the number of a class.
+        """
+        shares, means, directions, owners, deviations = tensors.values()
+        codes = owners[: self.moments.rows]
+        if not np.isin(codes, np.arange(len(shares))).all():
+            raise InputError(f"owners are {codes.tolist()}; allowed: whole numbers from 0 to {len(shares) - 1}")
+        Float32().encode({"shares": shares}, writer)
+        writer.write(codes.astype(np.uint32), _owner_width(TensorSpec("shares", shares.shape)))
+        self.moments.encode({"means": means, "directions": directions, "deviations": deviations}, writer)
+
+    def decode(self, tensors: Sequence[TensorSpec], reader: BitReader) -> dict[str, Array]:
+        """Read them back; what was not sent is 0.
+
+        Raises:
+            CorruptArtifactError: an owner is not the number of a class.
+        """
+        shares, around, kept = _split(tensors)
+        known = Float32().decode([shares], reader)[shares.name]
+        codes = reader.read(self.moments.rows, _owner_width(shares))
+        if codes.max(initial=0) >= shares.size:
+            raise CorruptArtifactError(f"payload has a direction of class {codes.max()}; expected below {shares.size}")
+        owners = np.zeros(kept.shape, dtype=np.float32)
+        owners[: len(codes)] = codes
+        moments = self.moments.decode(around, reader)
+        decoded = {shares.name: known, kept.name: owners, **moments}
+        return {tensor.name: decoded[tensor.name] for tensor in tensors}
+
+
+def _split(tensors: Sequence[TensorSpec]) -> tuple[TensorSpec, list[TensorSpec], TensorSpec]:
+    """Name the shares, the moments and the owners."""
+    shares, means, directions, owners, deviations = tensors
+    return shares, [means, directions, deviations], owners
+
+
+def _owner_width(shares: TensorSpec) -> int:
+    """Bits that tell classes apart, at least one."""
+    return max(1, (shares.size - 1).bit_length())
+
+
+class Mixture(Structure):
+    """Means of classes, and directions of all of them in the order of their lengths, of which the first say most."""
+
+    def require(self, statistic: str, tensors: Sequence[TensorSpec]) -> None:
+        """Make sure that tensors are shares, means, directions, owners and deviations."""
+        shapes = [tensor.shape for tensor in tensors]
+        means, directions = (shapes[1], shapes[2]) if len(shapes) == 5 else ((), ())
+        if len(means) != 2 or shapes != [means[:1], means, (*directions[:1], means[1]), directions[:1], means[1:]]:
+            raise InputError(
+                f"statistic {statistic!r} has tensors of shapes {shapes}; allowed: (c,), (c, n), (r, n), (r,) and (n,)"
+            )
+
+    def shorten(self, tensors: Sequence[TensorSpec], bits: int) -> Codec | None:
+        """All directions where each entry can have 4 bits, else as many as can."""
+        return first_rows(Owned.of, tensors, bits, rows=tensors[2].shape[0], most=MAX_QUANTISED_WIDTH)
+
+    def shorten_as_paper(self, tensors: Sequence[TensorSpec], bits: int, *, factor_bits: int) -> Codec | None:
+        """The same, with the paper's 16 bits an entry at most."""
+        return first_rows(Owned.of, tensors, bits, rows=tensors[2].shape[0], most=PAPER_WIDTH)
+
+
+MIXTURE = Mixture()

@@ -1,0 +1,83 @@
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.client.class_moments import ClassMoments
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Tokens, Vectors
+from fedfisher_core.models.spec import ModelSpec
+from tests import tiny
+
+SIZE = tiny.SIZE**2
+# More of class 0 than an input has numbers, fewer of class 1, and none of class 2.
+COUNTS = {0: SIZE + 20, 1: 15}
+LABELS = torch.tensor([label for label, count in COUNTS.items() for _ in range(count)])
+INPUTS = tiny.examples(len(LABELS), seed=1).inputs + LABELS[:, None, None, None]
+SHARES = torch.bincount(LABELS, minlength=tiny.CLASSES).double() / len(LABELS)
+
+
+def moments(inputs: Tensor, labels: Tensor, directions: int) -> dict[str, Tensor]:
+    client = tiny.local(tiny.TINY.load(tiny.initial()), Examples(inputs, labels))
+    return ClassMoments.compute(client, directions=directions).tensors
+
+
+def of(label: int) -> Tensor:
+    return INPUTS[label == LABELS].flatten(1).double()
+
+
+def covariance(label: int) -> Tensor:
+    return torch.cov(of(label).T, correction=0)
+
+
+def test_shares_and_means_are_those_of_the_classes() -> None:
+    found = moments(INPUTS, LABELS, 5)
+    assert torch.allclose(found["shares"].double(), SHARES)
+    for label in COUNTS:
+        assert torch.allclose(found["means"][label].double(), of(label).mean(0), atol=1e-6)
+    assert not found["means"][2].any()
+
+
+def test_directions_are_the_longest_of_all_classes_by_their_shares() -> None:
+    found, rows = moments(INPUTS, LABELS, 12), []
+    for label in COUNTS:
+        values, vectors = torch.linalg.eigh(SHARES[label] * covariance(label))
+        rows += [(value.item(), label, vector) for value, vector in zip(values, vectors.T, strict=True)]
+    longest = sorted(rows, key=lambda row: -row[0])[:12]
+    assert found["owners"].tolist() == [label for _, label, _ in longest]
+    assert len(set(found["owners"].tolist())) == len(COUNTS)
+    for direction, (value, _, vector) in zip(found["directions"].double(), longest, strict=True):
+        assert torch.allclose(direction.outer(direction), value * vector.outer(vector), atol=1e-5)
+
+
+def test_what_the_directions_leave_has_the_variances_within_classes() -> None:
+    found = moments(INPUTS, LABELS, 5)
+    within = sum(SHARES[label] * covariance(label).diagonal() for label in COUNTS)
+    variances = found["directions"].square().sum(0) + found["deviations"].square()
+    assert torch.allclose(variances.double(), within, rtol=1e-4)
+    assert found["deviations"].min() > 0.1
+
+
+def test_a_class_with_one_example_is_left_out() -> None:
+    """The mean of one example would be the example."""
+    one = tiny.examples(1, seed=7).inputs
+    found = moments(torch.cat([INPUTS, one]), torch.cat([LABELS, torch.tensor([2])]), 5)
+    assert all(torch.equal(found[name], tensor) for name, tensor in moments(INPUTS, LABELS, 5).items())
+
+
+def test_a_client_without_two_examples_of_a_class_is_refused() -> None:
+    with pytest.raises(InputError, match="'class_moments': the client has no 2 examples of a class"):
+        moments(INPUTS[:2], torch.tensor([0, 1]), 5)
+
+
+@pytest.mark.parametrize(("directions", "rows"), [(4, 4), (SIZE + 7, SIZE)])
+def test_shapes_are_those_of_what_is_computed(directions: int, rows: int) -> None:
+    shapes = ClassMoments.shapes(tiny.TINY, directions=directions)
+    assert shapes["directions"] == torch.Size([rows, SIZE])
+    assert shapes == {name: tensor.shape for name, tensor in moments(INPUTS, LABELS, directions).items()}
+
+
+def test_rows_of_numbers_have_moments_and_tokens_do_not() -> None:
+    assert ClassMoments.shapes(ModelSpec("mlp", Vectors(7), 2), directions=3)["directions"] == torch.Size([3, 7])
+    with pytest.raises(InputError, match="'class_moments' takes images and numbers; the data has 5 tokens of 9"):
+        ClassMoments.shapes(ModelSpec("mlp", Tokens(5, 9), 2), directions=3)
