@@ -10,7 +10,6 @@ from torch.nn import functional
 
 from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.models.dropout import begin_training
 from fedfisher_core.progress import track
 
 Draw = Callable[[int, torch.Generator], Tensor]
@@ -140,22 +139,23 @@ def distil(
     """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) over the student f, where x_i is drawn as client i's inputs are.
 
     Each network is asked only about inputs of its own client, in contrast to an ensemble: where a client has no data,
-    its opinion does not count. Adam goes down a cosine to a learning rate of 0.
+    its opinion does not count. Adam goes down a cosine to a learning rate of 0. The student is in evaluation mode, as
+    the clients' networks are: with statistics of a batch, or with dropout, networks alike would say different things.
 
     Args:
-        student: trained in place, and left in evaluation mode.
+        student: trained in place, but for its running statistics.
         clients: at least one.
         steps: of Adam, at least one.
         samples: inputs of each client in a step.
         learning_rate: of the first step.
-        generator: draws the inputs and the dropout, on the CPU.
+        generator: draws the inputs, on the CPU.
 
     Returns:
         The objective on the inputs of the last step.
     """
     optimiser = torch.optim.Adam(student.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    begin_training(student, generator)
+    student.eval()
     answers: list[tuple[Tensor, Tensor]] = []
     for _ in track(range(steps), what="step"):
         answers = []
@@ -173,7 +173,6 @@ def distil(
         torch.autograd.backward([said for said, _ in answers], slopes)
         optimiser.step()
         schedule.step()
-    student.eval()
     return sum(
         client.share * _divergence(taught, said.detach())
         for client, (said, taught) in zip(clients, answers, strict=True)

@@ -16,6 +16,8 @@ from fedfisher_core.distillation.pseudo_inputs import (
     of_second_moment,
     reduced,
 )
+from fedfisher_core.models.batch_norm import BatchNorm
+from fedfisher_core.models.dropout import Dropout
 from tests import tiny
 
 MEAN = torch.tensor([1.0, -2.0, 0.5, 0.0])
@@ -106,6 +108,25 @@ def test_a_student_that_says_the_same_stays_as_it_is() -> None:
     clients = [Local(teacher, gaussian(MOMENTS, [4]), share) for share in (0.3, 0.7)]
     left = distil(student, clients, steps=5, samples=8, learning_rate=0.1, generator=seeded())
     assert left == pytest.approx(0, abs=1e-6)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in student.state_dict().items())
+
+
+@pytest.mark.parametrize("layer", [Dropout(0.5), BatchNorm(6)], ids=lambda layer: type(layer).__name__)
+def test_a_student_that_says_the_same_stays_where_training_is_not_evaluation(layer: nn.Module) -> None:
+    """Batches of one client have other means than the running ones, which teachers use."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        maps = nn.Sequential(nn.Conv2d(1, 6, kernel_size=1), layer, nn.ReLU(), nn.Flatten(), nn.Linear(24, 3))
+    teacher = maps.eval()
+    student, before = copy.deepcopy(teacher), copy.deepcopy(teacher.state_dict())
+    distil(
+        student,
+        [Local(teacher, gaussian(MOMENTS, [1, 2, 2]), 1.0)],
+        steps=3,
+        samples=8,
+        learning_rate=0.1,
+        generator=seeded(),
+    )
     assert all(torch.equal(tensor, before[name]) for name, tensor in student.state_dict().items())
 
 
