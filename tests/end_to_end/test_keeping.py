@@ -17,9 +17,8 @@ def large(folder: Path) -> int:
     return len([path for path in folder.glob("artifacts/[!a]*/*/*") if path.suffix in (".safetensors", ".bin")])
 
 
-@pytest.mark.parametrize("runner", ["threads", "processes"])
-def test_a_run_says_what_it_pruned_and_a_rerun_does_nothing(workplace: Workplace, runner: str) -> None:
-    run = {"runner": runner, "workers": 2}
+def test_a_run_says_what_it_pruned_and_a_rerun_does_nothing(workplace: Workplace) -> None:
+    run = {"runner": "processes", "workers": 2}
     settings = {**SMALL, "methods": METHODS, "train": {"epochs": 1}, "run": run}
     plain = {"name": "plain", "rounds": {"count": 3}, "run": {**run, "store": "plain"}}
     workplace.write("plain.yaml", {**settings, **plain})

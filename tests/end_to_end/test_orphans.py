@@ -28,8 +28,15 @@ def place(workplace: Workplace, tmp_path: Path) -> Workplace:
     return Workplace(workplace.folder, environment | {"TMPDIR": str(tmp_path / "temporary"), MARK: str(tmp_path)})
 
 
-@pytest.mark.parametrize("runner", ["threads", "processes"])
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("runner", "sent", "code"),
+    [
+        ("threads", signal.SIGKILL, -9),
+        ("processes", signal.SIGKILL, -9),
+        ("processes", signal.SIGTERM, 143),
+        ("threads", signal.SIGINT, 130),
+    ],
+)
 def test_nothing_outlives_the_command(place: Workplace, runner: str, sent: signal.Signals, code: int) -> None:
     place.write("params.yaml", SETTINGS | {"run": {"runner": runner, "workers": 2}})
     process = place.start("fedfisher", "run")
