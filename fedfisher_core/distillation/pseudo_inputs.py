@@ -111,12 +111,12 @@ def mixture(moments: ClassMoments, shape: Sequence[int]) -> Draw:
     shares, means, directions, owners, deviations = (
         moments.tensors[name] for name in ("shares", "means", "directions", "owners", "deviations")
     )
-    owned = owners.long()
+    chances, owned = shares.cpu(), owners.long()
     # Those of a class without examples are 0, and stay so.
     rows = directions * torch.where(shares > 0, shares, 1).rsqrt()[owned, None]
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
-        labels = torch.multinomial(shares.cpu(), count, replacement=True, generator=generator).to(owned.device)
+        labels = torch.multinomial(chances, count, replacement=True, generator=generator).to(owned.device)
         along, apart = torch.randn(count, len(rows) + len(deviations), generator=generator).split(
             [len(rows), len(deviations)], dim=1
         )
