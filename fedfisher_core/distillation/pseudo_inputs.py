@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.input_moments import InputMoments
+from fedfisher_core.client.low_frequencies import LowFrequencies
 from fedfisher_core.progress import track
 
 Draw = Callable[[int, torch.Generator], Tensor]
@@ -101,28 +102,29 @@ def mixture(moments: ClassMoments, shape: Sequence[int]) -> Draw:
     """Draw from the mixture of normal distributions, one a class, that a client sent.
 
     Args:
-        moments: shares, means, directions with their owners, and deviations.
+        moments: shares, means, directions with their owners, deviations and residuals.
         shape: of one input.
 
     Returns:
-        Draws mean_c + sum_j z_j direction_j / sqrt(p_c) + e * deviations, over the directions j of a class c that is
-        drawn with probability p_c, with independent standard normal z and e.
+        Draws the low frequencies mean_c + sum_j z_j direction_j / sqrt(p_c) + e * deviations, over the directions j of
+        a class c that is drawn with probability p_c, and in the place of the others noise of the size of the residuals;
+        z and e are independent and standard normal.
     """
-    shares, means, directions, owners, deviations = (
-        moments.tensors[name] for name in ("shares", "means", "directions", "owners", "deviations")
-    )
+    names = ("shares", "means", "directions", "owners", "deviations", "residuals")
+    shares, means, directions, owners, deviations, residuals = (moments.tensors[name] for name in names)
+    low = LowFrequencies.of_size(shape, len(deviations))
     chances, owned = shares.cpu(), owners.long()
     # Those of a class without examples are 0, and stay so.
     rows = directions * torch.where(shares > 0, shares, 1).rsqrt()[owned, None]
 
     def draw(count: int, generator: torch.Generator) -> Tensor:
         labels = torch.multinomial(chances, count, replacement=True, generator=generator).to(owned.device)
-        along, apart = torch.randn(count, len(rows) + len(deviations), generator=generator).split(
-            [len(rows), len(deviations)], dim=1
+        along, apart, beyond = (
+            torch.randn(count, len(sizes), generator=generator).to(rows.device)
+            for sizes in (rows, deviations, residuals)
         )
-        own = along.to(rows.device) * (labels[:, None] == owned)
-        around = means[labels] + own @ rows
-        return torch.addcmul(around, apart.to(rows.device), deviations).reshape(count, *shape)
+        within = means[labels] + (along * (labels[:, None] == owned)) @ rows + apart * deviations
+        return torch.addcmul(low.fill(within), beyond, residuals).reshape(count, *shape)
 
     return draw
 

@@ -43,7 +43,7 @@ class Truncated:
     def bits(self, tensors: Sequence[TensorSpec]) -> int:
         """The widths of all entries, and 32 a vector."""
         around, along = self._sent(tensors)
-        return self._around.bits(around) + self._along.bits(along)
+        return self.around.bits(around) + self._along.bits(along)
 
     def encode(self, tensors: Mapping[str, Array], writer: BitWriter) -> None:
         """Append the means, the deviations and the first directions."""
@@ -51,13 +51,13 @@ class Truncated:
         left = np.square(directions[self.rows :], dtype=np.float64).sum(axis=0)
         apart = np.sqrt(np.square(deviations, dtype=np.float64) + left).astype(np.float32)
         around = [*means.reshape(-1, len(deviations)), apart]
-        self._around.encode({str(i): row for i, row in enumerate(around)}, writer)
+        self.around.encode({str(i): row for i, row in enumerate(around)}, writer)
         self._along.encode({str(i): row for i, row in enumerate(directions[: self.rows])}, writer)
 
     def decode(self, tensors: Sequence[TensorSpec], reader: BitReader) -> dict[str, Array]:
         """Read them back, quantised."""
         around, along = self._sent(tensors)
-        *means, apart = self._around.decode(around, reader).values()
+        *means, apart = self.around.decode(around, reader).values()
         directions = np.zeros(tensors[1].shape, dtype=np.float32)
         for row, vector in enumerate(self._along.decode(along, reader).values()):
             directions[row] = vector
@@ -65,7 +65,8 @@ class Truncated:
         return {tensor.name: array for tensor, array in zip(tensors, decoded, strict=True)}
 
     @property
-    def _around(self) -> Uniform:
+    def around(self) -> Uniform:
+        """What means and deviations are sent by."""
         return Uniform(max(self.width, _AROUND_WIDTH) - 1)
 
     @property

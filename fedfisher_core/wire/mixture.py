@@ -18,9 +18,9 @@ from fedfisher_core.wire.structure import Structure
 class Owned:
     """The first directions of all classes and whose they are, beside the classes' means and shares.
 
-    Five tensors, in this order: shares of shape (c,), means of shape (c, n), directions of shape (r, n), the longest
-    first, owners of shape (r,), each the number of a class, and standard deviations of shape (n,). Shares and owners
-    arrive as they are, the rest as `Truncated` has it.
+    Six tensors, in this order: shares of shape (c,), means of shape (c, m), directions of shape (r, m), the longest
+    first, owners of shape (r,), each the number of a class, standard deviations of shape (m,), and residuals of shape
+    (n,). Shares and owners arrive as they are, residuals as finely as means, and the rest as `Truncated` has it.
 
     Args:
         moments: of means, directions and deviations.
@@ -34,23 +34,25 @@ class Owned:
         return cls(Truncated(rows, width))
 
     def bits(self, tensors: Sequence[TensorSpec]) -> int:
-        """Those of the moments, 32 a share, and as many for an owner as tell classes apart."""
-        shares, around, _ = _split(tensors)
-        return Float32().bits([shares]) + self.moments.rows * _owner_width(shares) + self.moments.bits(around)
+        """Those of the moments and the residuals, 32 a share, and as many for an owner as tell classes apart."""
+        shares, moments, _, residuals = _split(tensors)
+        owners = self.moments.rows * _owner_width(shares)
+        return Float32().bits([shares]) + owners + self.moments.bits(moments) + self.moments.around.bits([residuals])
 
     def encode(self, tensors: Mapping[str, Array], writer: BitWriter) -> None:
-        """Append the shares, the owners of the first directions, and the moments.
+        """Append the shares, the owners of the first directions, the moments and the residuals.
 
         Raises:
             InputError: an owner is not the number of a class.
         """
-        shares, means, directions, owners, deviations = tensors.values()
+        shares, means, directions, owners, deviations, residuals = tensors.values()
         codes = owners[: self.moments.rows]
         if not np.isin(codes, np.arange(len(shares))).all():
             raise InputError(f"owners are {codes.tolist()}; allowed: whole numbers from 0 to {len(shares) - 1}")
         Float32().encode({"shares": shares}, writer)
         writer.write(codes.astype(np.uint32), _owner_width(TensorSpec("shares", shares.shape)))
         self.moments.encode({"means": means, "directions": directions, "deviations": deviations}, writer)
+        self.moments.around.encode({"residuals": residuals}, writer)
 
     def decode(self, tensors: Sequence[TensorSpec], reader: BitReader) -> dict[str, Array]:
         """Read them back; what was not sent is 0.
@@ -58,22 +60,22 @@ class Owned:
         Raises:
             CorruptArtifactError: an owner is not the number of a class.
         """
-        shares, around, kept = _split(tensors)
+        shares, moments, kept, residuals = _split(tensors)
         known = Float32().decode([shares], reader)[shares.name]
         codes = reader.read(self.moments.rows, _owner_width(shares))
         if codes.max(initial=0) >= shares.size:
             raise CorruptArtifactError(f"payload has a direction of class {codes.max()}; expected below {shares.size}")
         owners = np.zeros(kept.shape, dtype=np.float32)
         owners[: len(codes)] = codes
-        moments = self.moments.decode(around, reader)
-        decoded = {shares.name: known, kept.name: owners, **moments}
+        found = self.moments.decode(moments, reader) | self.moments.around.decode([residuals], reader)
+        decoded = {shares.name: known, kept.name: owners, **found}
         return {tensor.name: decoded[tensor.name] for tensor in tensors}
 
 
-def _split(tensors: Sequence[TensorSpec]) -> tuple[TensorSpec, list[TensorSpec], TensorSpec]:
-    """Name the shares, the moments and the owners."""
-    shares, means, directions, owners, deviations = tensors
-    return shares, [means, directions, deviations], owners
+def _split(tensors: Sequence[TensorSpec]) -> tuple[TensorSpec, list[TensorSpec], TensorSpec, TensorSpec]:
+    """Name the shares, the moments, the owners and the residuals."""
+    shares, means, directions, owners, deviations, residuals = tensors
+    return shares, [means, directions, deviations], owners, residuals
 
 
 def _owner_width(shares: TensorSpec) -> int:
@@ -85,12 +87,14 @@ class Mixture(Structure):
     """Means of classes, and directions of all of them in the order of their lengths, of which the first say most."""
 
     def require(self, statistic: str, tensors: Sequence[TensorSpec]) -> None:
-        """Make sure that tensors are shares, means, directions, owners and deviations."""
+        """Make sure that tensors are shares, means, directions, owners, deviations and residuals."""
         shapes = [tensor.shape for tensor in tensors]
-        means, directions = (shapes[1], shapes[2]) if len(shapes) == 5 else ((), ())
-        if len(means) != 2 or shapes != [means[:1], means, (*directions[:1], means[1]), directions[:1], means[1:]]:
+        means, directions, residuals = (shapes[1], shapes[2], shapes[5]) if len(shapes) == 6 else ((), (), ())
+        wanted = [means[:1], means, directions[:1] + means[1:], directions[:1], means[1:], residuals]
+        if len(means) != 2 or len(residuals) != 1 or shapes != wanted:
             raise InputError(
-                f"statistic {statistic!r} has tensors of shapes {shapes}; allowed: (c,), (c, n), (r, n), (r,) and (n,)"
+                f"statistic {statistic!r} has tensors of shapes {shapes}; allowed: (c,), (c, m), (r, m), (r,), (m,), "
+                "(n,)"
             )
 
     def shorten(self, tensors: Sequence[TensorSpec], bits: int) -> Codec | None:

@@ -10,6 +10,7 @@ from fedfisher_core.client.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.gram import Gram
 from fedfisher_core.client.input_moments import InputMoments
 from fedfisher_core.client.kfac import KFAC
+from fedfisher_core.client.low_frequencies import LowFrequencies
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
@@ -143,12 +144,22 @@ def test_images_are_held_against_mean_and_covariance_of_the_client(directions: i
 
 def test_images_of_the_target_are_held_against_the_moments_of_its_class() -> None:
     both = Examples(torch.cat([CLIENT, OTHERS]), torch.cat([torch.full((12,), 2), torch.zeros(20)]).long())
-    sent = ClassMoments.compute(local(network(), both), directions=40)
+    sent = ClassMoments.compute(local(network(), both), directions=40, frequencies=SIZE)
     alone, images = moments(CLIENT), torch.stack([CLIENT, OTHERS[:12]])
     found, expected = (evidence_of(one, knowledge(target=2)).loss(network(), images).tolist() for one in (sent, alone))
     # Directions enough for all that twelve and twenty images have: nothing is left to what the classes share.
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-4 * expected[1])
     assert expected[0] < 1e-6 * expected[1]
+
+
+def test_moments_of_low_frequencies_say_nothing_of_others() -> None:
+    given = ClassMoments.compute(
+        local(network(), Examples(CLIENT, torch.full((12,), 2))), directions=40, frequencies=SIZE - 2
+    )
+    low = LowFrequencies((1, SIZE, SIZE), SIZE - 2)
+    smooth = low.fill(low.keep(CLIENT.flatten(1))).unflatten(1, (1, SIZE, SIZE))
+    own, other = evidence_of(given, knowledge(target=2)).loss(network(), torch.stack([smooth, OTHERS[:12]])).tolist()
+    assert own < 1e-6 * other
 
 
 def test_moments_of_classes_say_nothing_of_a_class_that_is_left_out() -> None:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.input_moments import InputMoments
+from fedfisher_core.client.low_frequencies import LowFrequencies
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.distillation.pseudo_inputs import (
     Draw,
@@ -69,9 +70,10 @@ def test_a_mixture_has_the_shares_and_the_moments_of_its_classes() -> None:
     directions = torch.tensor([[1.0, 1, 0, 0], [0, 0.5, 0, 0.5], [0, 0, 0.2, 0]])
     owners, shares = torch.tensor([2.0, 0, 2]), torch.tensor([0.25, 0, 0.75])
     tensors = {"shares": shares, "means": means, "directions": directions, "owners": owners, "deviations": DEVIATIONS}
-    drawn = mixture(ClassMoments(tensors), [1, 2, 2])(40_000, seeded())
-    assert drawn.shape == (40_000, 1, 2, 2)
-    flat = drawn.flatten(1)
+    tensors["residuals"] = torch.zeros(4)
+    drawn = mixture(ClassMoments(tensors), [4])(40_000, seeded())
+    assert drawn.shape == (40_000, 4)
+    flat = drawn
     # The classes lie so far apart that a draw tells its own.
     first = flat[:, 0] > 0
     assert first.float().mean().item() == pytest.approx(0.25, abs=0.01)
@@ -85,9 +87,22 @@ def test_all_directions_of_all_classes_give_back_the_moments_of_the_inputs() -> 
     many = tiny.examples(600, seed=1)
     examples = Examples(many.inputs[:, :, :2, :2] + many.labels[:, None, None, None], many.labels)
     sent = ClassMoments.compute(tiny.local(tiny.TINY.load(tiny.initial()), examples), directions=100)
-    flat, drawn = examples.inputs.flatten(1), mixture(sent, [4])(40_000, seeded())
-    assert torch.allclose(drawn.mean(0), flat.mean(0), atol=0.04)
-    assert torch.allclose(torch.cov(drawn.T), torch.cov(flat.T), atol=0.12)
+    flat, drawn = examples.inputs.flatten(1), mixture(sent, [1, 2, 2])(40_000, seeded())
+    assert drawn.shape == (40_000, 1, 2, 2)
+    assert torch.allclose(drawn.flatten(1).mean(0), flat.mean(0), atol=0.04)
+    assert torch.allclose(torch.cov(drawn.flatten(1).T), torch.cov(flat.T), atol=0.12)
+
+
+def test_beyond_its_low_frequencies_a_mixture_is_noise_of_the_size_of_the_residuals() -> None:
+    many, low = tiny.examples(600, seed=1), LowFrequencies((1, tiny.SIZE, tiny.SIZE), 3)
+    sent = ClassMoments.compute(tiny.local(tiny.TINY.load(tiny.initial()), many), directions=50, frequencies=3)
+    flat = many.inputs.flatten(1)
+    drawn = mixture(sent, many.inputs.shape[1:])(20_000, seeded()).flatten(1)
+    assert torch.allclose(drawn.mean(0), low.fill(low.keep(flat)).mean(0), atol=0.05)
+    without = ClassMoments(sent.tensors | {"residuals": torch.zeros_like(sent.tensors["residuals"])})
+    smooth = mixture(without, many.inputs.shape[1:])(20_000, seeded()).flatten(1)
+    assert torch.allclose(low.fill(low.keep(smooth)), smooth, atol=1e-4)
+    assert torch.allclose((drawn - smooth).square().mean(0).sqrt(), sent.tensors["residuals"], rtol=0.05)
 
 
 @pytest.mark.parametrize("bias", [False, True])

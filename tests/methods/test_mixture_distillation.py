@@ -4,6 +4,7 @@ import torch
 from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.class_moments import ClassMoments
 from fedfisher_core.client.input_moments import InputMoments
+from fedfisher_core.client.low_frequencies import LowFrequencies
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.errors import InputError
 from tests import tiny
@@ -41,17 +42,20 @@ def _of_one_class(upload: Upload) -> ClassMoments:
     mean, directions, deviations = upload[InputMoments].tensors.values()
     classes = torch.zeros(tiny.CLASSES)
     classes[1] = 1
+    low = LowFrequencies((1, tiny.SIZE, tiny.SIZE), tiny.SIZE)
     return ClassMoments(
         {
             "shares": classes,
-            "means": classes[:, None] * mean,
-            "directions": directions,
+            "means": classes[:, None] * low.keep(mean[None]),
+            "directions": low.keep(directions),
             "owners": torch.ones(len(directions)),
-            "deviations": deviations,
+            "deviations": torch.zeros_like(deviations),
+            "residuals": deviations,
         }
     )
 
 
-def test_no_directions_are_refused() -> None:
-    with pytest.raises(InputError, match=r"statistics\.class_moments\.directions=0"):
-        bind_statistics([ClassMoments], {"class_moments": {"directions": 0}})
+def test_no_directions_and_no_frequencies_are_refused() -> None:
+    for name in ("directions", "frequencies"):
+        with pytest.raises(InputError, match=rf"statistics\.class_moments\.{name}=0"):
+            bind_statistics([ClassMoments], {"class_moments": {name: 0}})

@@ -12,13 +12,14 @@ from fedfisher_core.wire.signed import PAPER_WIDTH
 
 from .test_elementwise import through
 
-CLASSES, SIZE, ROWS = 3, 12, 5
+CLASSES, SIZE, ROWS, INPUTS = 3, 12, 5, 20
 SHAPES = {
     "shares": (CLASSES,),
     "means": (CLASSES, SIZE),
     "directions": (ROWS, SIZE),
     "owners": (ROWS,),
     "deviations": (SIZE,),
+    "residuals": (INPUTS,),
 }
 SPECS = [TensorSpec(name, shape) for name, shape in SHAPES.items()]
 
@@ -31,6 +32,7 @@ def moments(seed: int = 0) -> dict[str, Array]:
         "directions": 2.0 ** -np.arange(ROWS)[:, None] * rng.normal(size=(ROWS, SIZE)),
         "owners": rng.integers(CLASSES, size=ROWS),
         "deviations": rng.exponential(size=SIZE),
+        "residuals": rng.exponential(size=INPUTS),
     }
     return {name: array.astype(np.float32) for name, array in found.items()}
 
@@ -50,6 +52,7 @@ def test_directions_that_are_not_sent_leave_their_variances(rows: int, seed: int
     assert not received["directions"][rows:].any()
     assert not received["owners"][rows:].any()
     np.testing.assert_allclose(variances(received), variances(sent), rtol=1e-4)
+    np.testing.assert_allclose(received["residuals"], sent["residuals"], rtol=1e-3, atol=1e-6)
 
 
 def test_every_mean_is_rounded_by_its_own_largest_entry() -> None:
@@ -83,7 +86,8 @@ def test_in_the_papers_format_entries_have_the_papers_width_at_most() -> None:
 
 def test_an_owner_takes_the_bits_that_tell_classes_apart() -> None:
     around = [SPECS[1], SPECS[2], SPECS[4]]
-    assert Owned.of(4, 8).bits(SPECS) == 32 * CLASSES + 4 * 2 + Truncated(4, 8).bits(around)
+    residuals = 8 * INPUTS + 32
+    assert Owned.of(4, 8).bits(SPECS) == 32 * CLASSES + 4 * 2 + Truncated(4, 8).bits(around) + residuals
 
 
 @pytest.mark.parametrize("owner", [-1, 0.5, CLASSES, np.nan])
@@ -107,17 +111,18 @@ def test_owners_that_are_no_classes_are_not_received() -> None:
     "shapes",
     [
         [(3,), (2, 3), (3,)],
-        [(2,), (2, 3), (4, 3), (4,), (4,)],
-        [(2,), (2, 3), (4, 3), (3,), (3,)],
-        [(2,), (2, 3), (4, 2), (4,), (3,)],
-        [(3,), (2, 3), (4, 3), (4,), (3,)],
-        [(2,), (6,), (4, 3), (4,), (3,)],
-        [(2,), (2, 3), (), (), (3,)],
+        [(2,), (2, 3), (4, 3), (4,), (4,), (9,)],
+        [(2,), (2, 3), (4, 3), (3,), (3,), (9,)],
+        [(2,), (2, 3), (4, 2), (4,), (3,), (9,)],
+        [(3,), (2, 3), (4, 3), (4,), (3,), (9,)],
+        [(2,), (6,), (4, 3), (4,), (3,), (9,)],
+        [(2,), (2, 3), (), (), (3,), (9,)],
+        [(2,), (2, 3), (4, 3), (4,), (3,), ()],
     ],
 )
 def test_other_tensors_are_refused(shapes: list[tuple[int, ...]]) -> None:
     tensors = [TensorSpec(str(i), shape) for i, shape in enumerate(shapes)]
     with pytest.raises(
-        InputError, match=r"statistic 'x' has tensors of shapes .*; allowed: \(c,\), \(c, n\), \(r, n\)"
+        InputError, match=r"statistic 'x' has tensors of shapes .*; allowed: \(c,\), \(c, m\), \(r, m\)"
     ):
         MIXTURE.require("x", tensors)

@@ -1,12 +1,39 @@
 """What generated images of a class say against the mean and the leading directions of a client's inputs of it."""
 
+from dataclasses import dataclass
+
 import torch
+from torch import Tensor, nn
 
 from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_for
 from fedfisher_core.attack.likelihoods.input_moments import MomentsEvidence, Spread
 from fedfisher_core.client.class_moments import ClassMoments
+from fedfisher_core.client.low_frequencies import LowFrequencies
 from fedfisher_core.client.statistic import ServerView
 from fedfisher_core.errors import InputError
+
+
+@dataclass(frozen=True)
+class LowEvidence:
+    """Squared differences of the moments of low frequencies.
+
+    Args:
+        low: which they are.
+        moments: their mean and covariance.
+    """
+
+    low: LowFrequencies
+    moments: MomentsEvidence
+
+    def loss(self, network: nn.Module, images: Tensor) -> Tensor:
+        """See `Evidence.loss`."""
+        kept = self.low.keep(images.flatten(2).flatten(0, 1))
+        return self.moments.loss(network, kept.unflatten(0, images.shape[:2]))
+
+    @property
+    def size(self) -> float:
+        """See `Evidence.size`."""
+        return self.moments.size
 
 
 @evidence_for(
@@ -16,6 +43,8 @@ from fedfisher_core.errors import InputError
 )
 def class_moments(statistic: ClassMoments, knowledge: Knowledge) -> Evidence:
     """Judge images of the target by its mean and covariance; those of other classes say nothing of them.
+
+    Residuals are of all classes together, and are not compared.
 
     Args:
         statistic: as the server received it.
@@ -34,4 +63,5 @@ def class_moments(statistic: ClassMoments, knowledge: Knowledge) -> Evidence:
     if share <= 0:
         raise InputError(f"statistic {statistic.name!r} says nothing of class {knowledge.target}, the target")
     own = directions[owners == knowledge.target] / torch.sqrt(share)
-    return MomentsEvidence(means[knowledge.target], Spread(own, deviations.square()))
+    low = LowFrequencies.of_size(knowledge.auxiliary.shape[1:], len(deviations))
+    return LowEvidence(low, MomentsEvidence(means[knowledge.target], Spread(own, deviations.square())))
