@@ -447,7 +447,7 @@ class Brightness(TensorStatistic):
         text=True,
         check=True,
     )
-    assert "'brightness', 'class_gaussians', 'class_sums', 'dense_fisher'" in told.stdout
+    assert "'brightness', 'class_gaussians', 'class_moments', 'class_sums', 'dense_fisher'" in told.stdout
     assert "'gram', 'input_moments', 'kfac'" in told.stdout
     assert "{'power': 2}" in told.stdout
 
