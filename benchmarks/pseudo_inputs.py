@@ -4,8 +4,8 @@
 
 Five clients at alpha 0.1 train for ten epochs, and nothing is compressed. Accuracies are of 5,000 training images that
 nobody trained on, with seeds that no report has. A difference is to the method as it is, over the same seeds, with the
-95 % interval of the pair alone. `numbers` are those that a client sends beside its network and its K-FAC. What was built
-on it, `mixture_distillation`, is measured by `configs/ablation_classes.yaml`.
+95 % interval of the pair alone. `numbers` are those that a client sends beside its network and its K-FAC. The method
+that was built on it, `mixture_distillation`, is measured by `configs/ablation_classes.yaml`.
 """
 
 import argparse
