@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 
 DIRECTIONS = 240
 FREQUENCIES = 14
+"""Chosen for mixture distillation on images that nobody trained on and seeds that no report has, uncompressed.
+
+Of 8 to 32 frequencies and 60 to 600 directions, on CIFAR-10 and Fashion-MNIST with LeNet and MNIST with the mlp, one or
+two seeds each. 12, 14 and 16 frequencies with 240 directions differ by at most 1.4 points there.
+"""
 _BATCH_SIZE = 1000
 
 

@@ -2,7 +2,7 @@
 
 Where a client holds several classes, one normal distribution of its inputs draws what lies between them, of which its
 network knows little. Here each class has a mean and a covariance. They take little more room: all classes share out
-the same number of directions.
+one number of directions, and these are of low frequencies.
 """
 
 from collections.abc import Sequence
