@@ -39,6 +39,7 @@ DEFAULT_SOLVER = ConjugateGradients()
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/2403.12329",
     validates=lambda settings: settings.start != "mean" and solver_validates(settings),
+    merges=False,
 )
 def gaussian_distillation(
     server: Server,

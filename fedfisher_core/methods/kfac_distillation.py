@@ -47,6 +47,7 @@ def _supports(spec: ModelSpec) -> None:
     reference="https://arxiv.org/abs/2403.12329",
     supports=_supports,
     validates=solver_validates,
+    merges=False,
 )
 def kfac_distillation(
     server: Server,

@@ -45,6 +45,7 @@ class Method:
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
         require: refuses settings that can't work with so many clients, by an InputError; None where all can.
         continues: whether it returns one network of the clients' own shape, which a further round can start from.
+        merges: whether its network is merged; one that is trained at the server keeps the running statistics it has.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Method:
     validates: Callable[[Any], bool] | None = None
     require: Requirement | None = None
     continues: bool = True
+    merges: bool = True
 
     @property
     def summary(self) -> str:
@@ -104,6 +106,7 @@ def method(
     validates: Callable[[Any], bool] | None = None,
     require: Requirement | None = None,
     continues: bool = True,
+    merges: bool = True,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
 
@@ -123,6 +126,8 @@ def method(
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
         require: refuses settings that can't work with so many clients, by an InputError; None where all can.
         continues: False where it returns several networks, or one of another shape than the clients'.
+        merges: False where its network is trained at the server as it is evaluated, with the running statistics that
+            it has: these are not estimated anew.
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken, a keyword
@@ -152,6 +157,7 @@ def method(
                 validates=validates,
                 require=require,
                 continues=continues,
+                merges=merges,
             ),
         )
         return function

@@ -32,6 +32,7 @@ DEFAULT_SOLVER = ConjugateGradients()
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/2403.12329",
     validates=solver_validates,
+    merges=False,
 )
 def mixture_distillation(
     server: Server,

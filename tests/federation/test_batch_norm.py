@@ -66,6 +66,14 @@ def test_a_server_estimates_the_running_statistics_of_what_it_merged(workplace: 
     assert merged.rows["ensemble"].artifact == done.rows["ensemble"].artifact
 
 
+def test_a_network_that_was_trained_at_the_server_keeps_the_statistics_it_was_trained_with(workplace: Path) -> None:
+    methods = {"gaussian_distillation": SERVED["gaussian_distillation"]}
+    done = estimating(workplace, methods)
+    merged = walk_tiny(workplace, methods, model={"name": SPEC.name})
+    assert done.rows["gaussian_distillation"].artifact == merged.rows["gaussian_distillation"].artifact
+    assert not done.rows["gaussian_distillation"].uses_validation
+
+
 def test_the_next_round_starts_from_the_estimates(workplace: Path) -> None:
     done = estimating(workplace, {"fedavg": {}}, rounds={"count": 2})
     assert done.rows["fedavg"].uses_validation
