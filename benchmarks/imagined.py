@@ -41,10 +41,10 @@ class Client:
         """Of one input."""
         return tuple(self.examples.inputs.shape[1:])
 
-    def moments(self, examples: Examples, directions: int = DIRECTIONS) -> InputMoments:
-        """Compute what it sends, of some examples."""
+    def local(self, examples: Examples) -> Local:
+        """Make what statistics are computed from, of some examples."""
         place = self.place
-        local = Local(
+        return Local(
             network=self.network,
             initial={},
             examples=examples,
@@ -54,7 +54,10 @@ class Client:
             approximations=frozenset(),
             generator=torch.Generator(),
         )
-        return InputMoments.compute(local, directions=directions)
+
+    def moments(self, examples: Examples, directions: int = DIRECTIONS) -> InputMoments:
+        """Compute what it sends, of some examples."""
+        return InputMoments.compute(self.local(examples), directions=directions)
 
     def classes(self) -> list[Examples]:
         """Its examples, class by class, of the classes that it holds."""

@@ -131,12 +131,12 @@ VARIANTS = {
 }
 
 
-def federations_of(dataset: str, model: str, seeds: Sequence[int], store: Path) -> Federations:
-    """Plan the federations of one setting."""
+def federations_of(dataset: str, model: str, seeds: Sequence[int], store: Path, **data: int) -> Federations:
+    """Plan the federations of one setting, with settings of the data beside 5,000 images that are held out."""
     settings = {
         "name": "pseudo_inputs",
         "seeds": list(seeds),
-        "data": {"dataset": dataset, "held_out": 5000},
+        "data": {"dataset": dataset, "held_out": 5000, **data},
         "partition": {"scheme": "dirichlet_client", "alpha": 0.1, "clients": CLIENTS},
         "model": {"name": model},
         "train": {"epochs": 10},

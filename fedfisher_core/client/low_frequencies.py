@@ -1,5 +1,6 @@
 """The low frequencies of images: what most of them are, in a fraction of their numbers."""
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -82,6 +83,7 @@ class LowFrequencies:
         return down, across
 
 
+@functools.cache
 def _cosines(count: int, length: int) -> Tensor:
     """Rows of the orthonormal DCT-II of a length."""
     positions = torch.arange(length, dtype=torch.float64) + 0.5

@@ -107,8 +107,8 @@ def mixture(moments: ClassMoments, shape: Sequence[int]) -> Draw:
 
     Returns:
         Draws the low frequencies mean_c + sum_j z_j direction_j / sqrt(p_c) + e * deviations, over the directions j of
-        a class c that is drawn with probability p_c, and in the place of the others noise of the size of the residuals;
-        z and e are independent and standard normal.
+        a class c that is drawn with probability p_c, and independent noise of the size of the residuals on every
+        number, which has all frequencies; z and e are independent and standard normal.
     """
     names = ("shares", "means", "directions", "owners", "deviations", "residuals")
     shares, means, directions, owners, deviations, residuals = (moments.tensors[name] for name in names)

@@ -45,7 +45,8 @@ class Method:
         validates: tells from its settings whether it looks at the server's validation images; None where it never does.
         require: refuses settings that can't work with so many clients, by an InputError; None where all can.
         continues: whether it returns one network of the clients' own shape, which a further round can start from.
-        merges: whether its network is merged; one that is trained at the server keeps the running statistics it has.
+        merges: whether its running statistics may be estimated anew: not those of a network that is trained at the
+            server as it is evaluated.
     """
 
     name: str

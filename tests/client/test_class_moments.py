@@ -2,12 +2,18 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.bound import bind_statistics
 from fedfisher_core.client.class_moments import ClassMoments
+from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.low_frequencies import LowFrequencies
+from fedfisher_core.client.schemas import upload_schema
+from fedfisher_core.client.weights import Weights
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Tokens, Vectors
+from fedfisher_core.layouts import Images, Tokens, Vectors
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import WireSettings
+from fedfisher_core.wire.mixture import Owned
 from tests import tiny
 
 SHAPE = (1, tiny.SIZE, tiny.SIZE)
@@ -89,6 +95,23 @@ def test_shapes_are_those_of_what_is_computed(directions: int) -> None:
     assert shapes["directions"] == torch.Size([min(directions, tiny.CLASSES * LOW.size), LOW.size])
     # Two classes have no more directions than these.
     assert not found["directions"][2 * LOW.size :].any()
+
+
+@pytest.mark.parametrize(
+    ("model", "images", "rows", "width"),
+    [
+        ("mlp", Images(1, 28, 28), 240, 11),
+        ("lenet", Images(1, 28, 28), 240, 5),
+        ("mlp", Images(3, 32, 32), 232, 4),
+        ("lenet", Images(3, 32, 32), 201, 4),
+    ],
+)
+def test_at_fedavgs_bits_as_many_directions_are_sent_as_the_documents_say(
+    model: str, images: Images, rows: int, width: int
+) -> None:
+    bound = bind_statistics((Weights, KFAC, ClassMoments), {})
+    schema = upload_schema(bound, ModelSpec(model, images, 10), WireSettings())
+    assert schema.sections[-1].codec == Owned.of(rows, width)
 
 
 def test_rows_of_numbers_have_moments_of_all_numbers_and_tokens_have_none() -> None:

@@ -28,6 +28,7 @@ SERVED: dict[str, dict[str, Any]] = {
     "fedlpa": {"rate": 0.01},
     # A tiny network's budget has no room for moments of inputs.
     "gaussian_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
+    "mixture_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
 }
 REFUSED = ("ma_echo", "otfusion", "pfnm")
 
@@ -67,11 +68,12 @@ def test_a_server_estimates_the_running_statistics_of_what_it_merged(workplace: 
 
 
 def test_a_network_that_was_trained_at_the_server_keeps_the_statistics_it_was_trained_with(workplace: Path) -> None:
-    methods = {"gaussian_distillation": SERVED["gaussian_distillation"]}
+    methods = {name: SERVED[name] for name in ("gaussian_distillation", "mixture_distillation")}
     done = estimating(workplace, methods)
     merged = walk_tiny(workplace, methods, model={"name": SPEC.name})
-    assert done.rows["gaussian_distillation"].artifact == merged.rows["gaussian_distillation"].artifact
-    assert not done.rows["gaussian_distillation"].uses_validation
+    for name in methods:
+        assert done.rows[name].artifact == merged.rows[name].artifact
+        assert not done.rows[name].uses_validation
 
 
 def test_the_next_round_starts_from_the_estimates(workplace: Path) -> None:

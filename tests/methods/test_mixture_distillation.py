@@ -55,6 +55,12 @@ def _of_one_class(upload: Upload) -> ClassMoments:
     )
 
 
+@pytest.mark.parametrize("setting", ["samples", "steps"])
+def test_nothing_to_learn_from_is_refused(setting: str) -> None:
+    with pytest.raises(InputError, match=rf"methods\.mixture_distillation\.{setting}=0"):
+        aggregate("mixture_distillation", [], **{setting: 0})
+
+
 def test_no_directions_and_no_frequencies_are_refused() -> None:
     for name in ("directions", "frequencies"):
         with pytest.raises(InputError, match=rf"statistics\.class_moments\.{name}=0"):
