@@ -160,7 +160,7 @@ def _settings(options: argparse.Namespace) -> "ExperimentSettings":
 
 
 def _run(options: argparse.Namespace) -> None:
-    from fedfisher_core.experiments.loading import load
+    from fedfisher_core.experiments.loading import load, named
 
     chosen = [load(config, options.overrides) for config in options.config]
     server = PrefectServer(_prefect_api(chosen))
@@ -172,9 +172,13 @@ def _run(options: argparse.Namespace) -> None:
     from tasks.tracking import prepare_tracking
 
     # All checks come before any work.
+    prepared = []
+    for config, settings in zip(options.config, chosen, strict=True):
+        with named(config, options.overrides):
+            prepared.append(prepare(settings))
     incomplete: list[IncompleteError] = []
     beside = ThreadPoolExecutor(max_workers=1)
-    for work in [prepare(settings) for settings in chosen]:
+    for work in prepared:
         if work.walk.may_shed or not is_unchanged(work):
             # Recording waits for it, and says what went wrong; a command that is stopped does not.
             beside.submit(prepare_tracking, work.settings.tracking)
@@ -212,10 +216,12 @@ def _stage(options: argparse.Namespace) -> None:
     settings = _settings(options)
     server = PrefectServer(settings.tracking.prefect_api)
     server.start()
+    from fedfisher_core.experiments.loading import named
     from flows.sharing import REPORT
     from flows.work import prepare
 
-    stages = [*prepare(settings).plan.stages, REPORT]
+    with named(options.config, options.overrides):
+        stages = [*prepare(settings).plan.stages, REPORT]
     if options.stage not in stages:
         raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
     _reach(server)

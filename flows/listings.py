@@ -29,7 +29,7 @@ def methods() -> list[dict[str, Any]]:
                 "name": name,
                 "summary": method.summary,
                 "reference": method.reference,
-                "one_shot": method.one_shot,
+                "ranked": method.ranked,
                 "shared_start": method.needs_shared_start(method.settings()),
                 "server_holds": "one upload at a time" if method.streamed else "the uploads of all clients at once",
                 "uploads": {name: f"server sees {view.value}" for name, view in method.views.items()},

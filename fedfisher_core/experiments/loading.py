@@ -1,11 +1,12 @@
 """How the settings of an experiment are read from a configuration file and the command line."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from fedfisher_core.configuration import override, read_file, validate
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, shown
 from fedfisher_core.experiments.contract import experiments
 from fedfisher_core.settings import ExperimentSettings
 
@@ -31,11 +32,12 @@ def load(config: Path, overrides: Sequence[str] = ()) -> ExperimentSettings:
 
     Raises:
         InputError: the file can't be read, nobody knows its experiment, or a key or value is not allowed; it names the
-            key, the value and what is allowed.
+            file, the key, the value and what is allowed.
     """
     content = read_file(config)
-    model = experiments.get(str(content.get("experiment", DEFAULT))).settings
-    original = validate(model, content)
+    with named(config):
+        model = experiments.get(str(content.get("experiment", DEFAULT))).settings
+        original = validate(model, content)
     # The file may list the methods or leave them out; an override of one method's settings keeps the others.
     written: dict[str, Any] = original.model_dump(mode="json")
     content |= {name: written[name] for name in original.named_groups()}
@@ -43,7 +45,23 @@ def load(config: Path, overrides: Sequence[str] = ()) -> ExperimentSettings:
         if text.partition("=")[0].strip() == "experiment":
             raise InputError(f"--set {text}: another experiment has other settings; allowed: in a file of its own")
         override(content, text)
-    return name_apart(validate(model, content), original)
+    with named(config, overrides):
+        return name_apart(validate(model, content), original)
+
+
+@contextmanager
+def named(config: Path, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Have bad input that is found inside name the file that the settings are from.
+
+    Args:
+        config: the configuration file.
+        overrides: of the command line; where there are any, the message says that the value may be theirs.
+    """
+    try:
+        yield
+    except InputError as error:
+        place = f"config {shown(str(config))}{' with --set' if overrides else ''}"
+        raise InputError("\n".join(f"{place}: {line}" for line in str(error).splitlines())) from error
 
 
 def is_default(settings: ExperimentSettings) -> bool:

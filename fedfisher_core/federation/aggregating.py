@@ -236,7 +236,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
     def _estimates(self) -> bool:
         """Whether there are running statistics to be estimated anew: not those of networks that no method merged."""
         method, place = self.bound.method, self.place
-        merged = method.one_shot and method.continues and method.merges
+        merged = method.ranked and method.continues and method.merges
         if place.settings.model.running_statistics != "estimated" or not merged:
             return False
         return bool(batch_norms(place.spec.skeleton()))

@@ -1,10 +1,11 @@
 """The entries of a leaderboard: one method in one setting each."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, networks_of, role_of
+from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, method_of, networks_of, role_of
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.leaderboard.reading import BenchmarkReport
 from fedfisher_core.reporting.formats import setting_value
@@ -50,7 +51,7 @@ class Entry:
         server_optimiser: label of what the server makes of an aggregate.
         training: settings of the clients' training; None where the report does not keep them.
         wire_budget: bits of one client's upload, "fedavg" or "none"; None where the report does not keep it.
-        method: its label.
+        method: its label, with the method's name behind it where the label does not say that.
         kind: what it leaves behind.
         track: how the benchmark sets its methods; None for settings of its own.
         num_networks: networks that a prediction needs.
@@ -169,7 +170,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         server_optimiser=row.server_optimiser,
         training=_training(row),
         wire_budget=_wire_budget(row),
-        method=row.method,
+        method=_name(row),
         kind=kind,
         track=row.track,
         num_networks=networks_of(row),
@@ -187,6 +188,13 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         uses_validation=any(one.uses_validation for one in rows),
         epsilon=max(own.values("epsilon"), default=None),
     )
+
+
+def _name(row: Row) -> str:
+    # A report may call ma_echo_official just ma_echo; under one name, ranks would be means over different methods.
+    method = method_of(row)
+    said = re.search(rf"(?<!\w){re.escape(method)}(?!\w)", row.method)
+    return row.method if said else f"{row.method} ({method})"
 
 
 def _is_below(rows: Sequence[Row], local: Sequence[Row]) -> bool | None:

@@ -35,7 +35,7 @@ Matrices = dict[str, Tensor]
     uploads=(Weights, KFAC, FurtherWeights, FurtherFactors),
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/2503.15367",
-    one_shot=False,
+    ranked=False,
     validates=lambda settings: settings.select,
     continues=False,
 )

@@ -34,7 +34,8 @@ class Method:
         uploads: the statistics that every client sends; the function sees nothing else.
         sees_each: those of them of which it needs every client's own, though others make do with the sum.
         reference: address of the paper or code that it follows.
-        one_shot: False for a row that methods are measured against, which no one-shot method could be.
+        ranked: whether it is ranked among the methods that leave one network in one shot; False for an ensemble, which
+            is one shot too, and for a reference.
         pooled: whether it is given one client that holds all data, instead of the clients.
         shared_start: whether it needs the weights that all clients started from, or tells that from its settings.
         trains: whether what clients upload depends on their training, whose seconds it then answers for.
@@ -54,7 +55,7 @@ class Method:
     uploads: tuple[type[Statistic], ...]
     sees_each: tuple[type[Statistic], ...]
     reference: str
-    one_shot: bool
+    ranked: bool
     pooled: bool
     shared_start: bool | Callable[[Any], bool]
     trains: bool
@@ -97,7 +98,7 @@ def method(
     uploads: tuple[type[Statistic], ...],
     reference: str,
     sees_each: tuple[type[Statistic], ...] = (),
-    one_shot: bool = True,
+    ranked: bool = True,
     pooled: bool = False,
     shared_start: bool | Callable[[Any], bool] = False,
     trains: bool = True,
@@ -116,7 +117,7 @@ def method(
         uploads: the statistics that every client sends.
         reference: address of the paper or code that it follows.
         sees_each: those of them of which it needs every client's own, though others make do with the sum.
-        one_shot: False for a reference row.
+        ranked: False for an ensemble or a reference, which stand apart from methods that leave one network in one shot.
         pooled: whether it is given one client that holds all data, instead of the clients.
         shared_start: whether it needs the weights that all clients started from, or tells that from its settings;
             refused where each has its own.
@@ -132,10 +133,10 @@ def method(
 
     Returns:
         A decorator that leaves the function as it is. It raises InputError where the name is taken, a keyword
-        argument has no type or no default, or a one-shot method asks again.
+        argument has no type or no default, or a method that is ranked asks again.
     """
-    if asks_again and one_shot:
-        raise InputError(f"method {name!r}: asks_again=True with one_shot=True; allowed: one_shot=False")
+    if asks_again and ranked:
+        raise InputError(f"method {name!r}: asks_again=True with ranked=True; allowed: ranked=False")
 
     def register(function: Aggregation) -> Aggregation:
         settings = settings_of(function, owner="method", name=name, reserved=RESERVED)
@@ -147,7 +148,7 @@ def method(
                 uploads=uploads,
                 sees_each=sees_each,
                 reference=reference,
-                one_shot=one_shot,
+                ranked=ranked,
                 pooled=pooled,
                 shared_start=shared_start,
                 trains=trains,

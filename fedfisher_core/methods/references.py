@@ -14,7 +14,7 @@ from fedfisher_core.models.spec import Parameters
 _ENSEMBLE = "https://arxiv.org/abs/1902.11175"
 
 
-@method("ensemble", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False, continues=False)
+@method("ensemble", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
 def ensemble(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and predict the mean of their probabilities (Guha et al. 2019).
 
@@ -28,9 +28,7 @@ def ensemble(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     return Aggregate(networks=_networks(uploads))
 
 
-@method(
-    "ensemble_logits", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False, continues=False
-)
+@method("ensemble_logits", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
 def ensemble_logits(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and predict by the mean of their outputs before the softmax (Lin et al. 2020, as teacher).
 
@@ -49,7 +47,7 @@ def ensemble_logits(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     uploads=(Weights, LabelCounts),
     sees_each=(Weights, LabelCounts),
     reference="https://arxiv.org/abs/2002.06440",
-    one_shot=False,
+    ranked=False,
     continues=False,
 )
 def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
@@ -73,7 +71,7 @@ def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     uploads=(Weights, LabelCounts),
     sees_each=(Weights, LabelCounts),
     reference="https://github.com/FudanVI/MAEcho",
-    one_shot=False,
+    ranked=False,
     continues=False,
 )
 def ensemble_by_holders(server: Server, uploads: Sequence[Upload]) -> Aggregate:
@@ -93,7 +91,7 @@ def ensemble_by_holders(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     return Aggregate(networks=_networks(uploads), combine=Combine.MEAN_LOGIT, weights=weights)
 
 
-@method("local_mean", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, one_shot=False, continues=False)
+@method("local_mean", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
 def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Measure every local model by itself and average the measures: what a client has without the others.
 
@@ -112,7 +110,7 @@ def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     uploads=(Weights,),
     sees_each=(Weights,),
     reference=_ENSEMBLE,
-    one_shot=False,
+    ranked=False,
     validates=lambda settings: True,
 )
 def best_local(server: Server, uploads: Sequence[Upload]) -> Aggregate:
@@ -138,7 +136,7 @@ def best_local(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     uploads=(Weights,),
     sees_each=(Weights,),
     reference="https://arxiv.org/abs/1602.05629",
-    one_shot=False,
+    ranked=False,
     pooled=True,
 )
 def centralised(server: Server, uploads: Sequence[Upload]) -> Aggregate:

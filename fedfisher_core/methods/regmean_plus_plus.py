@@ -22,7 +22,7 @@ from fedfisher_core.models.spec import parameters_of
     uploads=(Weights, Gram),
     sees_each=(Weights, Gram),
     reference="https://arxiv.org/abs/2508.03121",
-    one_shot=False,
+    ranked=False,
     asks_again=True,
 )
 def regmean_plus_plus(

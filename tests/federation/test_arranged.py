@@ -91,6 +91,8 @@ def test_decoded_examples_keep_their_type(place: Path, dataset: str, dtype: torc
         ),
         ("texts", "gru", "fedfisher_kfac", "method 'fedfisher_kfac' can't serve model 'gru': layer 'gru' is a GRU"),
         ("texts", "transformer", "fedfisher_kfac", "'transformer': layer 'tokens' is a Embedding; Kronecker factors"),
+        ("texts", "transformer", "gaussian_distillation", "method 'gaussian_distillation' can't serve model 'tran"),
+        ("texts", "gru", "mixture_distillation", "method 'mixture_distillation' can't serve model 'gru'"),
         ("table", "transformer", "fedavg", "model 'transformer' takes tokens; the data has 6 numbers"),
     ],
 )

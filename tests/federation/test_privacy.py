@@ -249,7 +249,7 @@ def test_a_method_that_does_not_say_so_finds_private_images_withheld(
 
 
 def test_what_a_method_asks_for_after_the_upload_is_refused(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asking = replace(methods.get("fedavg"), name="asking", one_shot=False, asks_again=True)
+    asking = replace(methods.get("fedavg"), name="asking", ranked=False, asks_again=True)
     monkeypatch.setitem(methods._things, "asking", asking)
     with pytest.raises(InputError, match="method 'asking': with privacy, what it asks clients for after their upload"):
         check_federations(tiny.tiny_settings(workplace, privacy=PRIVATE, methods={"asking": {}}))

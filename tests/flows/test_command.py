@@ -46,19 +46,32 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["run", "theory.yaml", "--set", "two_layer.widht=3"], ["two_layer.widht", "'widths'"]),
+        (
+            ["run", "theory.yaml", "--set", "two_layer.widht=3"],
+            ["config 'theory.yaml' with --set: ", "two_layer.widht", "'widths'"],
+        ),
         (["run", "theory.yaml", "--set", "run.store=/proc/nowhere"], ["run.store='/proc/nowhere'"]),
         (["run", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"], ["tracking.mlflow", "can't be"]),
         (["stage", "clients", "theory.yaml"], ["stage 'clients' of theory", "allowed: seeds, report"]),
         (["report", "nothing"], ["no report 'nothing' in results", "allowed: theory"]),
         (["run", "theory.yaml", "--set", "name=demo"], ["name='demo'", "params.yaml", "allowed: others"]),
-        (["run", "odd.yaml"], ["unknown experiment 'tow_layer'", "did you mean 'two_layer'?"]),
+        (["run", "odd.yaml"], ["config 'odd.yaml': unknown experiment 'tow_layer'", "did you mean 'two_layer'?"]),
+        (
+            ["run", "theory.yaml", "none.yaml"],
+            ["config 'none.yaml': methods.gaussian_distillation.samples=0: Input should be greater than 0"],
+        ),
+        (
+            ["run", "theory.yaml", "far.yaml"],
+            ["config 'far.yaml': unknown dataset 'nowhere'; allowed: "],
+        ),
     ],
 )
 def test_what_can_not_be_run_is_refused_by_name(
     project: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: list[str]
 ) -> None:
     (project / "odd.yaml").write_text("experiment: tow_layer\n")
+    (project / "none.yaml").write_text("name: none\nmethods: {gaussian_distillation: {samples: 0}}\n")
+    (project / "far.yaml").write_text("name: far\ndata: {dataset: nowhere}\n")
     (project / "params.yaml").write_text("name: demo\n")
     with pytest.raises(SystemExit) as caught:
         main(arguments)
@@ -143,7 +156,7 @@ def test_a_broken_plugin_stands_in_the_way_of_its_users_only(workplace: Path) ->
     refused = fedfisher("run", "user.yaml")
     warning, refusal = refused.stderr.splitlines()
     assert (refused.returncode, warning) == (2, warned.format("experiments"))
-    assert refusal.startswith("fedfisher: unknown experiment 'odd'; allowed: benchmark")
+    assert refusal.startswith("fedfisher: config 'user.yaml': unknown experiment 'odd'; allowed: benchmark")
     assert refusal.endswith(warned.format("experiments"))
     examined = fedfisher("doctor", "theory.yaml")
     assert examined.returncode == 1

@@ -24,7 +24,7 @@ def test_methods_are_listed_with_what_they_upload_and_their_settings() -> None:
     assert solver.startswith("conjugate_gradients/gradient_descent/paper, default conjugate_gradients (steps=")
     assert entries["fisher_merge"]["settings"] == {"fisher_floor": "number, default 1e-06"}
     assert entries["fedavg"]["settings"] == {}
-    assert (entries["fedavg"]["one_shot"], entries["ensemble"]["one_shot"]) == (True, False)
+    assert (entries["fedavg"]["ranked"], entries["ensemble"]["ranked"]) == (True, False)
     assert (entries["fedavg"]["shared_start"], entries["ties"]["shared_start"]) == (False, True)
 
 

@@ -61,8 +61,8 @@ def test_budgets_are_settings_of_their_own_but_what_clients_have_alone_is_not(tm
     found = entries_of(
         tmp_path,
         scored("fedavg", 0.4),
-        scored("small", 0.3, **within(1000, "fedavg")),
-        scored("free", 0.6, **within("none", "fedavg")),
+        scored("small", 0.3, **within(1000, "small")),
+        scored("free", 0.6, **within("none", "free")),
         scored("odd", 0.2, method_settings={"wire": 3}),
         scored("alone", 0.5, reference=True, **within("fedavg", "local_mean")),
     )
@@ -71,14 +71,14 @@ def test_budgets_are_settings_of_their_own_but_what_clients_have_alone_is_not(tm
         "small": (1.0, 1, "1000 bits"),
         "free": (1.0, 1, "none"),
         "odd": (1.0, 1, None),
-        "alone": (None, 1, "fedavg"),
+        "alone (local_mean)": (None, 1, "fedavg"),
     }
     assert {name: one.below_local_mean for name, one in found.items()} == {
         "fedavg": True,
         "small": True,
         "free": False,
         "odd": True,
-        "alone": None,
+        "alone (local_mean)": None,
     }
 
 
@@ -115,10 +115,20 @@ def test_ensembles_are_told_by_their_networks_and_old_ones_by_their_name(tmp_pat
     assert {name: (one.kind, one.num_networks) for name, one in found.items()} == {
         "fedavg": (Role.ONE_NETWORK, 1),
         "votes": (Role.ENSEMBLE, 4),
-        "mine": (Role.ENSEMBLE, 4),
-        "alone": (Role.REFERENCE, 1),
+        "mine (ensemble_logits)": (Role.ENSEMBLE, 4),
+        "alone (local_mean)": (Role.REFERENCE, 1),
         "centralised": (Role.REFERENCE, 1),
     }
+
+
+def test_a_label_that_does_not_say_its_method_is_followed_by_it(tmp_path: Path) -> None:
+    found = entries_of(
+        tmp_path,
+        scored("ma_echo", 0.1, **within("none", "ma_echo_official")),
+        scored("fedfisher_kfac, 32 bits", 0.2, **within("none", "fedfisher_kfac")),
+        scored("fedavg", 0.3, **within("none", "fedavg")),
+    )
+    assert set(found) == {"ma_echo (ma_echo_official)", "fedfisher_kfac, 32 bits", "fedavg"}
 
 
 def test_settings_differ_by_report_and_split(tmp_path: Path) -> None:

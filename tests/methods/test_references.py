@@ -82,13 +82,13 @@ def test_centralised_training_returns_the_one_pooled_model(clients: list[Upload]
     assert all(torch.equal(network[key], tensor) for key, tensor in clients[0][Weights].tensors.items())
 
 
-def test_references_are_told_from_one_shot_methods() -> None:
-    one_shot = {name: methods.get(name).one_shot for name in methods}
+def test_ensembles_and_references_are_not_ranked() -> None:
+    ranked = {name: methods.get(name).ranked for name in methods}
     assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac", "dense"} <= {
-        name for name, is_one_shot in one_shot.items() if is_one_shot
+        name for name, is_ranked in ranked.items() if is_ranked
     }
     assert not any(
-        one_shot[name]
+        ranked[name]
         for name in (
             "ensemble",
             "ensemble_logits",

@@ -54,7 +54,7 @@ def test_keyword_arguments_are_the_settings() -> None:
 def test_a_registered_method_tells_what_it_is() -> None:
     registered = methods.get("first_client")
     assert registered.summary == "Take one client's model."
-    assert (registered.one_shot, registered.pooled) == (True, False)
+    assert (registered.ranked, registered.pooled) == (True, False)
     assert registered.reference == "https://example.org/first"
     assert registered.uploads == (Weights,)
 
@@ -228,6 +228,6 @@ def median(server, uploads, *, rounds: int = 4) -> Aggregate:
     assert entries["median"]["settings"] == {"rounds": "integer, default 4"}
 
 
-def test_a_one_shot_method_can_not_ask_again() -> None:
-    with pytest.raises(InputError, match="method 'again': asks_again=True with one_shot=True"):
+def test_a_method_that_is_ranked_can_not_ask_again() -> None:
+    with pytest.raises(InputError, match="method 'again': asks_again=True with ranked=True"):
         method("again", uploads=(Weights,), reference="https://example.org/again", asks_again=True)

@@ -101,7 +101,7 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         server_seconds=sum(one.timings["seconds"] for one in rounds),
         peak_memory_bytes=int(max(one.timings["peak_memory_bytes"] for one in rounds)),
         uses_validation=any(one.result.uses_validation for one in rounds),
-        reference=not bound.method.one_shot,
+        reference=not bound.method.ranked,
         failed_clients=sorted({client for one in rounds for client in one.failed}),
         artifact=last.artifact.key,
         epsilon=None if privacy is None else max(spent_by(outcome.artifacts[name]) for name in last.trained),
