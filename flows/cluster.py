@@ -4,15 +4,13 @@ import hashlib
 import platform
 import socket
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
-from urllib.parse import urlsplit
 
 from fedfisher_core.errors import InputError, JobError, OutputError
 from fedfisher_core.failures import described
@@ -20,10 +18,9 @@ from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import CacheSettings, WorkSettings
 from fedfisher_core.settings.base import anonymous
 from fedfisher_core.store import Mark, Store, open_store
+from flows.dask_client import connected
 
 if TYPE_CHECKING:
-    from distributed import Client
-
     from fedfisher_core.evaluation.memory import Load
 
 GPU = "GPU"
@@ -81,7 +78,7 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
     # The environment's may hold a password, and nobody is asked by such an address.
     prefect_api = anonymous(prefect_api)
     place = run.store.absolute() if isinstance(run.store, Path) else run.store
-    with _connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
+    with connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
         try:
             machines = client.run(socket.gethostname, on_error="return")
             asked = (str(place), str(run.cache.folder), mark.name, mark.said, prefect_api)
@@ -103,41 +100,6 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
         raise InputError(
             f"{setting} has no worker with a GPU, which run.device asks for; start one: "
             f"dask worker {scheduler} --nthreads 1 --resources {GPU}=1"
-        )
-
-
-@contextmanager
-def _connected(scheduler: str, setting: str) -> "Iterator[Client]":
-    from distributed import Client
-
-    place = urlsplit(scheduler)
-    _require_certificates(place.scheme, setting)
-    try:
-        # Dask would try again for as long as it waits.
-        socket.create_connection((place.hostname, place.port), timeout=_PATIENCE_SECONDS).close()
-        client = Client(scheduler, timeout=_PATIENCE_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        raise InputError(f"{setting} can't be reached: {error}") from error
-    with client:
-        yield client
-
-
-def _require_certificates(scheme: str, setting: str) -> None:
-    """Check that what asks for certificates has some; a client of Dask without them can't even be ended at once."""
-    import dask
-    from distributed.security import Security
-
-    # What users have put in the place of all this knows better.
-    if scheme != "tls" or dask.config.get("distributed.client.security-loader", None):
-        return
-    try:
-        known = Security().get_connection_args("client").get("ssl_context") is not None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{setting}: the certificates of Dask's configuration can't be used: {error}") from error
-    if not known:
-        raise InputError(
-            f"{setting} needs certificates; allowed: their files in DASK_DISTRIBUTED__COMM__TLS__CA_FILE and "
-            "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT (and KEY), or in Dask's configuration; or tcp://HOST:PORT"
         )
 
 

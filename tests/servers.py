@@ -105,8 +105,8 @@ def dask_scheduler(environment: Mapping[str, str]) -> Iterator[str]:
         yield f"tcp://127.0.0.1:{port}"
 
 
-def scheduler_at(port: int, environment: Mapping[str, str]) -> stopped_after:
-    command = [*DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"]
+def scheduler_at(port: int, environment: Mapping[str, str], *options: str) -> stopped_after:
+    command = [*DASK, "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard", *options]
     return stopped_after(command, dict(environment))
 
 

@@ -161,15 +161,17 @@ class Bucket:
                 if error.response["Error"].get("Code") in unless:
                     return None
                 reason: Exception = error
+                service = f" (by {anonymous(_client().meta.endpoint_url)})"
             except BotoCoreError as error:
-                reason = error
+                # Where it has reached no service, its words say which.
+                reason, service = error, ""
             except ValueError:
                 # Botocore's words repeat what was given, which may hold a password.
                 raise InputError(
                     f"run.store={self.url!r} can't be {done}: AWS_ENDPOINT_URL is no address; allowed: "
                     "http://HOST:PORT or https://HOST:PORT"
                 ) from None
-            said = f"run.store={self.url!r} can't be {done}: {anonymous(str(reason))}"
+            said = f"run.store={self.url!r} can't be {done}: {anonymous(str(reason))}{service}"
             if not _may_pass(reason):
                 raise InputError(said) from reason
             if pause is not None:

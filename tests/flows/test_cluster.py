@@ -17,13 +17,23 @@ from pathlib import Path
 import dask
 import pytest
 from distributed import Client
+from distributed.security import Security
 
 from fedfisher_core.errors import InputError, JobError
 from fedfisher_core.evaluation.memory import Load, machine_bytes
 from fedfisher_core.settings import RunSettings
 from fedfisher_core.store import bucket
+from flows import cluster, dask_client
 from flows.cluster import Guarded, look, require_cluster, versions
-from tests.servers import answering, dask_scheduler, dask_worker, wait_for_workers
+from tests.servers import (
+    answering,
+    dask_scheduler,
+    dask_worker,
+    free_port,
+    scheduler_at,
+    wait_for_port,
+    wait_for_workers,
+)
 
 NO_SERVER = "http://127.0.0.1:9/api"
 ROOT = Path(__file__).parents[2]
@@ -83,6 +93,16 @@ def test_workers_that_are_as_they_should_be_pass(tmp_path: Path, like_here: str,
     assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
 
 
+@pytest.mark.parametrize("name", ["Python", "torch", "prefect", "distributed"])
+def test_a_worker_with_another_version_is_named(
+    tmp_path: Path, like_here: str, prefect_api: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = versions()
+    monkeypatch.setattr(cluster, "versions", lambda: {**there, name: "0.1"})
+    with pytest.raises(InputError, match=rf"^{named(like_here)} has {name} {there[name]}; allowed, as here: 0\.1$"):
+        require_cluster(settings(tmp_path, like_here), prefect_api)
+
+
 def test_a_worker_with_too_little_memory_is_named(tmp_path: Path, like_here: str, prefect_api: str) -> None:
     there = machine_bytes()
     assert there is not None
@@ -102,6 +122,40 @@ def test_a_temporary_prefect_server_is_refused(tmp_path: Path) -> None:
 def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run\.dask\.scheduler='tcp://127\.0\.0\.1:9' can't be reached: .*refused"):
         require_cluster(settings(tmp_path, "tcp://127.0.0.1:9"), NO_SERVER)
+
+
+def test_what_is_no_scheduler_is_told_from_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_client, "_PATIENCE_SECONDS", 1)
+    with answering(Healthy) as address:
+        place = address.replace("http", "tcp")
+        with pytest.raises(InputError, match=rf"^run\.dask\.scheduler='{place}' can't be reached: .* a Dask scheduler"):
+            require_cluster(settings(tmp_path, place), NO_SERVER)
+
+
+def certificate(folder: Path) -> dict[str, str]:
+    """Files of a certificate that is its own authority, as Dask's configuration names them."""
+    folder.mkdir()
+    security, files = Security.temporary(), {}
+    for name in ("tls_ca_file", "tls_client_cert", "tls_client_key", "tls_scheduler_cert", "tls_scheduler_key"):
+        (folder / name).write_text(getattr(security, name))
+        role, _, kind = name.removeprefix("tls_").partition("_")
+        files[f"distributed.comm.tls.{'ca-file' if role == 'ca' else f'{role}.{kind}'}"] = str(folder / name)
+    return files
+
+
+def test_a_scheduler_of_another_authority_is_named(tmp_path: Path) -> None:
+    theirs, ours = (certificate(tmp_path / name) for name in ("theirs", "ours"))
+    variables = {f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": path for key, path in theirs.items()}
+    port = free_port()
+    place = f"tls://127.0.0.1:{port}"
+    with scheduler_at(port, {**os.environ, **variables}, "--protocol", "tls"):
+        wait_for_port(port)
+        for known, message in (
+            (theirs, rf"^run\.dask\.scheduler='{place}' has no workers"),
+            (ours, rf"^run\.dask\.scheduler='{place}' can't be reached: TLS certificate does not match"),
+        ):
+            with dask.config.set(known), pytest.raises(InputError, match=message):
+                require_cluster(settings(tmp_path / "store", place), NO_SERVER)
 
 
 def test_a_scheduler_that_wants_certificates_is_refused_at_once(tmp_path: Path, empty: str) -> None:
