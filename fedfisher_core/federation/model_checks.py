@@ -32,9 +32,16 @@ def require_models(settings: FederationSettings) -> None:
             f"model.trunk_size={settings.model.trunk_size}, but no trunk is among model.name={list(found)}; allowed: "
             "null, or names such as mobilenet_v2/linear"
         )
+    pretrained = settings.model.pretrained
+    if pretrained is not None and pretrained.trunk_sha256 is not None and not trunks:
+        raise InputError(
+            f"model.pretrained.trunk_sha256={pretrained.trunk_sha256}, but no trunk is among model.name={list(found)}; "
+            "allowed: null, or names such as mobilenet_v2/linear"
+        )
     for name, trunk in trunks.items():
         _require_images(name, trunk, settings)
         load_trunk(trunk)
+        _require_same_features(name, trunk, settings)
 
 
 def require_running_statistics(settings: FederationSettings, specs: Collection[ModelSpec]) -> None:
@@ -63,6 +70,16 @@ def require_running_statistics(settings: FederationSettings, specs: Collection[M
         raise InputError(
             f"{key} needs validation images that the server may look at; allowed: merged, or data.validation_size=1 "
             "or more, and with privacy data.public_validation=true"
+        )
+
+
+def _require_same_features(name: str, trunk: Trunk, settings: FederationSettings) -> None:
+    """Check that a head which was trained before has learned from the features that it is given."""
+    pretrained = settings.model.pretrained
+    if pretrained is not None and pretrained.file is not None and pretrained.trunk_sha256 != trunk.sha256:
+        raise InputError(
+            f"model.pretrained.trunk_sha256={pretrained.trunk_sha256}: model.name={name} is given features by weights "
+            f"with another digest; allowed: {trunk.sha256}, for a head that was trained on these"
         )
 
 

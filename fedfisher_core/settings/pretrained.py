@@ -19,6 +19,12 @@ class PretrainedSettings(Strict):
     )
     sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="digest of the file, in hexadecimal digits")
     licence: Line | None = Field(None, description="of the file, for the report")
+    trunk_sha256: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="digest of the weights that made the features which a head in the file has learned from; with "
+        "model.name: TRUNK/NAME only",
+    )
     drawn: Annotated[tuple[Line, ...], BeforeValidator(as_tuple)] = Field(
         (),
         description="names of weights that are drawn at random instead, such as a last layer that had other classes; "

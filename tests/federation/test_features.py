@@ -1,8 +1,10 @@
+import hashlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
@@ -10,6 +12,7 @@ from fedfisher_core.experiments.benchmark.remarks import remarks
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.features import ExtractFeatures
 from fedfisher_core.layouts import Vectors
+from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.trunks.weights import load_trunk, prepare
 from tests import tiny
 from tests.trunks import tiny_trunk
@@ -114,6 +117,21 @@ def test_features_that_are_not_finite_are_no_data(workplace: Path, tmp_path: Pat
 def test_weights_that_do_not_fit_are_refused_before_any_work(workplace: Path, tmp_path: Path) -> None:
     tiny_trunk.register(tmp_path / "weights", tiny_trunk.weights(features=5))
     refused(workplace, "trunk 'tiny_trunk': the weights in .* do not fit", model={"name": HEAD})
+
+
+def test_a_head_is_given_the_features_that_it_learned_from(workplace: Path, tmp_path: Path) -> None:
+    head = ModelSpec(name="linear", inputs=Vectors(tiny_trunk.FEATURES), classes=tiny.CLASSES)
+    save_file(head.initialise(torch.Generator()), tmp_path / "head.safetensors")
+    file = tmp_path / "head.safetensors"
+    given = {"file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+    digest = tiny_trunk.trunks.get("tiny_trunk").sha256
+    known = walked(workplace, model={"name": HEAD, "pretrained": given | {"trunk_sha256": digest}})
+    assert known.rows["fedavg"].start_sent == "model"
+    for said in ({}, {"trunk_sha256": "0" * 64}):
+        message = rf"trunk_sha256={said.get('trunk_sha256')}: model\.name={HEAD} is given .* allowed: {digest}"
+        refused(workplace, message, model={"name": HEAD, "pretrained": given | said})
+    whole = {"name": "tiny", "pretrained": given | {"trunk_sha256": digest}}
+    refused(workplace, r"but no trunk is among model\.name=\['tiny'\]; allowed: null", model=whole)
 
 
 def test_missing_weights_are_refused_before_any_work(workplace: Path) -> None:

@@ -100,6 +100,12 @@ def test_what_does_not_fit_is_refused_before_any_work(workplace: Path) -> None:
         r"has 'head.weight' in shape \(9, 9\); model 'tiny' needs \(\d+, \d+\); allowed: this shape, or to name it in",
         settings(written(folder, wide)),
     )
+    colour = weights() | {"conv.weight": weights()["conv.weight"].repeat(1, 3, 1, 1)}
+    refused(
+        workplace,
+        r"has 'conv.weight' in shape \(2, 3, 3, 3\); model 'tiny' needs \(2, 1, 3, 3\)",
+        settings(written(folder, colour)),
+    )
     more = weights() | {"norm.weight": torch.zeros(1)}
     refused(workplace, "has norm.weight, which model 'tiny' has not", settings(written(folder, more)))
     refused(workplace, "holds a list; allowed: a mapping", settings(written(folder, [1])))

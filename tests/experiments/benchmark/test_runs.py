@@ -36,5 +36,10 @@ def test_methods_share_the_picture_of_their_federation(workplace: Path, monkeypa
 @pytest.mark.parametrize(("count", "drawn"), [(1, False), (2, True)])
 def test_curves_are_drawn_where_there_are_several_rounds(workplace: Path, count: int, drawn: bool) -> None:
     walked = walk_tiny(workplace, {"fedavg": {}}, rounds={"count": count})
-    (summary,) = make_runs(walked.plan, walked.outcome, make_rows(walked.plan, walked.outcome)).summary
-    assert ("rounds.png" in summary.draw()) == drawn
+    rows = make_rows(walked.plan, walked.outcome)
+    runs = make_runs(walked.plan, walked.outcome, rows)
+    assert ["rounds.png" in summary.draw() for summary in runs.summary] == [drawn]
+    (single,), (row,) = runs.single, rows
+    by_round = {point.round: point.accuracy for point in row.curve}
+    assert list(by_round) == ([1, 2] if drawn else [])
+    assert single.series.get("accuracy_by_round", {}) == by_round
