@@ -2,15 +2,28 @@
 
 import math
 from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 from fedfisher_core.batches import Batch
 from fedfisher_core.failures import Failure
 from fedfisher_core.walk import Walk
 from tasks.job import Done
 
-_LEAST = 0.2
-"""Seconds of a task: what is shorter is not worth sharing out."""
 _FORGETTING = 0.5
+
+
+@dataclass(frozen=True)
+class Group:
+    """Batches that are handed over together.
+
+    Args:
+        batches: at least one.
+        seconds: that they take; infinite for one batch that must have a task of its own, as nobody knows how long it
+            takes, or as it failed among others.
+    """
+
+    batches: tuple[Batch, ...]
+    seconds: float
 
 
 class Groups:
@@ -27,31 +40,32 @@ class Groups:
         self._rates: dict[Hashable, float] = {}
         self._alone: list[Batch] = []
 
-    def take(self, places: int, *, longest: float) -> tuple[Batch, ...]:
+    def take(self, places: int, *, longest: float, least: float) -> Group | None:
         """Take the largest batches that can start.
 
         The others get their part, and the less is left the fewer are taken, so that all end together.
 
         Args:
-            places: how many tasks are handed over at once.
-            longest: seconds of a task of several batches.
+            places: how many groups are handed over at once.
+            longest: seconds of a group of several batches.
+            least: seconds that are not worth sharing out.
 
         Returns:
-            The batches of one task; none while nothing can start.
+            The group; None while nothing can start.
         """
         if self._alone:
-            return (self._alone.pop(),)
+            return Group((self._alone.pop(),), math.inf)
         part = math.ceil(self._walk.ready / places)
         group: list[Batch] = []
         seconds = 0.0
 
         def fits(batch: Batch) -> bool:
-            return not group or seconds + self._seconds(batch) <= (longest if len(group) < part else _LEAST)
+            return not group or seconds + self._seconds(batch) <= (longest if len(group) < part else least)
 
         while (batch := self._walk.take(fits)) is not None:
             seconds += self._seconds(batch)
             group.append(batch)
-        return tuple(group)
+        return Group(tuple(group), seconds) if group else None
 
     def settle(self, group: Sequence[Batch], result: list[Done] | Exception) -> list[Failure]:
         """Tell the walk what became of a task's batches.
@@ -59,7 +73,7 @@ class Groups:
         What failed in company is tried again in a task of its own, whose error is the one that counts.
 
         Args:
-            group: from `take`.
+            group: the batches of one; none where a task has ended that was given nothing more.
             result: of the task, an entry for each batch, or why it has failed.
 
         Returns:

@@ -2,11 +2,12 @@
 
 import math
 import queue
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 from prefect.futures import PrefectFuture
 
@@ -15,40 +16,67 @@ from fedfisher_core.errors import JobError
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.settings import RunSettings, WorkSettings
 from fedfisher_core.store import Store
+from flows.grouping import Group
 from flows.workers import Workers
-from tasks.job import Done, do_alone, do_each, run_jobs
+from tasks.job import Done, do_alone, do_each, do_on, run_jobs
 from tasks.options import limited
 
 # What a job raised; or, where the project is missing or older, what kept it from being understood.
 _OF_ONE_MACHINE = (JobError, ImportError, AttributeError)
 
 
+_Reply = queue.SimpleQueue[tuple[Batch, ...]]
+
+
 @dataclass
 class _Handed:
-    """A group under way.
+    """What a task was given.
 
     Args:
-        group: of batches.
+        title: of the task.
+        batches: that it computes; none while it waits for more, and when it has been told to end.
+        ends: until when it may be given more, on the monotonic clock; None where it may not.
         late: when another task is started for it, on the monotonic clock.
+        reply: where it waits for more; None while it computes.
         tasks: that are under way for it.
         started: how many tasks were started for it.
         last: of these.
         settled: whether one of them has its result.
     """
 
-    group: tuple[Batch, ...]
+    title: str
+    batches: tuple[Batch, ...]
+    ends: float | None
     late: float
+    reply: _Reply | None = None
     tasks: int = 0
     started: int = 0
     last: PrefectFuture[Any] | None = None
     settled: bool = False
 
 
+@dataclass(frozen=True)
+class _Told:
+    """What a task that may go on has said, from its own thread.
+
+    Args:
+        handed: what it was given.
+        done: what became of that, an entry for each batch.
+        reply: where it waits for more.
+    """
+
+    handed: _Handed
+    done: list[Done]
+    reply: _Reply
+
+
 class Handing:
     """The tasks under way.
 
-    A group whose task takes too long is given to another worker as well, where that is wanted: the first result
-    counts, and the store keeps either. One whose task fails on one of several machines is tried on another.
+    Where tasks may go on, one that has computed its group is given the next at once, and only this thread, which hands
+    them out, touches the walk. A group whose task takes too long is given to another worker as well, where that is
+    wanted: the first result counts, and the store keeps either. One whose task fails on one of several machines is
+    tried on another. With the block, all tasks are told to end.
 
     Args:
         workers: run the tasks.
@@ -62,40 +90,81 @@ class Handing:
         # What fails in company is tried again alone, with the retries that it may have.
         self._alone, self._together = limited(run_jobs, run), limited(run_jobs, run.model_copy(update={"retries": 0}))
         self._share_gpu = isinstance(run, RunSettings) and run.share_gpu
-        self._finished: queue.SimpleQueue[PrefectFuture[Any]] = queue.SimpleQueue()
+        # A task's time-out counts from its start, whatever it is given later.
+        self._lasting = min(workers.lasting, run.timeout_seconds / 2)
+        self._events: queue.SimpleQueue[PrefectFuture[Any] | _Told] = queue.SimpleQueue()
         self._running: dict[Any, _Handed] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        with self._lock:
+            self._closed = True
+        while not self._events.empty():
+            event = self._events.get()
+            if isinstance(event, _Told):
+                event.reply.put(())
+        for handed in self._idle():
+            self._answer(handed, ())
 
     @property
     def has_room(self) -> bool:
         """Whether another group can be handed over."""
-        return len(self._running) < self._workers.places
+        return sum(bool(handed.batches) for handed in self._running.values()) < self._workers.places
 
-    def hand_over(self, group: Sequence[Batch]) -> None:
-        """Start a task.
+    def hand_over(self, group: Group) -> None:
+        """Give a group to a task that waits for one, or start a task.
 
         Args:
-            group: batches that it computes one after another; at least one.
+            group: computed by one task, one batch after another.
         """
-        self._start(_Handed(tuple(group), time.monotonic() + self._workers.patience))
+        now, idle = time.monotonic(), self._idle()
+        if idle and now + group.seconds <= _end(idle[0]):
+            return self._answer(idle[0], group.batches)
+        if idle:
+            # Its worker is needed.
+            self._answer(idle[-1], ())
+        first, *others = group.batches
+        said = f"{first.name} and {plural(len(others), 'other')}" if others else first.name
+        ends = None
+        if self._lasting and not math.isinf(group.seconds):
+            said, ends = f"{first.name} and others", now + self._lasting
+        return self._start(_Handed(said, group.batches, ends=ends, late=now + self._workers.patience))
 
     def wait(self) -> tuple[tuple[Batch, ...], list[Done] | Exception]:
-        """Wait for a group.
+        """Wait for what has become of a group.
 
         Returns:
-            The group; and the result of its task, an entry for each batch, or why it has failed.
+            Its batches; and an entry for each batch, or why they have failed. No batches where a task has ended that
+            was given nothing more.
 
         Raises:
             InputError: what runs tasks is gone.
         """
         while True:
+            for handed in self._idle():
+                if _end(handed) <= time.monotonic():
+                    self._answer(handed, ())
             try:
-                future = self._finished.get(timeout=self._seconds_until_late())
+                event = self._events.get(timeout=self._seconds_of_patience())
             except queue.Empty:
                 self._start_late_again()
                 continue
-            handed = self._running.pop(future.task_run_id)
+            if isinstance(event, _Told):
+                handed = event.handed
+                batches, handed.batches, handed.reply = handed.batches, (), event.reply
+                return batches, event.done
+            handed = self._running.pop(event.task_run_id)
             handed.tasks -= 1
-            result = self._result(future)
+            result = self._result(event)
+            if not handed.batches:
+                return (), []
+            if handed.ends is not None:
+                # Whatever has stopped it, each of them gets a task of its own.
+                return handed.batches, [Done(None, 0.0)] * len(handed.batches)
             if isinstance(result, _OF_ONE_MACHINE) and handed.started == 1 and self._is_spread(handed):
                 # The machine may be the reason. Its mistakes are quick, so that it would soon have all of the work.
                 handed.late = math.inf
@@ -104,16 +173,39 @@ class Handing:
             # As long as another task may still make it, nothing is lost.
             if not handed.settled and not (isinstance(result, Exception) and handed.tasks):
                 handed.settled = True
-                return handed.group, result
+                return handed.batches, result
+
+    def _idle(self) -> list[_Handed]:
+        """Those whose tasks wait for more, the one that may go on longest first."""
+        idle = [handed for handed in self._running.values() if handed.reply is not None]
+        return sorted(idle, key=_end, reverse=True)
+
+    def _answer(self, handed: _Handed, batches: tuple[Batch, ...]) -> None:
+        assert handed.reply is not None
+        reply, handed.reply = handed.reply, None
+        handed.batches = batches
+        reply.put(batches)
+
+    def _tell(self, handed: _Handed, done: list[Done]) -> tuple[Batch, ...]:
+        """Say what became of a group, in its task's thread, and wait for the next."""
+        reply: _Reply = queue.SimpleQueue()
+        with self._lock:
+            if self._closed:
+                return ()
+            self._events.put(_Told(handed, done, reply))
+        return reply.get()
 
     def _start(self, handed: _Handed) -> None:
-        first, *others = handed.group
-        work = partial(do_each, handed.group) if others else partial(do_alone, first)
-        whole = partial(work, self._store, share_gpu=self._share_gpu)
-        title = f"{first.name} and {plural(len(others), 'other')}" if others else first.name
+        first, *others = handed.batches
+        work: Callable[..., list[Done]]
+        if handed.ends is not None:
+            work = partial(do_on, handed.batches, following=partial(self._tell, handed))
+        else:
+            work = partial(do_each, handed.batches) if others else partial(do_alone, first)
+        whole = partial(work, store=self._store, share_gpu=self._share_gpu)
         future = self._workers.submit(
-            self._together if others else self._alone,
-            parameters={"title": title, "work": self._workers.guarded(whole)},
+            self._alone if handed.ends is None and not others else self._together,
+            parameters={"title": handed.title, "work": self._workers.guarded(whole)},
             job=first.jobs[0],
             before=handed.last,
         )
@@ -121,15 +213,16 @@ class Handing:
         handed.tasks += 1
         handed.started += 1
         self._running[future.task_run_id] = handed
-        future.add_done_callback(self._finished.put)
+        future.add_done_callback(self._events.put)
 
     def _is_spread(self, handed: _Handed) -> bool:
-        return self._workers.is_spread(handed.group[0].jobs[0])
+        return self._workers.is_spread(handed.batches[0].jobs[0])
 
-    def _seconds_until_late(self) -> float | None:
-        """How long nothing is late; None if nothing will be."""
-        late = min((one.late for one in self._running.values() if not one.settled), default=math.inf)
-        return None if late == math.inf else max(0.0, late - time.monotonic())
+    def _seconds_of_patience(self) -> float | None:
+        """How long nothing is late and no task has waited for too long; None if nothing will be."""
+        late = [one.late for one in self._running.values() if not one.settled]
+        first = min([*late, *map(_end, self._idle())], default=math.inf)
+        return None if first == math.inf else max(0.0, first - time.monotonic())
 
     def _start_late_again(self) -> None:
         for handed in {id(one): one for one in self._running.values()}.values():
@@ -144,3 +237,8 @@ class Handing:
         except Exception as error:  # noqa: BLE001 - whatever keeps a runner from a task is why its jobs are missing.
             self._workers.require_there(error)
             return error
+
+
+def _end(handed: _Handed) -> float:
+    assert handed.ends is not None
+    return handed.ends

@@ -29,10 +29,15 @@ def walk_in_tasks(walk: Walk, store: Store, lease: Lease, run: WorkSettings, *, 
         name: of the experiment.
     """
     groups = Groups(walk)
-    with Progress(name=name, total=len(walk.graph), done=walk.done) as progress, started(run) as workers:
-        handing = Handing(workers, store, run)
+    with (
+        Progress(name=name, total=len(walk.graph), done=walk.done) as progress,
+        started(run) as workers,
+        Handing(workers, store, run) as handing,
+    ):
         while True:
-            while handing.has_room and (group := groups.take(workers.places, longest=workers.longest)):
+            while handing.has_room and (
+                group := groups.take(workers.places, longest=workers.longest, least=workers.least)
+            ):
                 handing.hand_over(group)
             # Workers compute meanwhile.
             walk.shed(lease)

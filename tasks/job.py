@@ -85,6 +85,29 @@ def do_each(batches: Sequence[Batch], store: Store, *, share_gpu: bool = False) 
     return [done for batch in batches for done in _tried(batch, store, share_gpu)]
 
 
+def do_on(
+    batches: Sequence[Batch],
+    store: Store,
+    following: Callable[[list[Done]], Sequence[Batch]],
+    *,
+    share_gpu: bool = False,
+) -> list[Done]:
+    """Compute and store what batches make, and then what further ones make.
+
+    Args:
+        batches: from one walk; at least one.
+        store: keeps the results.
+        following: is told what became of batches, and says which are next; none to end.
+        share_gpu: as for `do_alone`.
+
+    Returns:
+        Nothing more: all was told.
+    """
+    while batches:
+        batches = following(do_each(batches, store, share_gpu=share_gpu))
+    return []
+
+
 def _tried(batch: Batch, store: Store, share_gpu: bool) -> list[Done]:
     try:
         return do_alone(batch, store, share_gpu=share_gpu)

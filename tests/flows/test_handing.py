@@ -1,5 +1,6 @@
 """Tasks under way: each group's result is got once, and one that is late is started again elsewhere."""
 
+import math
 import tempfile
 import threading
 import uuid
@@ -17,8 +18,10 @@ from fedfisher_core.locks import LockedError
 from fedfisher_core.settings import RunSettings, WorkSettings
 from fedfisher_core.store import Store
 from fedfisher_core.walk import Walk
+from flows.grouping import Group
 from flows.handing import Handing
 from tasks.gpu import gpu_slot
+from tasks.job import Done
 from tests.flows.sleeping import Sleep
 
 
@@ -39,6 +42,7 @@ class Promise:
 class Told:
     """Workers whose tasks end when the test says so."""
 
+    lasting = 0.0
     patience = 0.05
     places = 2
 
@@ -86,21 +90,28 @@ def batch(tmp_path: Path) -> Batch:
 
 
 @pytest.fixture
+def group(batch: Batch) -> Group:
+    return Group((batch,), math.inf)
+
+
+@pytest.fixture
 def handing(workers: Told, tmp_path: Path) -> Handing:
     return Handing(workers, Store(tmp_path / "artifacts"), WorkSettings())  # type: ignore[arg-type]
 
 
-def test_what_fails_is_told(handing: Handing, workers: Told, batch: Batch) -> None:
-    handing.hand_over([batch])
+def test_what_fails_is_told(handing: Handing, workers: Told, batch: Batch, group: Group) -> None:
+    handing.hand_over(group)
     error = ValueError("no")
     workers.promises[0].future.set_exception(error)
     assert handing.wait() == ((batch,), error)
 
 
-def test_there_is_room_for_as_many_as_there_are_places(handing: Handing, workers: Told, batch: Batch) -> None:
-    handing.hand_over([batch])
+def test_there_is_room_for_as_many_as_there_are_places(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    handing.hand_over(group)
     assert handing.has_room
-    handing.hand_over([batch])
+    handing.hand_over(group)
     assert not handing.has_room
     workers.promises[1].future.set_result("done")
     handing.wait()
@@ -108,15 +119,15 @@ def test_there_is_room_for_as_many_as_there_are_places(handing: Handing, workers
 
 
 def test_what_is_late_is_started_again_once_and_the_first_result_counts(
-    handing: Handing, workers: Told, batch: Batch
+    handing: Handing, workers: Told, batch: Batch, group: Group
 ) -> None:
-    handing.hand_over([batch])
+    handing.hand_over(group)
     ended = threading.Thread(target=lambda: (workers.wait_for(2), workers.promises[1].future.set_result("second")))
     ended.start()
     assert handing.wait() == ((batch,), "second")
     ended.join()
     # The straggler's own result is of no interest any more, and neither is what it fails with.
-    handing.hand_over([batch])
+    handing.hand_over(group)
     workers.promises[0].future.set_exception(ValueError("too late"))
     workers.promises[2].future.set_result("third")
     assert handing.wait() == ((batch,), "third")
@@ -124,9 +135,11 @@ def test_what_is_late_is_started_again_once_and_the_first_result_counts(
     assert workers.before == [None, workers.promises[0], None]
 
 
-def test_what_fails_by_itself_is_tried_on_another_machine_once(handing: Handing, workers: Told, batch: Batch) -> None:
+def test_what_fails_by_itself_is_tried_on_another_machine_once(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
     workers.patience = 600
-    handing.hand_over([batch])
+    handing.hand_over(group)
     workers.promises[0].future.set_exception(JobError("no disk", "trace"))
     ended = threading.Thread(target=lambda: (workers.wait_for(2), workers.promises[1].future.set_result("done")))
     ended.start()
@@ -135,8 +148,10 @@ def test_what_fails_by_itself_is_tried_on_another_machine_once(handing: Handing,
     assert workers.before == [None, workers.promises[0]]
 
 
-def test_what_fails_on_another_machine_as_well_is_told(handing: Handing, workers: Told, batch: Batch) -> None:
-    handing.hand_over([batch])
+def test_what_fails_on_another_machine_as_well_is_told(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    handing.hand_over(group)
     error = JobError("a mistake", "trace")
     workers.promises[0].future.set_exception(JobError("no disk", "trace"))
     ended = threading.Thread(target=lambda: (workers.wait_for(2), workers.promises[1].future.set_exception(error)))
@@ -146,25 +161,27 @@ def test_what_fails_on_another_machine_as_well_is_told(handing: Handing, workers
     assert len(workers.promises) == 2
 
 
-def test_what_settings_explain_is_told_at_once(handing: Handing, workers: Told, batch: Batch) -> None:
-    handing.hand_over([batch])
+def test_what_settings_explain_is_told_at_once(handing: Handing, workers: Told, batch: Batch, group: Group) -> None:
+    handing.hand_over(group)
     error = InputError("other settings")
     workers.promises[0].future.set_exception(error)
     assert handing.wait() == ((batch,), error)
     assert len(workers.promises) == 1
 
 
-def test_what_fails_on_the_only_machine_is_told(handing: Handing, workers: Told, batch: Batch) -> None:
+def test_what_fails_on_the_only_machine_is_told(handing: Handing, workers: Told, batch: Batch, group: Group) -> None:
     workers.spread = False
-    handing.hand_over([batch])
+    handing.hand_over(group)
     error = JobError("no disk", "trace")
     workers.promises[0].future.set_exception(error)
     assert handing.wait() == ((batch,), error)
     assert len(workers.promises) == 1
 
 
-def test_a_failure_counts_only_when_no_other_task_is_under_way(handing: Handing, workers: Told, batch: Batch) -> None:
-    handing.hand_over([batch])
+def test_a_failure_counts_only_when_no_other_task_is_under_way(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    handing.hand_over(group)
 
     def end() -> None:
         workers.wait_for(2)
@@ -177,8 +194,8 @@ def test_a_failure_counts_only_when_no_other_task_is_under_way(handing: Handing,
     ended.join()
 
 
-def test_workers_that_are_gone_are_told_of_by_name(handing: Handing, workers: Told, batch: Batch) -> None:
-    handing.hand_over([batch])
+def test_workers_that_are_gone_are_told_of_by_name(handing: Handing, workers: Told, batch: Batch, group: Group) -> None:
+    handing.hand_over(group)
     workers.gone = True
     workers.promises[0].future.set_exception(ConnectionError("lost"))
     with pytest.raises(InputError, match="all are gone"):
@@ -196,7 +213,7 @@ def test_tasks_compute_on_a_gpu_that_others_share_only_where_they_share_it(
     store = Store(tmp_path / "artifacts")
     batch = Walk(graph_of([Sleep(name="sleep", numerics=Numerics(device="cuda"))]), store).take()
     assert batch is not None
-    Handing(workers, store, RunSettings(share_gpu=share)).hand_over([batch])  # type: ignore[arg-type]
+    Handing(workers, store, RunSettings(share_gpu=share)).hand_over(Group((batch,), math.inf))  # type: ignore[arg-type]
     (parameters,) = workers.parameters
     with gpu_slot("one", shared=True, timeout=0):
         if share:
@@ -205,3 +222,126 @@ def test_tasks_compute_on_a_gpu_that_others_share_only_where_they_share_it(
         else:
             with pytest.raises(LockedError):
                 parameters["work"]()
+
+
+class Lasting:
+    """A task that may go on, in a thread as a runner has it, and what it is given."""
+
+    def __init__(self, tmp_path: Path, lasting: float = 60.0) -> None:
+        self.workers = Told()
+        self.workers.lasting, self.workers.patience, self.workers.spread = lasting, math.inf, False
+        self.store = Store(tmp_path / "lasting")
+        self.handing = Handing(self.workers, self.store, WorkSettings())  # type: ignore[arg-type]
+        self.threads: list[threading.Thread] = []
+
+    def group(self, *names: str, seconds: float = 0.01, error: Exception | None = None) -> Group:
+        walk = Walk(graph_of([Sleep(name=name, error=error) for name in names]), self.store)
+        batches = [walk.take() for _ in names]
+        return Group(tuple(batch for batch in batches if batch is not None), seconds)
+
+    def hand_over(self, group: Group) -> None:
+        before = len(self.workers.promises)
+        self.handing.hand_over(group)
+        for place in range(before, len(self.workers.promises)):
+            thread = threading.Thread(target=self._run, args=(place,), daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def _run(self, place: int) -> None:
+        promise = self.workers.promises[place]
+        try:
+            promise.future.set_result(self.workers.parameters[place]["work"]())
+        except Exception as error:  # noqa: BLE001 - as a runner, it keeps whatever was raised.
+            promise.future.set_exception(error)
+
+    def join(self) -> None:
+        for thread in self.threads:
+            thread.join(timeout=10)
+            assert not thread.is_alive()
+
+
+def test_a_task_that_may_go_on_is_given_the_next_group(tmp_path: Path) -> None:
+    lasting = Lasting(tmp_path)
+    with lasting.handing as handing:
+        for names in (["a"], ["b", "c"], ["d"]):
+            group = lasting.group(*names)
+            lasting.hand_over(group)
+            batches, result = handing.wait()
+            assert batches == group.batches
+            assert isinstance(result, list)
+            assert [done.artifacts is None for done in result] == [False] * len(names)
+            assert handing.has_room
+    lasting.join()
+    assert len(lasting.workers.promises) == 1
+    assert lasting.workers.promises[0].future.result() == []
+    assert lasting.workers.parameters[0]["title"] == "a and others"
+
+
+def test_what_must_have_a_task_of_its_own_gets_one_in_the_place_of_one_that_waits(tmp_path: Path) -> None:
+    lasting = Lasting(tmp_path)
+    with lasting.handing as handing:
+        lasting.hand_over(lasting.group("a"))
+        handing.wait()
+        alone = lasting.group("b", seconds=math.inf)
+        lasting.hand_over(alone)
+        # The one that waited has ended, and the other has told of its group.
+        found = [handing.wait()[0], handing.wait()[0]]
+        assert sorted(found, key=len) == [(), alone.batches]
+    lasting.join()
+    assert [one["title"] for one in lasting.workers.parameters] == ["a and others", "b"]
+
+
+def test_a_task_that_waits_for_too_long_ends(tmp_path: Path) -> None:
+    lasting = Lasting(tmp_path, lasting=0.2)
+    with lasting.handing as handing:
+        lasting.hand_over(lasting.group("a"))
+        handing.wait()
+        assert handing.wait() == ((), [])
+        lasting.join()
+        # What would last for longer than a task may starts another.
+        lasting.hand_over(lasting.group("b"))
+        handing.wait()
+        lasting.hand_over(lasting.group("c", seconds=0.3))
+    lasting.join()
+    assert len(lasting.workers.promises) == 3
+
+
+def test_what_fails_in_a_task_that_may_go_on_is_told_without_a_reason(tmp_path: Path) -> None:
+    lasting = Lasting(tmp_path)
+    with lasting.handing as handing:
+        lasting.hand_over(lasting.group("a"))
+        handing.wait()
+        lasting.hand_over(lasting.group("b", error=ValueError("no")))
+        ((failed,), result) = handing.wait()
+        assert failed.name == "b"
+        assert isinstance(result, list)
+        assert [done.artifacts for done in result] == [None]
+        # What has a task of its own has its error for itself.
+        lasting.hand_over(lasting.group("c", seconds=math.inf, error=ValueError("no")))
+        found = sorted([handing.wait(), handing.wait()], key=lambda one: len(one[0]))
+        assert found[0] == ((), [])
+        assert isinstance(found[1][1], JobError)
+    lasting.join()
+
+
+def test_a_task_that_is_stopped_leaves_its_batches_to_others(tmp_path: Path) -> None:
+    lasting = Lasting(tmp_path)
+    with lasting.handing as handing:
+        first, second = lasting.group("a"), lasting.group("b", "c")
+        handing.hand_over(first)
+        following = lasting.workers.parameters[0]["work"].keywords["following"]
+        told = threading.Thread(target=following, args=([Done([], 0.0)],), daemon=True)
+        told.start()
+        assert handing.wait() == (first.batches, [Done([], 0.0)])
+        handing.hand_over(second)
+        told.join()
+        lasting.workers.promises[0].future.set_exception(TimeoutError("too long"))
+        assert handing.wait() == (second.batches, [Done(None, 0.0)] * 2)
+
+
+def test_tasks_that_are_under_way_at_the_end_are_told_to_end(tmp_path: Path) -> None:
+    lasting = Lasting(tmp_path)
+    with lasting.handing as handing:
+        handing.hand_over(lasting.group("a"))
+    # It has computed only now.
+    assert lasting.workers.parameters[0]["work"]() == []
