@@ -67,4 +67,4 @@ class SquaredGradients(TensorStatistic):
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
         """Name the parameters and their shapes."""
-        return {name: parameter.shape for name, parameter in spec.skeleton().named_parameters()}
+        return spec.shapes()

@@ -36,4 +36,4 @@ class Weights(TensorStatistic):
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:
         """Name the parameters and their shapes."""
-        return {name: parameter.shape for name, parameter in spec.skeleton().named_parameters()}
+        return spec.shapes()
