@@ -203,6 +203,18 @@ def test_a_run_that_is_killed_goes_on(workplace: Path, monkeypatch: pytest.Monke
     assert computed == []
 
 
+@pytest.mark.parametrize("train", [SCAFFOLD, {"objective": "moon"}], ids=str)
+def test_what_a_client_keeps_for_itself_is_made_again_where_it_is_gone(workplace: Path, train: dict[str, Any]) -> None:
+    done = walked(workplace, {"count": 3}, {"fedavg": {}}, train=train)
+    expected, own = measured(done), client_jobs(done, 2)
+    # The third round starts from what clients kept of the second.
+    remove(done, *own, *(name for name in done.outcome.artifacts if ", round 3 of" in name))
+    again = walked(workplace, {"count": 3}, {"fedavg": {}}, train=train)
+    assert measured(again) == expected
+    assert own <= set(computed)
+    assert not client_jobs(done, 1) & set(computed)
+
+
 def test_two_runs_at_once_take_nothing_from_each_other(workplace: Path) -> None:
     """The runs take turns with their jobs, in one store, and have more in common than the first round."""
     plain = [walked(workplace / "plain", {"count": count}) for count in (3, 4)]

@@ -220,8 +220,8 @@ def dense_fisher(model: nn.Module, inputs: Tensor, *, squared: bool = False) -> 
 
 
 def kfac_by_definition(model: nn.Module, inputs: Tensor) -> dict[str, Kronecker]:
-    """The factors of every layer for a classifier, one class, one layer and one group of its rows at a time."""
-    layers = fisher_layers(model)
+    """The factors of linear layers and convolutions of a classifier, one class and one group of rows at a time."""
+    layers = {name: one for name, one in fisher_layers(model).items() if isinstance(one, nn.Linear | nn.Conv2d)}
     seen: dict[str, tuple[Tensor, Tensor]] = {}
     hooks = [
         layer.register_forward_hook(lambda module, args, out, name=name: seen.update({name: (args[0], out)}))
