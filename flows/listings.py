@@ -9,6 +9,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Layout, Tokens
 
 if TYPE_CHECKING:
+    from fedfisher_core.methods.method import Method
     from fedfisher_core.trunks.trunk import Trunk
 
 _IMAGES = (Images(1, 28, 28), Images(3, 32, 32))
@@ -31,12 +32,18 @@ def methods() -> list[dict[str, Any]]:
                 "reference": method.reference,
                 "ranked": method.ranked,
                 "shared_start": method.needs_shared_start(method.settings()),
-                "server_holds": "one upload at a time" if method.streamed else "the uploads of all clients at once",
+                "server_holds": _held(method),
                 "uploads": {name: f"server sees {view.value}" for name, view in method.views.items()},
                 "settings": _settings(method.settings),
             }
         )
     return entries
+
+
+def _held(method: "Method") -> str:
+    """Write down what a server holds of clients at once, decoded; how many bytes that is depends on the network."""
+    upload = " + ".join(method.views)
+    return f"bytes of {upload} of one client" if method.streamed else f"bytes of {upload}, times the clients"
 
 
 def objectives() -> list[dict[str, Any]]:

@@ -25,6 +25,8 @@ def test_methods_are_listed_with_what_they_upload_and_their_settings() -> None:
     assert entries["fisher_merge"]["settings"] == {"fisher_floor": "number, default 1e-06"}
     assert entries["fedavg"]["settings"] == {}
     assert (entries["fedavg"]["ranked"], entries["ensemble"]["ranked"]) == (True, False)
+    assert entries["fedavg"]["server_holds"] == "bytes of weights of one client"
+    assert entries["fedfisher_kfac"]["server_holds"] == "bytes of weights + kfac, times the clients"
     assert (entries["fedavg"]["shared_start"], entries["ties"]["shared_start"]) == (False, True)
 
 
