@@ -74,9 +74,10 @@ class Handing:
     """The tasks under way.
 
     Where tasks may go on, one that has computed its group is given the next at once, and only this thread, which hands
-    them out, touches the walk. A group whose task takes too long is given to another worker as well, where that is
-    wanted: the first result counts, and the store keeps either. One whose task fails on one of several machines is
-    tried on another. With the block, all tasks are told to end.
+    them out, touches the walk. A group that takes longer than that, or nobody knows how long, has a task of its own
+    everywhere. Where such a task takes too long, its group is given to another worker as well, where that is wanted:
+    the first result counts, and the store keeps either. One whose task fails on one of several machines is tried on
+    another. Where the block ends, tasks that may go on are told to end.
 
     Args:
         workers: run the tasks.
@@ -94,8 +95,9 @@ class Handing:
         self._lasting = min(workers.lasting, run.timeout_seconds / 2)
         self._events: queue.SimpleQueue[PrefectFuture[Any] | _Told] = queue.SimpleQueue()
         self._running: dict[Any, _Handed] = {}
-        self._lock = threading.Lock()
-        self._closed = False
+        # Tasks that wait for a reply must get one, whatever becomes of this thread.
+        self._lock, self._closed = threading.Lock(), False
+        self._open: set[_Reply] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -103,17 +105,17 @@ class Handing:
     def __exit__(self, *reason: object) -> None:
         with self._lock:
             self._closed = True
-        while not self._events.empty():
-            event = self._events.get()
-            if isinstance(event, _Told):
-                event.reply.put(())
-        for handed in self._idle():
-            self._answer(handed, ())
+            for reply in self._open:
+                reply.put(())
 
     @property
     def has_room(self) -> bool:
         """Whether another group can be handed over."""
-        return sum(bool(handed.batches) for handed in self._running.values()) < self._workers.places
+        return self._busy < self._workers.places
+
+    @property
+    def _busy(self) -> int:
+        return sum(bool(handed.batches) for handed in self._running.values())
 
     def hand_over(self, group: Group) -> None:
         """Give a group to a task that waits for one, or start a task.
@@ -124,15 +126,16 @@ class Handing:
         now, idle = time.monotonic(), self._idle()
         if idle and now + group.seconds <= _end(idle[0]):
             return self._answer(idle[0], group.batches)
-        if idle:
+        if idle and self._busy + len(idle) >= self._workers.places:
             # Its worker is needed.
             self._answer(idle[-1], ())
         first, *others = group.batches
-        said = f"{first.name} and {plural(len(others), 'other')}" if others else first.name
-        ends = None
-        if self._lasting and not math.isinf(group.seconds):
-            said, ends = f"{first.name} and others", now + self._lasting
-        return self._start(_Handed(said, group.batches, ends=ends, late=now + self._workers.patience))
+        if self._lasting and group.seconds <= self._lasting:
+            handed = _Handed(f"{first.name} and others", group.batches, ends=now + self._lasting, late=math.inf)
+        else:
+            title = f"{first.name} and {plural(len(others), 'other')}" if others else first.name
+            handed = _Handed(title, group.batches, ends=None, late=now + self._workers.patience)
+        return self._start(handed)
 
     def wait(self) -> tuple[tuple[Batch, ...], list[Done] | Exception]:
         """Wait for what has become of a group.
@@ -192,8 +195,12 @@ class Handing:
         with self._lock:
             if self._closed:
                 return ()
+            self._open.add(reply)
             self._events.put(_Told(handed, done, reply))
-        return reply.get()
+        batches = reply.get()
+        with self._lock:
+            self._open.discard(reply)
+        return batches
 
     def _start(self, handed: _Handed) -> None:
         first, *others = handed.batches

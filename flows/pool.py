@@ -17,7 +17,7 @@ def walk_in_tasks(walk: Walk, store: Store, lease: Lease, run: WorkSettings, *, 
     """Do what is left of a walk in Prefect tasks, a long batch in one and short ones together.
 
     A task gets artifacts, never futures: one that waited for another would hold a worker that the other may need. No
-    more tasks are handed to the runner than it has workers, so that the largest of all that are ready is always next.
+    more groups are handed over than there are workers, so that the largest of all that are ready is always next.
 
     A job that fails is named at once, and all goes on that does not need it.
 
