@@ -89,7 +89,8 @@ class ModelSpec:
         Raises:
             InputError: as for `skeleton`.
         """
-        return dict(_shapes(models.get(self.name), self))
+        family: Callable[[ModelSpec], nn.Module] = models.get(self.name)
+        return dict(_shapes(family, self))
 
     def initialise(self, generator: torch.Generator) -> Parameters:
         """Draw initial weights: a layer that knows how draws its own, others get what torch gives them by default.
@@ -181,7 +182,7 @@ class ModelSpec:
 
 
 @cache
-def _shapes(family: "Family", spec: ModelSpec) -> tuple[tuple[str, Size], ...]:
+def _shapes(family: Callable[[ModelSpec], nn.Module], spec: ModelSpec) -> tuple[tuple[str, Size], ...]:
     # Every upload asks for them, and a skeleton takes a hundredth of a short client's training.
     with torch.device("meta"):
         return tuple((name, parameter.shape) for name, parameter in family(spec).named_parameters())
