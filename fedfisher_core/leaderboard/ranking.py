@@ -58,8 +58,8 @@ class TrackRanks:
 def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
     """Choose the methods that the most ranks can be averaged of.
 
-    Methods are taken in the order of how many settings they ran in with every seed, the most first, as long as methods
-    times common settings is the largest.
+    The first is the method that ran in the most settings with every seed; the next is always the one that leaves the
+    most settings in which all ran. As many are taken as make methods times common settings the largest.
 
     Args:
         entries: of any kind.
@@ -71,11 +71,14 @@ def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
     for one in entries:
         if one.kind is Role.ONE_NETWORK and one.has_every_seed:
             places.setdefault(one.method, set()).add(one.setting)
-    order = sorted(places, key=lambda method: (-len(places[method]), method))
-    sizes = [
-        count * len(set.intersection(*(places[method] for method in order[:count])))
-        for count in range(1, len(order) + 1)
-    ]
+    order: list[str] = []
+    sizes: list[int] = []
+    common = set().union(*places.values())
+    while left := sorted(places.keys() - order):
+        # Of several, the one that ran in the most settings by itself.
+        order.append(max(left, key=lambda method: (len(common & places[method]), len(places[method]))))
+        common &= places[order[-1]]
+        sizes.append(len(order) * len(common))
     return tuple(order[: 1 + sizes.index(max(sizes))]) if order else ()
 
 
