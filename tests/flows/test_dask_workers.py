@@ -1,4 +1,4 @@
-"""On which workers of a real Dask cluster tasks are started a second time."""
+"""On which workers of a real Dask cluster tasks are started, and started a second time."""
 
 import os
 import time
@@ -11,8 +11,10 @@ from typing import Any, ClassVar
 
 import pytest
 from distributed import Client
+from distributed.scheduler import KilledWorker
 from prefect_dask.task_runners import PrefectDaskFuture
 
+from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import RunSettings
 from flows.dask_workers import DaskWorkers
 from tests.flows.sleeping import Sleep
@@ -58,7 +60,10 @@ def workers(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaskWor
 
 
 def submit(
-    workers: DaskWorkers, path: Path | None = None, before: PrefectDaskFuture[Any] | None = None
+    workers: DaskWorkers,
+    path: Path | None = None,
+    before: PrefectDaskFuture[Any] | None = None,
+    job: Sleep = JOB,
 ) -> PrefectDaskFuture[Any]:
     """Start a task that waits for a file, and returns where it ran."""
 
@@ -71,7 +76,7 @@ def submit(
         return get_worker().address
 
     parameters = {"awaited": str(path) if path else ""}
-    return workers.submit(run, parameters, JOB, before)  # type: ignore[arg-type, return-value]
+    return workers.submit(run, parameters, job, before)  # type: ignore[arg-type, return-value]
 
 
 def running_at(client: Client, task: PrefectDaskFuture[Any]) -> str:
@@ -110,6 +115,56 @@ def test_what_only_this_machine_can_read_is_done_nowhere_else(workers: DaskWorke
     assert workers.is_spread(JOB)
     assert not workers.is_spread(Reading(name="read"))
     assert not DaskWorkers(RunSettings(runner="dask"), 1).is_spread(JOB)
+
+
+def test_what_computes_on_a_gpu_waits_for_the_worker_that_has_one(
+    workers: DaskWorkers, scheduler: str, tmp_path: Path
+) -> None:
+    client, end = workers._dask.client, tmp_path / "end"
+    others = set(client.nthreads())
+    job = Sleep(name="sleep", numerics=Numerics(device="cuda"))
+    with dask_worker(scheduler, os.environ, tmp_path, "--resources", "GPU=1"):
+        wait_for_workers(scheduler, 3)
+        (gpu,) = set(client.scheduler_info(n_workers=-1)["workers"]) - others
+        first, second = (submit(workers, end, job=job) for _ in range(2))
+        try:
+            assert running_at(client, first) == gpu
+            # Workers without a GPU are free meanwhile, and have all else.
+            assert submit(workers).result(timeout=20) in others
+            assert client.call_stack([second.wrapped_future]) == {}
+        finally:
+            end.touch()
+        assert {one.result(timeout=20) for one in (first, second)} == {gpu}
+
+
+def test_a_worker_that_comes_later_has_its_part(workers: DaskWorkers, scheduler: str, tmp_path: Path) -> None:
+    client, end = workers._dask.client, tmp_path / "end"
+    before = set(client.nthreads())
+    waiting = [submit(workers, end) for _ in before]
+    try:
+        assert {running_at(client, one) for one in waiting} == before
+        with dask_worker(scheduler, os.environ, tmp_path):
+            wait_for_workers(scheduler, 3)
+            assert workers.places == 6
+            assert submit(workers).result(timeout=20) not in before
+    finally:
+        end.touch()
+    assert {one.result(timeout=20) for one in waiting} == before
+
+
+def test_what_ends_every_worker_fails_and_leaves_the_others_running(
+    workers: DaskWorkers, scheduler: str, tmp_path: Path
+) -> None:
+    client = workers._dask.client
+    with ExitStack() as stack:
+        for name in ("a", "b", "c"):
+            (tmp_path / name).mkdir()
+            stack.enter_context(dask_worker(scheduler, os.environ, tmp_path / name))
+        wait_for_workers(scheduler, 5)
+        deadly = client.submit(os._exit, 1, retries=0, pure=False)
+        with pytest.raises(KilledWorker, match="workers died"):
+            deadly.result(timeout=120)
+        assert submit(workers).result(timeout=20) in client.nthreads()
 
 
 def test_the_only_worker_is_asked_again(workers: DaskWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
