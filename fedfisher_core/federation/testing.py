@@ -1,6 +1,6 @@
 """The test examples of a federation: as its clients take them, which are whose, and how global models do on them."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 
@@ -59,9 +59,9 @@ class MeasureModel(Job[ModelInputs[Artifact]]):
         )
 
     @property
-    def follows(self) -> bool:
-        """See `Job.follows`; a task of its own costs a round more than the measure does."""
-        return True
+    def pace(self) -> Hashable:
+        """See `Job.pace`: large networks take longer."""
+        return type(self), self.place.spec
 
     def without(self, lost: Mapping[str, Exception]) -> None:
         """See `Job.without`: it goes with the aggregate, which says how many clients must be left."""
