@@ -144,8 +144,7 @@ def test_further_networks_are_refused_with_privacy(workplace: Path) -> None:
 
 
 def test_one_set_of_pre_trained_weights_is_one_start(workplace: Path) -> None:
-    settings = tiny.tiny_settings(workplace, methods={"fedbens_mixture": {"wire": FREE}})
-    with pytest.raises(InputError, match=r"model\.pretrained='weights.pt', but 'further_weights' of method"):
-        check_federations(
-            settings.model_copy(update={"model": settings.model.model_copy(update={"pretrained": "weights.pt"})})
-        )
+    given = {"file": "weights.pt", "sha256": "0" * 64}
+    settings = tiny.tiny_settings(workplace, model={"pretrained": given}, methods={"fedbens_mixture": {"wire": FREE}})
+    with pytest.raises(InputError, match=r"model\.pretrained=.*weights\.pt.*, but 'further_weights' of method"):
+        check_federations(settings)
