@@ -1,17 +1,26 @@
-"""What becomes of a finished task whose worker dies with its result."""
+"""What becomes of a finished task whose worker dies with its result, and of a job that ends its workers."""
 
 import os
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import pytest
 from distributed import Client
+from prefect import Task
+from prefect_dask.task_runners import PrefectDaskFuture
 
 from fedfisher_core.batches import Batch
 from fedfisher_core.jobs import NoInputs, graph_of
+from fedfisher_core.settings import RunSettings, WorkSettings
 from fedfisher_core.store import Content, Store
 from fedfisher_core.walk import Walk
+from flows.dask_workers import DaskWorkers
+from flows.grouping import Groups
+from flows.handing import Handing
 from tasks.job import Done, do_alone
 from tests.flows.sleeping import Sleep
 from tests.servers import dask_scheduler, dask_worker, wait_for_workers
@@ -29,6 +38,24 @@ class Noted(Sleep):
         with Path(self.notes).open("a") as file:
             file.write("computed\n")
         return super().compute(inputs)
+
+
+@dataclass(frozen=True)
+class Deadly(Sleep):
+    """A job that ends whatever computes it."""
+
+    def compute(self, inputs: NoInputs) -> Content:
+        os._exit(1)
+
+
+class Bare:
+    """Has Dask run the function of a task, without Prefect, which needs a server."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    def submit(self, task: Task[..., Any], parameters: dict[str, Any]) -> PrefectDaskFuture[Any]:
+        return PrefectDaskFuture(uuid.uuid4(), self.client.submit(task.fn, **parameters, pure=False))
 
 
 def running(batch: Batch, store: Store) -> Callable[[], tuple[str, list[Done]]]:
@@ -65,3 +92,28 @@ def test_a_finished_task_runs_again_and_computes_nothing(tmp_path: Path) -> None
     assert where != first
     assert done.artifacts == [made]
     assert notes.read_text() == "computed\n"
+
+
+def test_a_job_that_ends_every_worker_is_named_and_the_run_comes_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    store = Store(tmp_path / "artifacts")
+    walk = Walk(graph_of([Deadly(name="deadly"), Sleep(name="sleep")]), store)
+    groups, failures = Groups(walk), []
+    with ExitStack() as stack:
+        address = stack.enter_context(dask_scheduler(environment))
+        stack.enter_context(dask_worker(address, environment, tmp_path))
+        wait_for_workers(address, 1)
+        client = stack.enter_context(Client(address, set_as_default=False))
+        workers = DaskWorkers(RunSettings(runner="dask", dask={"scheduler": address}), 1)
+        monkeypatch.setattr(workers, "_dask", Bare(client))
+        handing = stack.enter_context(Handing(workers, store, WorkSettings()))
+        while not walk.finished:
+            while handing.has_room and (group := groups.take(workers.places, longest=8.0, least=0.2)):
+                handing.hand_over(group)
+            failures += groups.settle(*handing.wait())
+    named = {failure.job: failure.reason for failure in failures}
+    # Dask suspects what waited at the same worker too, so that the other job may fail with it.
+    assert "died" in named["deadly"]
+    assert {"sleep"} == named.keys() - {"deadly"} | walk.outcome.artifacts.keys()

@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 
 import pytest
 from distributed import Client
-from distributed.scheduler import KilledWorker
 from prefect_dask.task_runners import PrefectDaskFuture
 
 from fedfisher_core.jobs import Numerics
@@ -150,21 +149,6 @@ def test_a_worker_that_comes_later_has_its_part(workers: DaskWorkers, scheduler:
     finally:
         end.touch()
     assert {one.result(timeout=20) for one in waiting} == before
-
-
-def test_what_ends_every_worker_fails_and_leaves_the_others_running(
-    workers: DaskWorkers, scheduler: str, tmp_path: Path
-) -> None:
-    client = workers._dask.client
-    with ExitStack() as stack:
-        for name in ("a", "b", "c"):
-            (tmp_path / name).mkdir()
-            stack.enter_context(dask_worker(scheduler, os.environ, tmp_path / name))
-        wait_for_workers(scheduler, 5)
-        deadly = client.submit(os._exit, 1, retries=0, pure=False)
-        with pytest.raises(KilledWorker, match="workers died"):
-            deadly.result(timeout=120)
-        assert submit(workers).result(timeout=20) in client.nthreads()
 
 
 def test_the_only_worker_is_asked_again(workers: DaskWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
