@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 import dask
+from distributed import KilledWorker
 from prefect import Task
 from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -95,6 +96,10 @@ class DaskWorkers(Workers):
     def is_spread(self, job: Job[Any]) -> bool:
         """See `Workers.is_spread`; all workers of a cluster that is of this run are on this machine."""
         return self._address is not None and not job.reads_sources
+
+    def has_ended(self, result: object) -> bool:
+        """See `Workers.has_ended`; when a worker dies, Dask suspects all that it was given."""
+        return isinstance(result, KilledWorker)
 
     def require_there(self, error: Exception) -> None:
         """Check that the scheduler still answers; nobody else takes tasks back."""

@@ -4,6 +4,7 @@ import math
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +43,7 @@ class _Handed:
         started: how many tasks were started for it.
         last: of these.
         settled: whether one of them has its result.
+        suspected: whether it has ended with its workers, and is to run, or runs, while nothing else does.
     """
 
     title: str
@@ -53,6 +55,7 @@ class _Handed:
     started: int = 0
     last: PrefectFuture[Any] | None = None
     settled: bool = False
+    suspected: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,8 @@ class Handing:
     them out, touches the walk. A group that takes longer than that, or nobody knows how long, has a task of its own
     everywhere. Where such a task takes too long, its group is given to another worker as well, where that is wanted:
     the first result counts, and the store keeps either. One whose task fails on one of several machines is tried on
-    another. Where the block ends, tasks that may go on are told to end.
+    another. One that has ended with its workers, maybe for what another did to them, is tried while nothing else runs.
+    Where the block ends, tasks that may go on are told to end.
 
     Args:
         workers: run the tasks.
@@ -95,6 +99,7 @@ class Handing:
         self._lasting = min(workers.lasting, run.timeout_seconds / 2)
         self._events: queue.SimpleQueue[PrefectFuture[Any] | _Told] = queue.SimpleQueue()
         self._running: dict[Any, _Handed] = {}
+        self._suspects: deque[_Handed] = deque()
         # Tasks that wait for a reply must get one, whatever becomes of this thread.
         self._lock, self._closed = threading.Lock(), False
         self._open: set[_Reply] = set()
@@ -111,7 +116,7 @@ class Handing:
     @property
     def has_room(self) -> bool:
         """Whether another group can be handed over."""
-        return self._busy < self._workers.places
+        return not self._suspects and self._busy < self._workers.places
 
     @property
     def _busy(self) -> int:
@@ -149,8 +154,10 @@ class Handing:
         """
         while True:
             for handed in self._idle():
-                if _end(handed) <= time.monotonic():
+                if self._suspects or _end(handed) <= time.monotonic():
                     self._answer(handed, ())
+            if self._suspects and all(one.settled for one in self._running.values()):
+                self._start(self._suspects[0])
             try:
                 event = self._events.get(timeout=self._seconds_of_patience())
             except queue.Empty:
@@ -173,10 +180,17 @@ class Handing:
                 handed.late = math.inf
                 self._start(handed)
                 continue
-            # As long as another task may still make it, nothing is lost.
-            if not handed.settled and not (isinstance(result, Exception) and handed.tasks):
-                handed.settled = True
-                return handed.batches, result
+            if handed.settled or (isinstance(result, Exception) and handed.tasks):
+                # As long as another task may still make it, nothing is lost.
+                continue
+            if handed.suspected:
+                self._suspects.popleft()
+            elif len(handed.batches) == 1 and self._workers.has_ended(result):
+                handed.suspected, handed.late = True, math.inf
+                self._suspects.append(handed)
+                continue
+            handed.settled = True
+            return handed.batches, result
 
     def _idle(self) -> list[_Handed]:
         """Those whose tasks wait for more, the one that may go on longest first."""

@@ -94,6 +94,14 @@ class Workers:
         """
         return False
 
+    def has_ended(self, result: object) -> bool:
+        """Say whether a task has ended with its workers, for its own doing or that of another which waited there.
+
+        Args:
+            result: of a task, or why there is none.
+        """
+        return False
+
     def require_there(self, error: Exception) -> None:
         """Check that tasks still have somewhere to run.
 

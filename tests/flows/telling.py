@@ -42,6 +42,7 @@ class Told:
         self.submitted = threading.Condition()
         self.gone = False
         self.spread = True
+        self.deadly: list[Exception] = []
 
     def submit(
         self, task: Task[..., Any], parameters: dict[str, Any], job: Job[Any], before: Promise | None = None
@@ -59,6 +60,9 @@ class Told:
 
     def is_spread(self, job: Job[Any]) -> bool:
         return self.spread
+
+    def has_ended(self, result: object) -> bool:
+        return result in self.deadly
 
     def require_there(self, error: Exception) -> None:
         if self.gone:

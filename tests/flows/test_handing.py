@@ -138,6 +138,34 @@ def test_a_failure_counts_only_when_no_other_task_is_under_way(
     ended.join()
 
 
+def test_what_ends_with_its_workers_is_tried_once_more_while_nothing_else_runs(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    workers.patience = 600
+    workers.deadly = ends = [RuntimeError("its worker died") for _ in range(3)]
+    handing.hand_over(group)
+    handing.hand_over(group)
+    workers.promises[0].future.set_exception(ends[0])
+
+    def end() -> None:
+        workers.promises[1].future.set_exception(ends[1])
+        workers.wait_for(3)
+        # The second waits for the first.
+        assert len(workers.promises) == 3
+        assert not handing.has_room
+        workers.promises[2].future.set_result("harmless")
+
+    ended = threading.Thread(target=end)
+    ended.start()
+    assert handing.wait() == ((batch,), "harmless")
+    ended.join()
+    ended = threading.Thread(target=lambda: (workers.wait_for(4), workers.promises[3].future.set_exception(ends[2])))
+    ended.start()
+    assert handing.wait() == ((batch,), ends[2])
+    ended.join()
+    assert handing.has_room
+
+
 def test_workers_that_are_gone_are_told_of_by_name(handing: Handing, workers: Told, batch: Batch, group: Group) -> None:
     handing.hand_over(group)
     workers.gone = True
