@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import OutputError
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 _MODEL_TRAINING = {"mlflow.experimentKind": "custom_model_development"}
 # Names the digest of all that is recorded of a run, once all of it is.
 _CONTENT = "content"
+# A run is seven requests or more, and a server that asks for a password hashes it for each, in one of its processes.
+_WRITERS = 8
 
 
 @step(run_name="record in MLflow")
@@ -41,6 +44,8 @@ def record(settings: TrackingSettings, experiment: str, runs: Callable[[], Runs]
     """
     # Importing MLflow takes seconds, which a worker that only trains should not spend.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # Otherwise it asks a server once more for each run, to print two lines.
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
     from mlflow import MlflowClient, MlflowException
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -65,12 +70,12 @@ def _write(
 ) -> int:
     experiment_id = _experiment(client, settings, experiment)
     known = {run.data.tags.get("identity"): run for run in _runs(client, experiment_id)}
-    written = 0
-    for one in records:
+
+    def write(one: Record) -> bool:
         # Whoever else writes to a server may have created the run since the list was read.
         run = known.get(one.identity) or next(_runs(client, experiment_id, f"tags.identity = '{one.identity}'"), None)
         if run is not None and run.data.tags.get(_CONTENT) == one.content:
-            continue
+            return False
         if run is not None and (one.series or run.data.metrics.keys() - one.metrics.keys()):
             # Points can only be added to a series, and old ones would be drawn among the new; metrics can't be removed.
             client.delete_run(run.info.run_id)
@@ -82,8 +87,10 @@ def _write(
             # What is cut off is neither what the run was nor what it is to be.
             client.set_tag(run.info.run_id, _CONTENT, "")
         _fill(client, run.info.run_id, one, tags)
-        written += 1
-    return written
+        return True
+
+    with ThreadPoolExecutor(_WRITERS if settings.database is None else 1) as pool:
+        return sum(pool.map(write, records))
 
 
 def _fill(client: "MlflowClient", run_id: str, one: Record, tags: Mapping[str, str]) -> None:

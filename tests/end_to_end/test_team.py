@@ -1,6 +1,7 @@
 """What a team shares: servers on PostgreSQL that ask for a password, workers elsewhere, and a bucket."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,7 @@ import psycopg
 import pytest
 from mlflow import MlflowClient
 
+from tests.chaos.scale import scaled
 from tests.end_to_end.conftest import ROOT, Workplace, same_rows
 from tests.postgres import postgres
 from tests.servers import dask_cluster, free_port, stopped_after, wait_for
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.end_to_end
 
 SCRIPT = ROOT / "deploy" / "servers.sh"
 PASSWORD = "right % horse"
+_LONG_SECONDS = 900
 
 
 @pytest.fixture
@@ -52,25 +55,28 @@ def bucket(workplace: Workplace, tmp_path: Path) -> Iterator[str]:
         yield f"s3://{BUCKET}/artifacts"
 
 
-def test_machines_that_share_only_servers_give_the_rows_of_one(
+def test_machines_that_share_only_servers_give_the_rows_of_the_default_benchmark(
     workplace: Workplace, servers: tuple[str, ...], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workplace.run("fedfisher", "run", "params.yaml", "--set", "name=local")
-    shared = (*servers, "--set", f"run.store={bucket}")
+    shutil.copy(ROOT / "params.yaml", workplace.folder)
+    seeds = ("--set", f"seeds={list(range(scaled(test=1, chaos=3)))}")
+    workplace.run("fedfisher", "run", "params.yaml", *seeds, "--set", "name=local", timeout=_LONG_SECONDS)
+    shared = (*seeds, *servers, "--set", f"run.store={bucket}")
     refused = workplace.run("fedfisher", "run", "params.yaml", *shared, code=2)
     assert "asks for credentials: 401" in refused.stderr.splitlines()[-1]
     users = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": PASSWORD}
     workplace.environment.update(users | {"PREFECT_API_AUTH_STRING": f"admin:{PASSWORD}"})
     with dask_cluster(workplace.environment, tmp_path) as address:
         on_dask = ("--set", "run.runner=dask", "--set", f"run.dask.scheduler={address}")
-        done = workplace.run("fedfisher", "run", "params.yaml", *shared, *on_dask, "--set", "name=together")
+        together = ("fedfisher", "run", "params.yaml", *shared, *on_dask, "--set", "name=together")
+        done = workplace.run(*together, timeout=_LONG_SECONDS)
     assert same_rows(workplace.rows("together"), workplace.rows("local"))
     # Each worker keeps what it has read or written itself, in its own folder.
     assert all(list((tmp_path / name / ".artifacts").rglob("*.safetensors")) for name in ("one", "two"))
 
     # Another machine, which has nothing yet, trains nothing.
     another = ("--set", "run.cache.folder=another", "--set", "name=again")
-    workplace.run("fedfisher", "run", "params.yaml", *shared, *another)
+    workplace.run("fedfisher", "run", "params.yaml", *shared, *another, timeout=_LONG_SECONDS)
     assert same_rows(workplace.rows("again"), workplace.rows("local"))
     # Of all tensors the page needs the split alone, which it pictures.
     assert {path.parent.parent.name for path in (workplace.folder / "another").rglob("*.safetensors")} == {"partitions"}
