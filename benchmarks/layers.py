@@ -21,11 +21,26 @@ DEEP = 4
 MOST = 2
 """Times the cost of an ordinary convolution, beside the passes that each adds."""
 
+
+class _OverChannels(nn.Module):
+    """Layer normalisation of the channels of each pixel, with pixels for tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(CHANNELS)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalise images, shape (batch, channels, height, width)."""
+        tokens = self.norm(inputs.flatten(2).transpose(1, 2))
+        return tokens.transpose(1, 2).unflatten(2, inputs.shape[2:])
+
+
 KINDS: dict[str, Callable[[], nn.Module]] = {
     "convolution": lambda: nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, bias=False),
     "depthwise": lambda: nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1, groups=CHANNELS, bias=False),
     "BatchNorm": lambda: BatchNorm(CHANNELS),
     "GroupNorm": lambda: nn.GroupNorm(8, CHANNELS),
+    "LayerNorm": _OverChannels,
 }
 
 

@@ -10,8 +10,9 @@ from fedfisher_core.failures import FailedJob
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.registry import plugin_versions
 from fedfisher_core.reporting.page import PageData
-from fedfisher_core.settings import ExperimentSettings, WorkSettings
+from fedfisher_core.settings import ExperimentSettings, RecipeSettings, WorkSettings
 from fedfisher_core.store import libraries
+from fedfisher_core.trunks.trunk import split_name, trunks
 from flows.invocation import command_line
 
 
@@ -55,11 +56,22 @@ def page_of(settings: ExperimentSettings, *, command: str, failed: Sequence[Fail
         command=command,
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         versions=libraries() | plugin_versions() | _gpu(settings.run),
+        weights=_weights(settings),
         settings=settings.shown(),
         settings_yaml=settings.to_yaml(),
         notes=settings.report.notes,
         failed=failed,
     )
+
+
+def _weights(settings: ExperimentSettings) -> dict[str, str]:
+    """Say which file the settings mean where they have a pre-trained network by its name, and its licence."""
+    if not isinstance(settings, RecipeSettings):
+        return {}
+    used = [split_name(name)[0] for name in settings.model.name]
+    if settings.model.pretrained is not None and settings.model.pretrained.weights is not None:
+        used.append(trunks.get(settings.model.pretrained.weights))
+    return {trunk.name: f"SHA-256 {trunk.sha256}; {trunk.licence}" for trunk in used if trunk is not None}
 
 
 def _gpu(run: WorkSettings) -> dict[str, str]:

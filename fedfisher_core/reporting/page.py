@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ class PageData:
         settings_yaml: the same as YAML.
         notes: paragraphs in the little markup of `notes_html`.
         failed: jobs that failed, whose results are missing.
+        weights: digest and licence of pre-trained networks that the settings have by name.
     """
 
     title: str
@@ -42,6 +43,7 @@ class PageData:
     settings_yaml: str
     notes: str
     failed: Sequence[FailedJob] = ()
+    weights: Mapping[str, str] = field(default_factory=dict)
 
 
 def render(template: str, page: PageData, **shown: Any) -> str:

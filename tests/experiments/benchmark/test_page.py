@@ -55,6 +55,12 @@ def test_the_page_says_what_ran(page: Page) -> None:
         assert part in page.text
 
 
+def test_the_page_names_the_weights_that_clients_started_from() -> None:
+    page = Page(render(ROWS, weights={"tiny": "SHA-256 0123; MIT"}))
+    assert "Weights of tiny" in page.text
+    assert "SHA-256 0123; MIT" in page.text
+
+
 def test_the_page_holds_the_results(page: Page) -> None:
     for part in (
         "71.00 ± 0.87",
