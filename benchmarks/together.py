@@ -3,15 +3,19 @@
 python -m benchmarks.together [--clients 100] [--repeats 3] [--device cpu]
 
 Clients train one at a time in a run. This measures whether stacking them (`torch.func.vmap` over the weights) would
-pay. Both sides divide the clients among as many threads as there are cores, with one thread of torch each. Both step
-with torch's fused SGD. The weights that the first five clients end at are compared as well.
+pay. Both sides divide the clients among as many threads as there are cores, and then among as many processes, with one
+thread of torch each: threads of Python wait for each other, the more the shorter the steps are. Both sides step with
+torch's fused SGD. The weights that the first five clients end at are compared as well.
 """
 
 import argparse
+import itertools
+import multiprocessing
 import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,6 +31,7 @@ from fedfisher_core.models.spec import ModelSpec, Parameters, parameters_of
 from fedfisher_core.settings import TrainSettings
 
 EXAMPLES, EPOCHS = 64, 5
+SIZES = 5, 10, 25, 50
 # Stacking would have to be this much faster to be worth a second way of training.
 TARGET = 1.4
 
@@ -118,37 +123,75 @@ def farthest(first: Sequence[Parameters], second: Sequence[Parameters]) -> float
     )
 
 
+class _Held:
+    """The clients of a process."""
+
+    clients: Clients
+
+
+def _hold(model: str, clients: int, batch_size: int, device: torch.device) -> None:
+    """Draw the clients that a worker trains, once; it gets their numbers alone."""
+    torch.set_num_threads(1)
+    _Held.clients = Clients.draw(model, clients=clients, batch_size=batch_size, device=device)
+
+
+def _train_single(indices: Sequence[int]) -> None:
+    _Held.clients.one_at_a_time(indices)
+
+
+def _train_stacked(indices: Sequence[int]) -> None:
+    _Held.clients.stacked(indices)
+
+
+def spread(pool: Executor, work: Callable[[Sequence[int]], None], clients: int, size: int) -> Callable[[], object]:
+    """Divide clients among workers.
+
+    Args:
+        pool: of workers that hold them.
+        work: trains some.
+        clients: how many there are.
+        size: of a group.
+
+    Returns:
+        What trains all.
+    """
+    groups = [range(first, min(first + size, clients)) for first in range(0, clients, size)]
+    return lambda: list(pool.map(work, groups))
+
+
 def main() -> None:
-    """Print the ratio for each network, size of batches and size of groups."""
+    """Print the ratio for each network, size of batches, kind of worker and size of groups."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, default=100, help="in all (100)")
     parser.add_argument("--repeats", type=int, default=3, help="timed calls of each side (3)")
     parser.add_argument("--device", type=torch.device, default="cpu", help="cpu or cuda (cpu)")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    # Threads that share a GPU wait for each other.
+    # Workers that share a GPU wait for each other.
     cores = len(os.sched_getaffinity(0)) if given.device.type == "cpu" else 1
     print(
-        f"{given.clients} clients of {EXAMPLES} images, {EPOCHS} epochs, {given.device}, {cores} threads, "
+        f"{given.clients} clients of {EXAMPLES} images, {EPOCHS} epochs, {given.device}, {cores} workers, "
         f"median of {given.repeats}"
     )
-    with ThreadPoolExecutor(cores) as pool:
-
-        def spread(work: Callable[[Sequence[int]], object], size: int) -> Callable[[], object]:
-            groups = [range(first, min(first + size, given.clients)) for first in range(0, given.clients, size)]
-            return lambda: list(pool.map(work, groups))
-
-        for model in ("lenet", "mlp"):
-            for batch_size in (8, 16, 64):
-                clients = Clients.draw(model, clients=given.clients, batch_size=batch_size, device=given.device)
-                apart = farthest(clients.one_at_a_time(range(5)), clients.stacked(range(5)))
-                for size in (5, 10, 25, 50):
+    kinds: dict[str, Callable[..., Executor]] = {
+        "threads": ThreadPoolExecutor,
+        "processes": partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("spawn")),
+    }
+    for model, batch_size in itertools.product(("lenet", "mlp"), (8, 16, 64)):
+        settings = (model, given.clients, batch_size, given.device)
+        _hold(*settings)
+        apart = farthest(_Held.clients.one_at_a_time(range(5)), _Held.clients.stacked(range(5)))
+        print(f"{model}, batches of {batch_size}, weights within {apart:.1e}", flush=True)
+        for kind, executor in kinds.items():
+            with executor(cores, initializer=_hold, initargs=settings) as pool:
+                for size in SIZES:
                     single, stacked = alternate(
-                        spread(clients.one_at_a_time, 1), spread(clients.stacked, size), repeats=given.repeats
+                        spread(pool, _train_single, given.clients, 1),
+                        spread(pool, _train_stacked, given.clients, size),
+                        repeats=given.repeats,
                     )
                     print(
-                        f"  {model}, batches of {batch_size}, groups of {size}: one at a time {single:.2f} s, stacked "
-                        f"{stacked:.2f} s, ratio {single / stacked:.2f} (>= {TARGET}), weights within {apart:.1e}",
+                        f"  {kind:9}, groups of {size:2}: one at a time {single:.2f} s, stacked {stacked:.2f} s, ratio "
+                        f"{single / stacked:.2f} (>= {TARGET})",
                         flush=True,
                     )
 
