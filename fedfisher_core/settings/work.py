@@ -35,7 +35,11 @@ class DaskSettings(Strict):
 class WorkSettings(Strict):
     """How the work of any experiment is carried out."""
 
-    runner: Literal["threads", "processes", "dask"] = "threads"
+    runner: Literal["threads", "processes", "dask"] = Field(
+        "threads",
+        description="where tasks run: threads of the command start at once; processes start seconds later and train "
+        "small networks on small batches faster (`python -m benchmarks.runners`); dask has workers anywhere",
+    )
     dask: DaskSettings = DaskSettings()
     workers: _Threads | None = Field(
         None, description="tasks at a time; default: one a core. A Dask scheduler that is there has workers of its own"
