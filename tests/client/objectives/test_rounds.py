@@ -32,8 +32,8 @@ def test_moon_contrasts_features_with_the_start_and_the_earlier_model() -> None:
         cosines = [functional.cosine_similarity(z, other, dim=0) for other in (z_start, z_before)]
         near, far = (math.exp(float(cosine.detach()) / 0.4) for cosine in cosines)
         logits = tiny.TINY.load(now)(image)
-        expected = float(functional.cross_entropy(logits, label)) - 2.0 * math.log(near / (near + far))
-        assert float(found[index]) == pytest.approx(expected, rel=1e-4)
+        expected = functional.cross_entropy(logits, label).item() - 2.0 * math.log(near / (near + far))
+        assert found[index].item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_moon_without_an_earlier_model_has_the_gradient_of_cross_entropy() -> None:
