@@ -10,6 +10,11 @@ import secrets
 SEED = int(os.environ.setdefault("CHAOS_SEED", str(secrets.randbelow(2**32))))
 
 
+def much() -> bool:
+    """Say whether `make chaos` runs."""
+    return os.environ.get("CHAOS") == "1"
+
+
 def scaled(*, test: int, chaos: int) -> int:
     """How often something is to be tried.
 
@@ -20,7 +25,7 @@ def scaled(*, test: int, chaos: int) -> int:
     Returns:
         One of the two.
     """
-    return chaos if os.environ.get("CHAOS") == "1" else test
+    return chaos if much() else test
 
 
 def parts(total: int, most: int) -> list[tuple[int, int]]:
