@@ -84,7 +84,10 @@ class DaskWorkers(Workers):
         return Guarded(versions(), work) if self._address else work
 
     def _elsewhere(self, before: PrefectFuture[Any] | None) -> dict[str, Any]:
-        """How Dask is told to keep away from where another task runs or ran, as long as there are other workers."""
+        """How Dask is told to keep away from where another task runs or ran, as long as there are other workers.
+
+        Where all workers end at once, Dask leaves such a task waiting for the ones that it named, whoever comes after.
+        """
         if not isinstance(before, PrefectDaskFuture):
             return {}
         client, future = self._dask.client, before.wrapped_future

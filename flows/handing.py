@@ -228,7 +228,8 @@ class Handing:
             self._alone if handed.ends is None and not others else self._together,
             parameters={"title": handed.title, "work": self._workers.guarded(whole)},
             job=first.jobs[0],
-            before=handed.last,
+            # Where it has ended its workers, none of those is left to keep away from.
+            before=None if handed.suspected else handed.last,
         )
         handed.last = future
         handed.tasks += 1
