@@ -2,10 +2,10 @@
 
 python -m benchmarks.together [--clients 100] [--repeats 3] [--device cpu]
 
-Clients train one at a time in a run. This measures whether stacking them (`torch.func.vmap` over the weights) would
-pay. Both sides divide the clients among as many threads as there are cores, and then among as many processes, with one
-thread of torch each: threads of Python wait for each other, the more the shorter the steps are. Both sides step with
-torch's fused SGD. The weights that the first five clients end at are compared as well.
+Clients train one at a time in a run, unless `train.together` says how many train in one call a step. Both sides divide
+the clients among as many threads as there are cores, and then among as many processes, with one thread of torch each:
+threads of Python wait for each other, the more the shorter the steps are. The weights that the first five clients end
+at are compared as well.
 """
 
 import argparse
@@ -18,21 +18,17 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import Tensor
-from torch.func import functional_call, grad, vmap
-from torch.nn import functional
-from torch.optim.sgd import sgd
 
 from benchmarks.timing import alternate
-from fedfisher_core.client.training import train
+from fedfisher_core.client.together import Member, train_together
+from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.layouts import Images
-from fedfisher_core.models.spec import ModelSpec, Parameters, parameters_of
+from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import TrainSettings
 
 EXAMPLES, EPOCHS = 64, 5
 SIZES = 5, 10, 25, 50
-# Stacking would have to be this much faster to be worth a second way of training.
 TARGET = 1.4
 
 
@@ -78,40 +74,10 @@ class Clients:
         return trained
 
     def stacked(self, indices: Sequence[int]) -> list[Parameters]:
-        """Train clients with their weights below one another, on the same batches."""
-        network = self.spec.load(self.start).train()
-        weights = {
-            name: tensor.detach().expand(len(indices), *tensor.shape).clone()
-            for name, tensor in parameters_of(network).items()
-        }
-        velocities: list[Tensor | None] = [None] * len(weights)
-
-        def loss(parameters: Parameters, inputs: Tensor, labels: Tensor) -> Tensor:
-            return functional.cross_entropy(functional_call(network, dict(parameters), (inputs,)), labels)
-
-        slopes = vmap(grad(loss))
-        inputs = torch.stack([self.examples[index].inputs for index in indices])
-        labels = torch.stack([self.examples[index].labels for index in indices])
-        clients = torch.arange(len(indices), device=inputs.device)[:, None]
-        generators = [torch.Generator().manual_seed(index) for index in indices]
-        for _ in range(EPOCHS):
-            orders = torch.stack([torch.randperm(EXAMPLES, generator=generator) for generator in generators])
-            for batch in orders.to(inputs.device).split(self.settings.batch_size, dim=1):
-                gradients = slopes(weights, inputs[clients, batch], labels[clients, batch])
-                sgd(
-                    list(weights.values()),
-                    [gradients[name] for name in weights],
-                    velocities,
-                    fused=True,
-                    lr=self.settings.learning_rate,
-                    momentum=self.settings.momentum,
-                    weight_decay=self.settings.weight_decay,
-                    dampening=0.0,
-                    nesterov=False,
-                    maximize=False,
-                )
-        on_cpu = {name: tensor.cpu() for name, tensor in weights.items()}
-        return [{name: tensor[index] for name, tensor in on_cpu.items()} for index in range(len(indices))]
+        """Train clients in one call a step, as a run with `train.together` does."""
+        members = [Member(self.start, self.examples[index], torch.Generator().manual_seed(index)) for index in indices]
+        trained = train_together(self.spec, members, self.settings)
+        return [one.parameters for one in trained if isinstance(one, Trained)]
 
 
 def farthest(first: Sequence[Parameters], second: Sequence[Parameters]) -> float:

@@ -39,6 +39,10 @@ class DivergedClientError(ArithmeticError):
     """A client whose training or statistic is not finite; the message names the client and the quantity."""
 
 
+class ApartError(ArithmeticError):
+    """Some of the clients that one task computes have diverged; tried one by one, each says so itself."""
+
+
 class DivergedAttackError(ArithmeticError):
     """A part of an attack whose loss is not finite; the message names the part, the step and the loss."""
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.settings import RunSettings, WorkSettings
 from fedfisher_core.store import Artifact, Content, Step
 
@@ -128,7 +128,7 @@ class Job(ABC, Generic[I]):
         """
 
     @classmethod
-    def compute_together(cls, jobs: Sequence[Any], inputs: Sequence[Any]) -> list[Content]:
+    def compute_together(cls, jobs: Sequence[Any], inputs: Sequence[Any]) -> Sequence[Content | DivergedClientError]:
         """Compute jobs of one batch.
 
         Args:
@@ -136,7 +136,7 @@ class Job(ABC, Generic[I]):
             inputs: of each.
 
         Returns:
-            The result of each.
+            The result of each; or that its client diverged, where the others have theirs.
         """
         return [job.compute(own) for job, own in zip(jobs, inputs, strict=True)]
 

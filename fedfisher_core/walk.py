@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedfisher_core.batches import Batch, Follower, compute
-from fedfisher_core.errors import DivergedClientError, JobError
+from fedfisher_core.errors import ApartError, DivergedClientError, JobError
 from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, dependents_of, inputs_of, names_in
 from fedfisher_core.passing import Passing, Pruned
@@ -292,7 +292,7 @@ def walk_here(graph: Mapping[str, Job[Any]], store: Store) -> Outcome:
         while (batch := walk.take()) is not None:
             try:
                 artifacts = compute(batch, store)
-            except DivergedClientError as error:
+            except (DivergedClientError, ApartError) as error:
                 failure = walk.lose(batch, error)
                 if failure is not None:
                     raise DivergedClientError(failure.reason) from error

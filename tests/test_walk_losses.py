@@ -1,16 +1,17 @@
 """Walking a graph of made-up jobs, some of which fail: what is lost with them, and what goes on without."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pytest
 
 from fedfisher_core.batches import compute
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.errors import ApartError, DivergedClientError
 from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, graph_of, needed_for
-from fedfisher_core.store import Store
+from fedfisher_core.store import Artifact, Content, Store
 from fedfisher_core.walk import Walk, require_all, walk_here
-from tests.adding import Add, add, results
+from tests.adding import Add, Others, add, results
 from tests.counted import computed, nothing_computed_yet, store
 
 __all__ = ["nothing_computed_yet", "store"]
@@ -210,6 +211,40 @@ def test_a_batch_is_lost_as_a_whole(store: Store) -> None:
     outcome = walk_here(graph_of(jobs), store)
     assert set(outcome.lost) == {"a", "b"}
     assert results(outcome.artifacts) == {"sum": 3}
+
+
+@dataclass(frozen=True)
+class Beside(Add):
+    """Jobs that are computed together, and diverge each for itself."""
+
+    @classmethod
+    def compute_together(
+        cls, jobs: Sequence["Beside"], inputs: Sequence[Others[Artifact]]
+    ) -> list[Content | DivergedClientError]:
+        def one(job: Beside, own: Others[Artifact]) -> Content | DivergedClientError:
+            try:
+                return job.compute(own)
+            except DivergedClientError as error:
+                return error
+
+        return [one(job, own) for job, own in zip(jobs, inputs, strict=True)]
+
+
+def test_of_a_batch_that_diverges_in_part_the_rest_is_kept(store: Store) -> None:
+    jobs = [
+        Beside(name="a", number=1, needs=Others(), may_be_lost=True, task="three"),
+        Beside(name="b", number=2, needs=Others(), may_be_lost=True, task="three", fails="diverges"),
+        Beside(name="c", number=3, needs=Others(), may_be_lost=True, task="three"),
+        add("sum", optional=["a", "b", "c"], number=10),
+    ]
+    batch = Walk(graph_of(jobs), store).take()
+    assert batch is not None
+    with pytest.raises(ApartError, match=r"^1 of 3 clients diverged, the first of them: b diverged$"):
+        compute(batch, store)
+    outcome = walk_here(graph_of(jobs), store)
+    assert {name: str(error) for name, error in outcome.lost.items()} == {"b": "b diverged"}
+    assert results(outcome.artifacts) == {"a": 1, "c": 3, "sum": 14}
+    assert computed == ["a", "c", "sum"]
 
 
 def test_who_waits_for_others_besides_is_released_when_they_are_done(store: Store) -> None:

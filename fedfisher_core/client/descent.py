@@ -1,5 +1,7 @@
 """Gradient descent with momentum, one call a step."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 from torch.optim.sgd import sgd
@@ -16,11 +18,14 @@ class Descent:
     Args:
         network: trained in place.
         settings: learning rate, momentum and weight decay.
+        velocities: of earlier steps, one a weight, changed in place; None before the first.
     """
 
-    def __init__(self, network: nn.Module, settings: TrainSettings) -> None:
+    def __init__(
+        self, network: nn.Module, settings: TrainSettings, *, velocities: Sequence[Tensor] | None = None
+    ) -> None:
         self._weights: list[Tensor] = [weight for weight in network.parameters() if weight.requires_grad]
-        self._velocities: list[Tensor | None] = [None] * len(self._weights)
+        self._velocities: list[Tensor | None] = [*velocities] if velocities else [None] * len(self._weights)
         self._settings = settings
 
     def step(self, loss: Tensor) -> None:

@@ -1,6 +1,7 @@
 """Local training: SGD with momentum on tensors in memory."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -29,11 +30,11 @@ class Trained:
     epoch_losses: tuple[float, ...]
 
     @classmethod
-    def of(cls, network: nn.Module, losses: Sequence[float]) -> "Trained":
-        """Take the weights of a network after training.
+    def of(cls, weights: Parameters, losses: Sequence[float]) -> "Trained":
+        """Take weights after training.
 
         Args:
-            network: the network.
+            weights: by name, the result's own.
             losses: mean training loss of each epoch.
 
         Returns:
@@ -42,11 +43,25 @@ class Trained:
         Raises:
             DivergedClientError: a weight is not finite.
         """
-        parameters = {name: tensor.cpu() for name, tensor in parameters_of(network).items()}
+        parameters = {name: tensor.cpu() for name, tensor in weights.items()}
         for name, tensor in parameters.items():
             if not torch.isfinite(tensor).all():
                 raise DivergedClientError(f"weight {name!r} is not finite after {len(losses)} epochs")
         return cls(parameters=parameters, epoch_losses=tuple(losses))
+
+
+def require_finite(losses: Sequence[float]) -> None:
+    """Check that training goes on somewhere.
+
+    Args:
+        losses: mean training loss of each epoch so far.
+
+    Raises:
+        DivergedClientError: one is not finite; it names the epoch.
+    """
+    for epoch, loss in enumerate(losses, start=1):
+        if not math.isfinite(loss):
+            raise DivergedClientError(f"training loss is {loss} in epoch {epoch}")
 
 
 def count_steps(settings: TrainSettings, examples: int) -> int:
@@ -93,7 +108,7 @@ def train(
     begin_training(network, generator)
     descent = Descent(network, settings)
     means: list[float] = []
-    for epoch, batches in enumerate(_epochs(examples, settings, generator)):
+    for batches in epochs_of(examples, settings, generator):
         total = torch.zeros((), device=examples.inputs.device)
         seen = 0
         for batch in batches:
@@ -105,13 +120,21 @@ def train(
             total += loss.detach() * len(batch)
             seen += len(batch)
         means.append(float(total) / seen)
-        if not torch.isfinite(total):
-            raise DivergedClientError(f"training loss is {means[-1]} in epoch {epoch + 1}")
-    return Trained.of(network, means)
+        require_finite(means)
+    return Trained.of(parameters_of(network), means)
 
 
-def _epochs(examples: Examples, settings: TrainSettings, generator: torch.Generator) -> Iterator[Sequence[Tensor]]:
-    """Draw the batches of every epoch as indices of examples; where steps are counted, the last epoch ends early."""
+def epochs_of(examples: Examples, settings: TrainSettings, generator: torch.Generator) -> Iterator[Sequence[Tensor]]:
+    """Draw the batches of every epoch.
+
+    Args:
+        examples: the client's data.
+        settings: epochs or steps, and the batch size.
+        generator: draws the order, on the CPU.
+
+    Yields:
+        The batches of an epoch, as indices of examples; where steps are counted, the last epoch ends early.
+    """
     left = settings.steps
     epochs = itertools.count() if settings.epochs is None else range(settings.epochs)
     for _ in epochs:

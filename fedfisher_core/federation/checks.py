@@ -23,6 +23,7 @@ from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.server_memory import require_server_memory
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.federation.training_again import require_starts
+from fedfisher_core.federation.training_together import require_together
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.estimators import Loss
@@ -59,6 +60,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     numerics = Numerics.of(settings.run)
     places = [Place(settings, cell, numerics, title) for cell in settings.cells()]
     require_running_statistics(settings, dict.fromkeys(place.spec for place in places))
+    require_together(settings, places)
     scopes = {label: _scope(label, entry.only, settings) for label, entry in settings.methods.items()}
     methods = {}
     for label, entry in settings.methods.items():

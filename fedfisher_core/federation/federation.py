@@ -34,12 +34,14 @@ from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInpu
 from fedfisher_core.federation.testing import MeasureModel
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.training_again import ComputeByTraining
+from fedfisher_core.federation.training_together import TrainTogether, group_of
 from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, testing_name, training_name
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.reporting.formats import plural
 from fedfisher_core.settings import FederationSettings, Scope, WireSettings
 from fedfisher_core.wire.payload import Schema
 
@@ -172,7 +174,14 @@ class Federations:
             may_be_lost=losable,
             passing=self._passing(turn),
         )
-        return job if self.settings.privacy is None else TrainPrivately(**vars(job), budget=self.budget(place, client))
+        if self.settings.privacy is not None:
+            return TrainPrivately(**vars(job), budget=self.budget(place, client))
+        size = self.settings.train.together
+        members = () if size is None or client == POOLED else group_of(place.cohort(turn.number), client, size)
+        if len(members) < 2:
+            return job
+        task = f"{training_name(place, members[0], turn)} and {plural(len(members) - 1, 'other')}"
+        return TrainTogether(**{**vars(job), "task": task}, members=members)
 
     def _before(self, place: Place, client: int, turn: Turn) -> dict[str, str]:
         """Name the client's training when it last took part, where its objective looks at it."""

@@ -39,7 +39,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
     @property
     def described(self) -> dict[str, Any]:
         """How the client trains, as JSON has it."""
-        train = self.place.train.model_dump(mode="json", exclude_none=True, exclude={"objective"})
+        train = self.place.train.model_dump(mode="json", exclude_none=True, exclude={"objective", "together"})
         return {**train, **self.objective.described()}
 
     @property

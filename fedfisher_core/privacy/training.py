@@ -13,6 +13,7 @@ from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
 from fedfisher_core.fisher.layers import Layer, matrix_layers
 from fedfisher_core.models.dropout import begin_training
+from fedfisher_core.models.spec import parameters_of
 from fedfisher_core.privacy.accountant import sampling_rate
 from fedfisher_core.settings import TrainSettings
 
@@ -91,7 +92,7 @@ def train_privately(
             means.append(total / max(seen, 1))
             if not math.isfinite(total):
                 raise DivergedClientError(f"training loss is {means[-1]} in epoch {epoch + 1}")
-    return Trained.of(network, means)
+    return Trained.of(parameters_of(network), means)
 
 
 def _epochs(settings: TrainSettings, examples: int) -> Iterator[int]:

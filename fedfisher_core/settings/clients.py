@@ -202,6 +202,11 @@ class TrainSettings(Strict):
     momentum: Momentum = 0.9
     weight_decay: Nonnegative = 0.0
     batch_size: Count = 64
+    together: Annotated[int, Field(ge=2, le=1000)] | None = Field(
+        None,
+        description="clients that train in one call a step, their weights stacked, with the results of training one "
+        "at a time up to rounding; faster on threads for small clients and small batches; default: one at a time",
+    )
     objective: Objectives = Field(
         {PLAIN: ObjectiveChoice()},
         min_length=1,

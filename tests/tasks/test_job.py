@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.batches import Batch
-from fedfisher_core.errors import InputError, JobError
+from fedfisher_core.errors import ApartError, InputError, JobError
 from fedfisher_core.jobs import Job, NoInputs, graph_of
 from fedfisher_core.store import Content, Step, Store
 from fedfisher_core.walk import Walk
@@ -22,6 +22,7 @@ class Print(Job[NoInputs]):
     """A job that fails."""
 
     by_user: bool = False
+    apart: bool = False
 
     def size(self, inputs: NoInputs) -> float:
         return 0.0
@@ -30,6 +31,8 @@ class Print(Job[NoInputs]):
         return Step(kind="prints", code="made up", settings={"name": self.name})
 
     def compute(self, inputs: NoInputs) -> Content:
+        if self.apart:
+            raise ApartError("1 of 2 clients diverged")
         try:
             raise PaperError("0 sheets")
         except PaperError as error:
@@ -41,7 +44,7 @@ class Print(Job[NoInputs]):
 def failure_of(job: Print, folder: Path) -> Exception:
     batch = Walk(graph_of([job]), Store(folder)).take()
     assert isinstance(batch, Batch)
-    with pytest.raises((InputError, JobError)) as caught:
+    with pytest.raises((InputError, JobError, ApartError)) as caught:
         do_alone(batch, Store(folder))
     # Where Dask is installed, errors are pickled with all that they were raised from.
     assert caught.value.__cause__ is None
@@ -60,3 +63,8 @@ def test_what_the_user_can_mend_is_sent_without_its_cause(tmp_path: Path) -> Non
     failure = failure_of(Print(name="print", by_user=True), tmp_path)
     assert isinstance(failure, InputError)
     assert str(failure) == "buy paper"
+
+
+def test_that_jobs_must_be_tried_one_by_one_is_sent_as_it_is(tmp_path: Path) -> None:
+    failure = failure_of(Print(name="print", apart=True), tmp_path)
+    assert isinstance(failure, ApartError)

@@ -1,0 +1,148 @@
+"""Local training of several clients in one call a step: their weights are stacked, and so are their batches."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from fedfisher_core.client.descent import Descent
+from fedfisher_core.client.objectives.objective import Losses, cross_entropies
+from fedfisher_core.client.training import Trained, count_steps, epochs_of, require_finite
+from fedfisher_core.data.tensors import Examples
+from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.models.stacked import stack
+from fedfisher_core.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the clients that train together.
+
+    Args:
+        start: the weights that it starts from.
+        examples: its data, at least one example, on the device of its weights.
+        generator: draws the order of its examples, on the CPU.
+        losses: loss of each example of a batch, by outputs and labels.
+    """
+
+    start: Parameters
+    examples: Examples
+    generator: torch.Generator
+    losses: Losses = cross_entropies
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What a step has shown of those who took part in it.
+
+    Args:
+        losses: mean of each one's batch, shape (members,).
+        sizes: of the batches.
+    """
+
+    losses: Tensor
+    sizes: tuple[int, ...]
+
+
+def train_together(
+    spec: ModelSpec, members: Sequence[Member], settings: TrainSettings
+) -> list[Trained | DivergedClientError]:
+    """Train clients as `train` does, each on its own batches, with the same results up to rounding.
+
+    Args:
+        spec: the network; see `stack` for what it may be made of.
+        members: the clients, at least one.
+        settings: epochs or steps, learning rate, momentum, weight decay and batch size.
+
+    Returns:
+        The trained weights of each, or why there are none: the others are none the worse for it.
+    """
+    lengths = [count_steps(settings, len(one.examples)) for one in members]
+    # Who trains longest comes first, so that whoever still trains is at the front of the stack.
+    order = sorted(range(len(members)), key=lengths.__getitem__, reverse=True)
+    ranked = [members[index] for index in order]
+    weights = {name: torch.stack([one.start[name] for one in ranked]) for name in spec.shapes()}
+    velocities = [torch.zeros_like(weight) for weight in weights.values()]
+    stacked, steps = _Stacked.of(ranked, settings), []
+    training = [sum(length > step for length in lengths) for step in range(max(lengths))]
+    for count, stretch in groupby(training):
+        network = stack(spec, {name: weight[:count] for name, weight in weights.items()}).train()
+        descent = Descent(network, settings, velocities=[velocity[:count] for velocity in velocities])
+        for _ in stretch:
+            batches, inputs = stacked.draw(count)
+            outputs = network(inputs).unflatten(0, (-1, count))
+            losses = torch.stack(
+                [
+                    one.losses(outputs[: len(batch), rank], one.examples.labels[batch]).mean()
+                    for rank, (one, batch) in enumerate(zip(ranked, batches, strict=False))
+                ]
+            )
+            # The gradient of a client's weights is that of its own loss.
+            descent.step(losses.sum())
+            steps.append(_Step(losses.detach(), tuple(map(len, batches))))
+    losses = pad_sequence([one.losses for one in steps])
+    trained: dict[int, Trained | DivergedClientError] = {}
+    for rank, index in enumerate(order):
+        sizes = torch.tensor([one.sizes[rank] for one in steps[: lengths[index]]], device=losses.device)
+        means = _means(
+            losses[rank, : lengths[index]], sizes, epoch=-(-len(members[index].examples) // settings.batch_size)
+        )
+        try:
+            require_finite(means)
+            trained[index] = Trained.of({name: weight[rank].clone() for name, weight in weights.items()}, means)
+        except DivergedClientError as error:
+            trained[index] = error
+    return [trained[index] for index in range(len(members))]
+
+
+@dataclass(frozen=True)
+class _Stacked:
+    """The examples of clients, one client's after another's.
+
+    Args:
+        inputs: shape (examples of all, ...).
+        offsets: where each client's begin.
+        batches: that are left of each client's training.
+    """
+
+    inputs: Tensor
+    offsets: tuple[int, ...]
+    batches: tuple[Iterator[Tensor], ...]
+
+    @classmethod
+    def of(cls, members: Sequence[Member], settings: TrainSettings) -> "_Stacked":
+        sizes = [len(one.examples) for one in members]
+        return cls(
+            inputs=torch.cat([one.examples.inputs for one in members]),
+            offsets=tuple(sum(sizes[:rank]) for rank in range(len(sizes))),
+            batches=tuple(chain.from_iterable(epochs_of(one.examples, settings, one.generator)) for one in members),
+        )
+
+    def draw(self, count: int) -> tuple[list[Tensor], Tensor]:
+        """Draw the next batch of each of the first clients.
+
+        Returns:
+            Indices of each one's own examples; and inputs, shape (longest batch * count, ...), the clients taking
+            turns. Shorter batches are filled up with whatever there is.
+        """
+        batches = [next(one) for one in self.batches[:count]]
+        rows = [batch + offset for batch, offset in zip(batches, self.offsets, strict=False)]
+        return batches, self.inputs[pad_sequence(rows).flatten()]
+
+
+def _means(losses: Tensor, sizes: Tensor, *, epoch: int) -> list[float]:
+    """Mean loss of each epoch.
+
+    Args:
+        losses: mean of each batch, shape (steps,).
+        sizes: of the batches.
+        epoch: steps of one.
+    """
+    return [
+        float((mean * size).sum() / size.sum())
+        for mean, size in zip(losses.split(epoch), sizes.split(epoch), strict=True)
+    ]

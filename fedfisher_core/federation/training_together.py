@@ -1,0 +1,134 @@
+"""Training several clients of a federation in one call a step."""
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.objectives.objective import Knowledge
+from fedfisher_core.client.together import Member, train_together
+from fedfisher_core.client.training import Trained, count_steps
+from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
+from fedfisher_core.federation.inputs import TrainingInputs
+from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.start import load_start
+from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.models.spec import Parameters
+from fedfisher_core.models.stacked import require_stackable
+from fedfisher_core.settings import FederationSettings
+from fedfisher_core.store import Artifact, Content, Step
+
+_KNOWABLE = frozenset({Knowledge.LABEL_COUNTS})
+"""What an objective may read of a client whose weights and features are beside those of others."""
+
+
+@dataclass(frozen=True)
+class TrainTogether(TrainClient):
+    """Train one client beside others.
+
+    How numbers round may depend on who stands beside it. So the group is part of what the result is named by, and is
+    trained as a whole also where some of its clients are there.
+
+    Args:
+        members: the clients that train together, this one among them.
+    """
+
+    members: tuple[int, ...]
+
+    def step(self, inputs: TrainingInputs[Artifact]) -> Step:
+        """See `Job.step`; the partition says what the others hold."""
+        step = super().step(inputs)
+        return replace(
+            step,
+            settings={**step.settings, "members": list(self.members)},
+            inputs={**step.inputs, "partition": inputs.partition.digest},
+        )
+
+    def compute(self, inputs: TrainingInputs[Artifact]) -> Content:
+        """See `TrainClient.compute`."""
+        (content,) = self.compute_together([self], [inputs])
+        if isinstance(content, DivergedClientError):
+            raise content
+        return content
+
+    @classmethod
+    def compute_together(
+        cls, jobs: Sequence["TrainTogether"], inputs: Sequence[TrainingInputs[Artifact]]
+    ) -> list[Content | DivergedClientError]:
+        """See `Job.compute_together`; a client's seconds are its part of the group's, by the number of its steps."""
+        first, read = jobs[0], inputs[0]
+        place, start = first.place, load_start(read.start, first.place.device)
+        group = [replace(first, client=client) for client in first.members]
+        members = [one._member(read, start) for one in group]
+        begun = time.perf_counter()
+        trained = train_together(place.spec, members, place.train)
+        seconds = time.perf_counter() - begun
+        steps = [count_steps(place.train, len(one.examples)) for one in members]
+        contents: dict[int, Content | DivergedClientError] = {}
+        for job, member, found, count in zip(group, members, trained, steps, strict=True):
+            if isinstance(found, Trained):
+                training = {"num_examples": len(member.examples), "epoch_losses": found.epoch_losses}
+                contents[job.client] = Content(
+                    tensors={TENSORS: found.parameters},
+                    documents={"training.json": training},
+                    timings={"seconds": seconds * count / sum(steps)},
+                )
+            else:
+                contents[job.client] = DivergedClientError(f"{job.whose}: {found}")
+        return [contents[job.client] for job in jobs]
+
+    def _member(self, inputs: TrainingInputs[Artifact], start: Parameters) -> Member:
+        examples = examples_of(self.place, inputs, self.client)
+        network, past = self.place.spec.skeleton(), self.memory.of_client(inputs)
+        return Member(start, examples, self.chance(inputs), self.losses(network, examples, past))
+
+
+def group_of(clients: Sequence[int], client: int, size: int) -> tuple[int, ...]:
+    """Say with whom a client trains.
+
+    Args:
+        clients: of the round, ascending.
+        client: one of them.
+        size: of a group; the last has what is left.
+
+    Returns:
+        The clients of its group.
+    """
+    first = clients.index(client) // size * size
+    return tuple(clients[first : first + size])
+
+
+def require_together(settings: FederationSettings, places: Iterable[Place]) -> None:
+    """Check that clients can train together.
+
+    Args:
+        settings: of the federations.
+        places: the federations.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    if settings.train.together is None:
+        return
+    key = f"train.together={settings.train.together}"
+    if settings.privacy is not None:
+        raise InputError(f"{key} with privacy: its gradients are clipped client by client; allowed: null")
+    if settings.model.initialisation != "same":
+        raise InputError(
+            f"{key} with model.initialisation={settings.model.initialisation!r}; allowed: null, or initialisation: same"
+        )
+    for label in settings.train.objective:
+        if read := set(bind_objective(label, settings.train.objective).objective.reads) - _KNOWABLE:
+            raise InputError(f"{key} with train.objective={label!r}, which reads {min(read)}; allowed: null")
+    for name in {place.dataset.name for place in places if place.dataset.augment}:
+        raise InputError(
+            f"{key} with data.dataset={name}, whose images are cropped and mirrored at random; allowed: null, or "
+            "data.augment: never"
+        )
+    for spec in dict.fromkeys(place.spec for place in places):
+        try:
+            require_stackable(spec)
+        except UnsupportedLayerError as error:
+            raise InputError(f"{key}: {error}; or null") from error

@@ -1,0 +1,135 @@
+"""Networks of one shape side by side, so that one call computes the outputs of all, each of its own inputs."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.models.dropout import Dropout
+from fedfisher_core.models.spec import ModelSpec
+
+_AT_RANDOM = Dropout | nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d | nn.AlphaDropout
+
+
+class StackedLinear(nn.Module):
+    """Linear layers of several networks.
+
+    Args:
+        weight: of each, shape (networks, outputs, inputs).
+        bias: of each, shape (networks, outputs); None without.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = None if bias is None else nn.Parameter(bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute outputs.
+
+        Args:
+            inputs: shape (examples * networks, ..., inputs), the networks taking turns.
+
+        Returns:
+            Shape (examples * networks, ..., outputs).
+        """
+        apart = inputs.unflatten(0, (-1, len(self.weight))).transpose(0, 1)
+        # The weights come first, so that their gradients lie in memory as they do.
+        columns = apart.flatten(1, -2).transpose(1, 2)
+        outputs = self.weight @ columns if self.bias is None else self.bias[..., None].baddbmm(self.weight, columns)
+        return outputs.transpose(1, 2).unflatten(1, apart.shape[1:-1]).transpose(0, 1).flatten(0, 1)
+
+
+class StackedConv2d(nn.Module):
+    """Convolutions of several networks, computed as groups of one.
+
+    Args:
+        layer: whose stride, padding, dilation and groups they have.
+        weight: of each, shape (networks, filters, channels of a group, height, width).
+        bias: of each, shape (networks, filters); None without.
+    """
+
+    def __init__(self, layer: nn.Conv2d, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = None if bias is None else nn.Parameter(bias)
+        self._stride, self._padding, self._dilation = layer.stride, layer.padding, layer.dilation
+        self._groups = layer.groups
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute maps.
+
+        Args:
+            inputs: shape (examples * networks, channels, height, width), the networks taking turns.
+
+        Returns:
+            Shape (examples * networks, filters, height, width).
+        """
+        networks = len(self.weight)
+        maps = functional.conv2d(
+            inputs.unflatten(0, (-1, networks)).flatten(1, 2),
+            self.weight.flatten(0, 1),
+            None if self.bias is None else self.bias.flatten(),
+            self._stride,
+            self._padding,
+            self._dilation,
+            networks * self._groups,
+        )
+        return maps.unflatten(1, (networks, -1)).flatten(0, 1)
+
+
+def stack(spec: ModelSpec, weights: Mapping[str, Tensor]) -> nn.Module:
+    """Build networks side by side.
+
+    Args:
+        spec: what one of them is.
+        weights: of all, by the name of the parameter, shape (networks, *its own); they share memory with the result.
+
+    Returns:
+        A module that takes inputs of shape (examples * networks, ...), the networks taking turns, and gives outputs of
+        shape (examples * networks, ...). Its parameters are `weights`.
+
+    Raises:
+        UnsupportedLayerError: a layer can't be put beside others of its kind.
+    """
+    whole = nn.Sequential(spec.skeleton())
+    for name, layer in list(whole[0].named_modules()):
+        # All names begin with the place of the network in the whole, whose only layer it may be.
+        parent, _, last = f"0.{name}".rstrip(".").rpartition(".")
+        own = {one: weights[f"{name}.{one}" if name else one] for one, _ in layer.named_parameters(recurse=False)}
+        if type(layer) is nn.Linear:
+            setattr(whole.get_submodule(parent), last, StackedLinear(own["weight"], own.get("bias")))
+        elif type(layer) is nn.Conv2d and layer.padding_mode == "zeros":
+            setattr(whole.get_submodule(parent), last, StackedConv2d(layer, own["weight"], own.get("bias")))
+        elif own or isinstance(layer, _AT_RANDOM):
+            raise UnsupportedLayerError(
+                f"model {spec.name!r}: layer {name!r} is a {type(layer).__name__}, of which several can't be computed "
+                "side by side; allowed: Linear, Conv2d that pads with zeros, and layers without weights and dropout"
+            )
+    return whole[0]
+
+
+def require_stackable(spec: ModelSpec) -> None:
+    """Check that networks can be put side by side.
+
+    Args:
+        spec: what one of them is.
+
+    Raises:
+        UnsupportedLayerError: a layer can't be, or the network reads the weights of its layers itself.
+    """
+    weights = {name: torch.empty(2, *shape, device="meta") for name, shape in spec.shapes().items()}
+    network = stack(spec, weights)
+    try:
+        found = network(spec.inputs.zeros(2 * 3).to("meta")).shape
+    except RuntimeError as error:
+        raise UnsupportedLayerError(
+            f"model {spec.name!r} can't be computed side by side with others: {error}"
+        ) from error
+    if found != (2 * 3, spec.classes):
+        raise UnsupportedLayerError(
+            f"model {spec.name!r} has outputs of shape {tuple(found)} for three examples of each of two networks; "
+            f"allowed: {(2 * 3, spec.classes)}"
+        )

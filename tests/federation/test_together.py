@@ -1,0 +1,190 @@
+"""Clients of a tiny federation that train together."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fedfisher_core.client import together
+from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.federation import training_together
+from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.federation.training_together import TrainTogether, group_of
+from fedfisher_core.federation.turns import Turn
+from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.store import Artifact, read_document, read_tensors
+from tests import tiny
+from tests.models.test_batch_norm import SPEC
+from tests.walked import Walked, walk_tiny
+
+FEDAVG: dict[str, Any] = {"fedavg": {}}
+TOGETHER = {"together": 2}
+
+
+def trained(done: Walked, client: int) -> Artifact:
+    return done.outcome.artifacts[done.plan.federations.training(done.place, client).name]
+
+
+def weights(done: Walked, client: int) -> dict[str, Tensor]:
+    return read_tensors(trained(done, client), TENSORS)
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many clients trained in one call each time."""
+    sizes: list[int] = []
+    whole = together.train_together
+
+    def noting(spec: Any, members: Any, settings: Any) -> Any:
+        sizes.append(len(members))
+        return whole(spec, members, settings)
+
+    monkeypatch.setattr(training_together, "train_together", noting)
+    return sizes
+
+
+def test_clients_become_what_each_becomes_by_itself(workplace: Path, groups: list[int]) -> None:
+    methods = {"fedavg": {}, "fedfisher_diag": {}, "centralised": {}}
+    apart = walk_tiny(workplace, methods)
+    assert groups == []
+    beside = walk_tiny(workplace, methods, train=TOGETHER)
+    # Of three clients, one is left over; it trains as it always does, and so does the pooled one.
+    assert groups == [2]
+    assert trained(beside, 2) == trained(apart, 2)
+    for client in (0, 1):
+        assert trained(beside, client).key != trained(apart, client).key
+        found, expected = (read_document(trained(one, client), "training.json") for one in (beside, apart))
+        assert found["num_examples"] == expected["num_examples"]
+        assert found["epoch_losses"] == pytest.approx(expected["epoch_losses"], abs=1e-5)
+        for name, tensor in weights(apart, client).items():
+            torch.testing.assert_close(weights(beside, client)[name], tensor, rtol=0, atol=1e-5)
+    for method, row in apart.rows.items():
+        assert beside.rows[method].accuracy == pytest.approx(row.accuracy, abs=0.02)
+        assert beside.rows[method].upload_bits_formula == row.upload_bits_formula
+
+
+def test_a_group_of_which_a_part_is_there_is_trained_as_before(workplace: Path, groups: list[int]) -> None:
+    first = walk_tiny(workplace, FEDAVG, train={"together": 3})
+    lost = trained(first, 1)
+    shutil.rmtree(next(workplace.glob(f"artifacts/*/{lost.key.rpartition('/')[2]}")))
+    again = walk_tiny(workplace, FEDAVG, train={"together": 3})
+    assert groups == [3, 3]
+    assert trained(again, 1).digest == lost.digest
+    assert [trained(again, client) for client in (0, 2)] == [trained(first, client) for client in (0, 2)]
+
+
+def test_who_trains_beside_a_client_is_part_of_its_name(workplace: Path) -> None:
+    pairs, all_of_them = (walk_tiny(workplace, FEDAVG, train={"together": size}) for size in (2, 3))
+    assert trained(pairs, 0).key != trained(all_of_them, 0).key
+    # What the others hold as well: the split differs, and client 0 may hold the same.
+    job, inputs = pairs.plan.federations.training(pairs.place, 0), pairs.partition
+    assert isinstance(job, TrainTogether)
+    read = pairs.plan.federations.training(pairs.place, 0).needs
+    found = replace(
+        read,
+        data=pairs.data,
+        partition=inputs,
+        start=pairs.outcome.artifacts[pairs.plan.federations.start(pairs.place).name],
+    )
+    elsewhere = replace(found, partition=replace(inputs, digest="another"))
+    assert job.step(found).key == trained(pairs, 0).key != job.step(elsewhere).key
+
+
+def test_each_round_has_groups_of_its_cohort(workplace: Path, groups: list[int]) -> None:
+    chosen: dict[str, Any] = {"rounds": {"count": 3, "cohort": 4}, "partition": {"clients": [6], "min_size": 2}}
+    apart = walk_tiny(workplace, FEDAVG, **chosen)
+    beside = walk_tiny(workplace, FEDAVG, **chosen, train=TOGETHER)
+    assert groups == [2] * 6
+    federations, place = beside.plan.federations, beside.place
+    for number, turn in enumerate((Turn(), Turn(2, "fedavg"), Turn(3, "fedavg")), start=1):
+        cohort = place.cohort(number)
+        jobs = [federations.training(place, client, turn) for client in cohort]
+        assert [job.members for job in jobs if isinstance(job, TrainTogether)] == [cohort[:2]] * 2 + [cohort[2:]] * 2
+        assert len({job.batch for job in jobs}) == 2
+    assert beside.rows["fedavg"].loss == pytest.approx(apart.rows["fedavg"].loss, abs=1e-4)
+
+
+@pytest.fixture
+def one_explodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the second client a loss that is not finite."""
+    own = TrainClient.losses
+
+    def losses(self: TrainClient, *given: Any) -> Any:
+        loss = own(self, *given)
+        return (lambda outputs, labels: loss(outputs, labels) * torch.nan) if self.client == 1 else loss
+
+    monkeypatch.setattr(TrainClient, "losses", losses)
+
+
+def test_one_that_diverges_is_lost_and_those_beside_it_are_not(
+    workplace: Path, groups: list[int], one_explodes: None
+) -> None:
+    done = walk_tiny(workplace, FEDAVG, train={"together": 3}, run={"min_clients": 2})
+    assert done.rows["fedavg"].failed_clients == [1]
+    assert str(done.outcome.lost[done.plan.federations.training(done.place, 1).name]) == (
+        "client 1 of tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0: training loss is nan in epoch 1"
+    )
+    # Once together, and once more for the one that has to say by itself that it diverged.
+    assert groups == [3, 3]
+
+
+def test_without_leave_to_go_on_one_that_diverges_ends_the_work(workplace: Path, one_explodes: None) -> None:
+    with pytest.raises(
+        DivergedClientError, match=r"^client 1 of .*; run\.min_clients asks for all clients, 2 are left"
+    ):
+        walk_tiny(workplace, FEDAVG, train={"together": 3})
+
+
+def test_the_seconds_of_a_group_are_shared_out_by_steps(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 19.0])
+    done = walk_tiny(workplace, FEDAVG)
+    federations = check_federations(tiny.tiny_settings(workplace, train={"together": 3}))
+    jobs = [job for job in federations.jobs() if isinstance(job, TrainTogether)]
+    monkeypatch.setattr("fedfisher_core.federation.training_together.time.perf_counter", lambda: next(clock))
+    read = replace(
+        jobs[0].needs,
+        data=done.data,
+        partition=done.partition,
+        start=done.outcome.artifacts[done.plan.federations.start(done.place).name],
+    )
+    contents = TrainTogether.compute_together(jobs, [read] * 3)
+    seconds = [one.timings["seconds"] for one in contents if not isinstance(one, DivergedClientError)]
+    sizes = [read_document(trained(done, client), "training.json")["num_examples"] for client in range(3)]
+    steps = [-(-size // 16) for size in sizes]
+    assert seconds == pytest.approx([9.0 * one / sum(steps) for one in steps])
+
+
+def test_the_last_group_has_what_is_left() -> None:
+    clients = (1, 4, 5, 8, 9)
+    assert [group_of(clients, one, 2) for one in clients] == [(1, 4), (1, 4), (5, 8), (5, 8), (9,)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": {"objective": "fedprox"}}, r"train\.objective='fedprox', which reads the weights; allowed: null"),
+        ({"train": {"objective": "moon"}}, r"train\.objective='moon', which reads .*; allowed: null"),
+        ({"model": {"initialisation": "different"}}, r"model\.initialisation='different'; allowed: null"),
+        ({"data": {"dataset": "tiny_augmented"}}, r"data\.dataset=tiny_augmented, whose images are cropped"),
+        ({"privacy": {"epsilon": 8}}, "with privacy: its gradients are clipped"),
+        ({"model": {"name": SPEC.name}}, r"model 'batch_norm': layer 'norm' is a BatchNorm"),
+    ],
+)
+def test_what_can_t_train_together_is_refused_before_any_work(
+    workplace: Path, changes: dict[str, Any], message: str
+) -> None:
+    changes = {**changes, "train": {**TOGETHER, **changes.get("train", {})}}
+    with pytest.raises(InputError, match=rf"^train\.together=2.*{message}"):
+        check_federations(tiny.tiny_settings(workplace, **changes))
+    assert not list(workplace.glob("artifacts/*"))
+
+
+@pytest.mark.parametrize("size", [0, 1, -3, 2.5])
+def test_a_group_has_two_clients_or_more(workplace: Path, size: Any) -> None:
+    with pytest.raises(InputError, match=r"train\.together"):
+        tiny.tiny_settings(workplace, train={"together": size})
