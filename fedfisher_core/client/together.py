@@ -74,11 +74,11 @@ def train_together(
         descent = Descent(network, settings, velocities=[velocity[:count] for velocity in velocities])
         for _ in stretch:
             batches, inputs = stacked.draw(count)
-            outputs = network(inputs).unflatten(0, (-1, count))
+            outputs = network(inputs).unflatten(0, (-1, count)).unbind(1)
             losses = torch.stack(
                 [
-                    one.losses(outputs[: len(batch), rank], one.examples.labels[batch]).mean()
-                    for rank, (one, batch) in enumerate(zip(ranked, batches, strict=False))
+                    one.losses(own[: len(batch)], one.examples.labels[batch]).mean()
+                    for one, own, batch in zip(ranked, outputs, batches, strict=False)
                 ]
             )
             # The gradient of a client's weights is that of its own loss.
