@@ -86,7 +86,8 @@ class DaskWorkers(Workers):
     def _elsewhere(self, before: PrefectFuture[Any] | None) -> dict[str, Any]:
         """How Dask is told to keep away from where another task runs or ran, as long as there are other workers.
 
-        Where all workers end at once, Dask leaves such a task waiting for the ones that it named, whoever comes after.
+        Where all workers end at once, Dask leaves such a task waiting for the ones that it named, whoever comes after,
+        until it is late and started once more.
         """
         if not isinstance(before, PrefectDaskFuture):
             return {}

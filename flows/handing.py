@@ -177,7 +177,8 @@ class Handing:
                 return handed.batches, [Done(None, 0.0)] * len(handed.batches)
             if isinstance(result, _OF_ONE_MACHINE) and handed.started == 1 and self._is_spread(handed):
                 # The machine may be the reason. Its mistakes are quick, so that it would soon have all of the work.
-                handed.late = math.inf
+                # The workers that are to have it may end before they do, which nobody would say.
+                handed.late = time.monotonic() + self._workers.patience
                 self._start(handed)
                 continue
             if handed.settled or (isinstance(result, Exception) and handed.tasks):

@@ -92,6 +92,18 @@ def test_what_fails_by_itself_is_tried_on_another_machine_once(
     assert workers.before == [None, workers.promises[0]]
 
 
+def test_what_is_late_on_another_machine_too_is_started_once_more(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    handing.hand_over(group)
+    workers.promises[0].future.set_exception(JobError("no disk", "trace"))
+    ended = threading.Thread(target=lambda: (workers.wait_for(3), workers.promises[2].future.set_result("done")))
+    ended.start()
+    assert handing.wait() == ((batch,), "done")
+    ended.join()
+    assert workers.before == [None, *workers.promises[:2]]
+
+
 def test_what_fails_on_another_machine_as_well_is_told(
     handing: Handing, workers: Told, batch: Batch, group: Group
 ) -> None:
