@@ -68,8 +68,8 @@ def train_together(
     weights = {name: torch.stack([one.start[name] for one in ranked]) for name in spec.shapes()}
     velocities = [torch.zeros_like(weight) for weight in weights.values()]
     stacked, steps = _Stacked.of(ranked, settings), []
-    training = [sum(length > step for length in lengths) for step in range(max(lengths))]
-    for count, stretch in groupby(training):
+    still_training = [sum(length > step for length in lengths) for step in range(max(lengths))]
+    for count, stretch in groupby(still_training):
         network = stack(spec, {name: weight[:count] for name, weight in weights.items()}).train()
         descent = Descent(network, settings, velocities=[velocity[:count] for velocity in velocities])
         for _ in stretch:
@@ -84,13 +84,9 @@ def train_together(
             # The gradient of a client's weights is that of its own loss.
             descent.step(losses.sum())
             steps.append(_Step(losses.detach(), tuple(map(len, batches))))
-    losses = pad_sequence([one.losses for one in steps])
     trained: dict[int, Trained | DivergedClientError] = {}
     for rank, index in enumerate(order):
-        sizes = torch.tensor([one.sizes[rank] for one in steps[: lengths[index]]], device=losses.device)
-        means = _means(
-            losses[rank, : lengths[index]], sizes, epoch=-(-len(members[index].examples) // settings.batch_size)
-        )
+        means = _epoch_losses(steps[: lengths[index]], rank, len(members[index].examples), settings)
         try:
             require_finite(means)
             trained[index] = Trained.of({name: weight[rank].clone() for name, weight in weights.items()}, means)
@@ -134,14 +130,18 @@ class _Stacked:
         return batches, self.inputs[pad_sequence(rows).flatten()]
 
 
-def _means(losses: Tensor, sizes: Tensor, *, epoch: int) -> list[float]:
-    """Mean loss of each epoch.
+def _epoch_losses(steps: Sequence[_Step], rank: int, examples: int, settings: TrainSettings) -> list[float]:
+    """Mean loss of each epoch of a client.
 
     Args:
-        losses: mean of each batch, shape (steps,).
-        sizes: of the batches.
-        epoch: steps of one.
+        steps: that it took part in.
+        rank: its place in the stack.
+        examples: that it holds.
+        settings: the batch size.
     """
+    losses = torch.stack([one.losses[rank] for one in steps])
+    sizes = torch.tensor([one.sizes[rank] for one in steps], device=losses.device)
+    epoch = -(-examples // settings.batch_size)
     return [
         float((mean * size).sum() / size.sum())
         for mean, size in zip(losses.split(epoch), sizes.split(epoch), strict=True)
