@@ -51,7 +51,7 @@ class Trained:
 
 
 def require_finite(losses: Sequence[float]) -> None:
-    """Check that training goes on somewhere.
+    """Check that the losses of a training are finite.
 
     Args:
         losses: mean training loss of each epoch so far.

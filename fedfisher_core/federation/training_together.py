@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.client.objectives.objective import Knowledge
+from fedfisher_core.client.past import NO_PAST
 from fedfisher_core.client.together import Member, train_together
 from fedfisher_core.client.training import Trained, count_steps
 from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
@@ -81,8 +82,8 @@ class TrainTogether(TrainClient):
 
     def _member(self, inputs: TrainingInputs[Artifact], start: Parameters) -> Member:
         examples = examples_of(self.place, inputs, self.client)
-        network, past = self.place.spec.skeleton(), self.memory.of_client(inputs)
-        return Member(start, examples, self.chance(inputs), self.losses(network, examples, past))
+        losses = self.losses(self.place.spec.skeleton(), examples, NO_PAST)
+        return Member(start, examples, self.chance(inputs), losses)
 
 
 def group_of(clients: Sequence[int], client: int, size: int) -> tuple[int, ...]:
@@ -120,7 +121,8 @@ def require_together(settings: FederationSettings, places: Iterable[Place]) -> N
             f"{key} with model.initialisation={settings.model.initialisation!r}; allowed: null, or initialisation: same"
         )
     for label in settings.train.objective:
-        if read := set(bind_objective(label, settings.train.objective).objective.reads) - _KNOWABLE:
+        objective = bind_objective(label, settings.train.objective).objective
+        if read := {*objective.reads, *([] if objective.exchange is None else [Knowledge.PAST])} - _KNOWABLE:
             raise InputError(f"{key} with train.objective={label!r}, which reads {min(read)}; allowed: null")
     for name in {place.dataset.name for place in places if place.dataset.augment}:
         raise InputError(

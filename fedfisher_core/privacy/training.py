@@ -1,6 +1,5 @@
 """Local training by DP-SGD (Abadi et al. 2016, "Deep learning with differential privacy"), computed by Opacus."""
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
@@ -8,9 +7,9 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.client.objectives.objective import Losses, cross_entropies
-from fedfisher_core.client.training import Trained
+from fedfisher_core.client.training import Trained, require_finite
 from fedfisher_core.data.tensors import Examples, augment
-from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
+from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.fisher.layers import Layer, matrix_layers
 from fedfisher_core.models.dropout import begin_training
 from fedfisher_core.models.spec import parameters_of
@@ -79,7 +78,7 @@ def train_privately(
             losses=losses,
         ) as descent,
     ):
-        for epoch, steps in enumerate(_epochs(settings, public)):
+        for steps in _epochs(settings, public):
             total = 0.0
             seen = 0
             for _ in range(steps):
@@ -90,8 +89,7 @@ def train_privately(
                 total += descent.step(inputs, examples.labels[batch])
                 seen += len(batch)
             means.append(total / max(seen, 1))
-            if not math.isfinite(total):
-                raise DivergedClientError(f"training loss is {means[-1]} in epoch {epoch + 1}")
+            require_finite(means)
     return Trained.of(parameters_of(network), means)
 
 
