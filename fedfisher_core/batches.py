@@ -1,11 +1,11 @@
 """Jobs that one task computes, and those that are computed along."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fedfisher_core.errors import ApartError, DivergedClientError, InputError
+from fedfisher_core.errors import DivergedClientError, InputError, SomeDivergedError
 from fedfisher_core.jobs import Job, inputs_of
 from fedfisher_core.store import Artifact, Step, Store
 
@@ -67,7 +67,7 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
     Raises:
         InputError: files that a job reads are others than when its result was named, or the store's disk is full.
         DivergedClientError: the client of the only job diverged.
-        ApartError: the clients of some jobs diverged; the results of the others are kept.
+        SomeDivergedError: the clients of some of several jobs diverged; the results of the others are kept.
     """
     found = {step.key: artifact for step in batch.steps if (artifact := store.find(step)) and not artifact.shed}
     left = [entry for entry in zip(batch.jobs, batch.inputs, batch.steps, strict=True) if entry[-1].key not in found]
@@ -78,21 +78,25 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
         for job, own, step in left:
             if job.reads_sources and job.step(own).key != step.key:
                 raise InputError(f"{job.name}: its files were changed while they were read; start again")
-        for step, content in zip(steps, contents, strict=True):
-            if not isinstance(content, DivergedClientError):
+        diverged = {}
+        for job, step, content in zip(jobs, steps, contents, strict=True):
+            if isinstance(content, DivergedClientError):
+                diverged[job.name] = content
+            else:
                 found[step.key] = store.write(step, content)
-        _require_all(batch, [one for one in contents if isinstance(one, DivergedClientError)])
+        _require_none(batch, diverged)
     artifacts = [found[step.key] for step in batch.steps]
     made = dict(zip((job.name for job in batch.jobs), artifacts, strict=True))
     followed = [_followed(follower, made, store) for follower in batch.followers]
     return artifacts + [artifact for artifact in followed if artifact is not None]
 
 
-def _require_all(batch: Batch, diverged: Sequence[DivergedClientError]) -> None:
+def _require_none(batch: Batch, diverged: Mapping[str, DivergedClientError]) -> None:
+    """Check that no client diverged."""
     if diverged and len(batch.jobs) == 1:
-        raise diverged[0]
+        raise next(iter(diverged.values()))
     if diverged:
-        raise ApartError(f"{len(diverged)} of {len(batch.jobs)} clients diverged, the first of them: {diverged[0]}")
+        raise SomeDivergedError({name: str(error) for name, error in diverged.items()})
 
 
 def _followed(follower: Follower, made: Mapping[str, Artifact], store: Store) -> Artifact | None:

@@ -1,5 +1,7 @@
 """The errors that a user can cause, or must be told of by name."""
 
+from collections.abc import Mapping
+
 
 class InputError(ValueError):
     """A setting, a file or a combination that can't be used; the message names it and what is allowed."""
@@ -39,8 +41,19 @@ class DivergedClientError(ArithmeticError):
     """A client whose training or statistic is not finite; the message names the client and the quantity."""
 
 
-class ApartError(ArithmeticError):
-    """Some of the clients that one task computes have diverged; tried one by one, each says so itself."""
+class SomeDivergedError(ArithmeticError):
+    """Some of the clients that were computed together have diverged; the results of the others are kept.
+
+    Args:
+        diverged: what each says of itself, by name of its job.
+    """
+
+    def __init__(self, diverged: Mapping[str, str]) -> None:
+        super().__init__(diverged)
+        self.diverged = diverged
+
+    def __str__(self) -> str:
+        return "; ".join(self.diverged.values())
 
 
 class DivergedAttackError(ArithmeticError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fedfisher_core.batches import Batch, Follower, compute
-from fedfisher_core.errors import ApartError, DivergedClientError, JobError
+from fedfisher_core.errors import DivergedClientError, JobError, SomeDivergedError
 from fedfisher_core.failures import Failure
 from fedfisher_core.jobs import Job, dependents_of, inputs_of, names_in
 from fedfisher_core.passing import Passing, Pruned
@@ -157,8 +157,9 @@ class Walk:
     def lose(self, batch: Batch, error: Exception) -> Failure | None:
         """Go on without a batch.
 
-        Where a client diverged, each job that needs it decides whether it can do without. Any other failure takes all
-        jobs with it that need the failed one. Jobs that failed together are tried again one by one first.
+        Where a client diverged, each job that needs it decides whether it can do without; what the others of a batch
+        have made is in the store. Any other failure takes all jobs with it that need the failed one. Jobs that failed
+        together are tried again one by one first.
 
         Args:
             batch: from `take`.
@@ -167,6 +168,8 @@ class Walk:
         Returns:
             What has failed with it; None where nothing has.
         """
+        if isinstance(error, SomeDivergedError):
+            return self._lose_some(batch, error.diverged)
         diverged = isinstance(error, DivergedClientError)
         if len(batch.jobs) > 1 and not diverged:
             for job, inputs, step in zip(batch.jobs, batch.inputs, batch.steps, strict=True):
@@ -178,6 +181,16 @@ class Walk:
         if diverged and all(self.graph[name].may_be_lost for name in names):
             return self._go_on_without(names, error)
         return self._fail(names, Failure.of(names[0], error))
+
+    def _lose_some(self, batch: Batch, diverged: Mapping[str, str]) -> Failure | None:
+        failure = None
+        for job, inputs, step in zip(batch.jobs, batch.inputs, batch.steps, strict=True):
+            if job.name in diverged:
+                alone = Batch((job,), (inputs,), (step,))
+                failure = self.lose(alone, DivergedClientError(diverged[job.name])) or failure
+            else:
+                self._queue(job.name, job, inputs, step)
+        return failure
 
     def _go_on_without(self, names: list[str], error: Exception) -> Failure | None:
         failure, released = None, []
@@ -292,7 +305,7 @@ def walk_here(graph: Mapping[str, Job[Any]], store: Store) -> Outcome:
         while (batch := walk.take()) is not None:
             try:
                 artifacts = compute(batch, store)
-            except (DivergedClientError, ApartError) as error:
+            except (DivergedClientError, SomeDivergedError) as error:
                 failure = walk.lose(batch, error)
                 if failure is not None:
                     raise DivergedClientError(failure.reason) from error

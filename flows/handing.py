@@ -177,12 +177,14 @@ class Handing:
                 return handed.batches, [Done(None, 0.0)] * len(handed.batches)
             if isinstance(result, _OF_ONE_MACHINE) and handed.started == 1 and self._is_spread(handed):
                 # The machine may be the reason. Its mistakes are quick, so that it would soon have all of the work.
-                # The workers that are to have it may end before they do, which nobody would say.
                 handed.late = time.monotonic() + self._workers.patience
                 self._start(handed)
                 continue
-            if handed.settled or (isinstance(result, Exception) and handed.tasks):
-                # As long as another task may still make it, nothing is lost.
+            if handed.settled:
+                continue
+            if isinstance(result, Exception) and handed.tasks:
+                # As long as another task may still make it, nothing is lost; but that one may wait for ever.
+                handed.late = time.monotonic() + self._workers.patience
                 continue
             if handed.suspected:
                 self._suspects.popleft()
@@ -229,8 +231,9 @@ class Handing:
             self._alone if handed.ends is None and not others else self._together,
             parameters={"title": handed.title, "work": self._workers.guarded(whole)},
             job=first.jobs[0],
-            # Where it has ended its workers, none of those is left to keep away from.
-            before=None if handed.suspected else handed.last,
+            # Once: where all workers end that a task may go to, it waits for ever. What has ended its workers has none
+            # left to keep away from.
+            before=handed.last if handed.started == 1 and not handed.suspected else None,
         )
         handed.last = future
         handed.tasks += 1

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fedfisher_core.batches import Batch, compute
-from fedfisher_core.errors import ApartError, DivergedClientError, InputError, JobError
+from fedfisher_core.errors import DivergedClientError, InputError, JobError, SomeDivergedError
 from fedfisher_core.failures import described
 from fedfisher_core.heap import give_back
 from fedfisher_core.store import Artifact, Store
@@ -54,14 +54,14 @@ def do_alone(batch: Batch, store: Store, *, share_gpu: bool = False) -> list[Don
     Raises:
         InputError: as the job says it.
         DivergedClientError: as the job says it.
-        ApartError: the clients of some of its jobs diverged.
+        SomeDivergedError: the clients of some of its jobs diverged.
         JobError: the computation failed in a way that no setting and no data explains.
     """
     with computing(batch.jobs[0].numerics, share_gpu=share_gpu):
         begun = time.perf_counter()
         try:
             return [Done(compute(batch, store), time.perf_counter() - begun)]
-        except (InputError, DivergedClientError, ApartError) as error:
+        except (InputError, DivergedClientError, SomeDivergedError) as error:
             failure: Exception = error
         except Exception as error:  # noqa: BLE001 - it is raised below, as text.
             failure = JobError(described(error), traceback.format_exc())
@@ -112,6 +112,6 @@ def do_on(
 def _tried(batch: Batch, store: Store, share_gpu: bool) -> list[Done]:
     try:
         return do_alone(batch, store, share_gpu=share_gpu)
-    except (InputError, DivergedClientError, ApartError, JobError):
+    except (InputError, DivergedClientError, SomeDivergedError, JobError):
         # It is tried again in a task of its own, whose error is the one that counts.
         return [Done(None, 0.0)]

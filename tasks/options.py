@@ -12,7 +12,7 @@ from prefect.client.schemas import TaskRun
 from prefect.context import TaskRunContext
 from prefect.states import State
 
-from fedfisher_core.errors import ApartError, DivergedClientError, InputError
+from fedfisher_core.errors import DivergedClientError, InputError, SomeDivergedError
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.reproducible import reproducible_gpu
 from fedfisher_core.settings import WorkSettings
@@ -108,4 +108,4 @@ def _seconds_of_task() -> float:
 async def _may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
     """Try again unless the same input must fail in the same way."""
     result = await state.aresult(raise_on_failure=False)
-    return not isinstance(result, InputError | DivergedClientError | ApartError)
+    return not isinstance(result, InputError | DivergedClientError | SomeDivergedError)

@@ -101,20 +101,21 @@ class _Stacked:
 
     Args:
         inputs: shape (examples of all, ...).
-        offsets: where each client's begin.
-        batches: that are left of each client's training.
+        offsets: where each client's begin, int64, shape (clients,).
+        batches: those of each client that were not drawn yet.
     """
 
     inputs: Tensor
-    offsets: tuple[int, ...]
+    offsets: Tensor
     batches: tuple[Iterator[Tensor], ...]
 
     @classmethod
     def of(cls, members: Sequence[Member], settings: TrainSettings) -> "_Stacked":
-        sizes = [len(one.examples) for one in members]
+        inputs = torch.cat([one.examples.inputs for one in members])
+        sizes = torch.tensor([0, *(len(one.examples) for one in members[:-1])], device=inputs.device)
         return cls(
-            inputs=torch.cat([one.examples.inputs for one in members]),
-            offsets=tuple(sum(sizes[:rank]) for rank in range(len(sizes))),
+            inputs=inputs,
+            offsets=sizes.cumsum(0),
             batches=tuple(chain.from_iterable(epochs_of(one.examples, settings, one.generator)) for one in members),
         )
 
@@ -123,11 +124,11 @@ class _Stacked:
 
         Returns:
             Indices of each one's own examples; and inputs, shape (longest batch * count, ...), the clients taking
-            turns. Shorter batches are filled up with whatever there is.
+            turns. Shorter batches are filled up with the client's first example.
         """
         batches = [next(one) for one in self.batches[:count]]
-        rows = [batch + offset for batch, offset in zip(batches, self.offsets, strict=False)]
-        return batches, self.inputs[pad_sequence(rows).flatten()]
+        rows = pad_sequence(batches) + self.offsets[:count]
+        return batches, self.inputs[rows.flatten()]
 
 
 def _epoch_losses(steps: Sequence[_Step], rank: int, examples: int, settings: TrainSettings) -> list[float]:

@@ -148,7 +148,7 @@ class Personalise(ClientJob[ModelInputs[Artifact]]):
             code=source_digest(type(self), models.get(self.place.spec.name)),
             settings={
                 "model": _model(self.place),
-                "train": self.recipe.model_dump(mode="json", exclude_none=True, exclude={"objective"}),
+                "train": self.recipe.model_dump(mode="json", exclude_none=True, exclude={"objective", "together"}),
                 "share": self.personalisation.share,
                 "augment": self.place.dataset.augment,
                 "seed": self.place.cell.seed,

@@ -41,7 +41,6 @@ from fedfisher_core.jobs import Job, Numerics
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.reporting.formats import plural
 from fedfisher_core.settings import FederationSettings, Scope, WireSettings
 from fedfisher_core.wire.payload import Schema
 
@@ -180,7 +179,7 @@ class Federations:
         members = () if size is None or client == POOLED else group_of(place.cohort(turn.number), client, size)
         if len(members) < 2:
             return job
-        task = f"{training_name(place, members[0], turn)} and {plural(len(members) - 1, 'other')}"
+        task = f"train {len(members)} clients from {client_title(place, members[0], turn)}"
         return TrainTogether(**{**vars(job), "task": task}, members=members)
 
     def _before(self, place: Place, client: int, turn: Turn) -> dict[str, str]:

@@ -94,7 +94,11 @@ class Place:
         Returns:
             Their numbers, ascending.
         """
-        return self._cohorts[turn - 1] if self._cohorts else tuple(self.participants)
+        return self._cohorts[turn - 1] if self._cohorts else self._everyone
+
+    @computed_once
+    def _everyone(self) -> tuple[int, ...]:
+        return tuple(self.participants)
 
     @computed_once
     def _cohorts(self) -> tuple[tuple[int, ...], ...]:

@@ -1,6 +1,7 @@
 """Training several clients of a federation in one call a step."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -97,7 +98,7 @@ def group_of(clients: Sequence[int], client: int, size: int) -> tuple[int, ...]:
     Returns:
         The clients of its group.
     """
-    first = clients.index(client) // size * size
+    first = bisect_left(clients, client) // size * size
     return tuple(clients[first : first + size])
 
 

@@ -10,8 +10,6 @@ from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.models.dropout import Dropout
 from fedfisher_core.models.spec import ModelSpec
 
-_AT_RANDOM = Dropout | nn.Dropout | nn.Dropout1d | nn.Dropout2d | nn.Dropout3d | nn.AlphaDropout
-
 
 class StackedLinear(nn.Module):
     """Linear layers of several networks.
@@ -99,14 +97,16 @@ def stack(spec: ModelSpec, weights: Mapping[str, Tensor]) -> nn.Module:
         # All names begin with the place of the network in the whole, whose only layer it may be.
         parent, _, last = f"0.{name}".rstrip(".").rpartition(".")
         own = {one: weights[f"{name}.{one}" if name else one] for one, _ in layer.named_parameters(recurse=False)}
-        if type(layer) is nn.Linear:
+        trained = all(one.requires_grad for one in layer.parameters(recurse=False))
+        if trained and type(layer) is nn.Linear:
             setattr(whole.get_submodule(parent), last, StackedLinear(own["weight"], own.get("bias")))
-        elif type(layer) is nn.Conv2d and layer.padding_mode == "zeros":
+        elif trained and type(layer) is nn.Conv2d and layer.padding_mode == "zeros":
             setattr(whole.get_submodule(parent), last, StackedConv2d(layer, own["weight"], own.get("bias")))
-        elif own or isinstance(layer, _AT_RANDOM):
+        elif own or isinstance(layer, Dropout):
             raise UnsupportedLayerError(
                 f"model {spec.name!r}: layer {name!r} is a {type(layer).__name__}, of which several can't be computed "
-                "side by side; allowed: Linear, Conv2d that pads with zeros, and layers without weights and dropout"
+                "side by side; allowed: Linear and Conv2d that pads with zeros, neither of them frozen, and layers "
+                "without weights and dropout"
             )
     return whole[0]
 
@@ -118,18 +118,28 @@ def require_stackable(spec: ModelSpec) -> None:
         spec: what one of them is.
 
     Raises:
-        UnsupportedLayerError: a layer can't be, or the network reads the weights of its layers itself.
+        UnsupportedLayerError: a layer can't be; or the network reads the weights of its layers itself, leaves something
+            to chance, or has outputs for an example that depend on others of its batch.
     """
-    weights = {name: torch.empty(2, *shape, device="meta") for name, shape in spec.shapes().items()}
-    network = stack(spec, weights)
+    generator = torch.Generator().manual_seed(0)
+    network = stack(spec, {name: torch.stack([one, one]) for name, one in spec.initialise(generator).items()}).train()
+    inputs = spec.inputs.drawn(2 * 3, generator)
+    changed = inputs.clone()
+    changed[1::2] = spec.inputs.drawn(3, generator)
     try:
-        found = network(spec.inputs.zeros(2 * 3).to("meta")).shape
+        with torch.no_grad():
+            outputs, others = network(inputs), network(changed)
     except RuntimeError as error:
         raise UnsupportedLayerError(
             f"model {spec.name!r} can't be computed side by side with others: {error}"
         ) from error
-    if found != (2 * 3, spec.classes):
+    if outputs.shape != (2 * 3, spec.classes):
         raise UnsupportedLayerError(
-            f"model {spec.name!r} has outputs of shape {tuple(found)} for three examples of each of two networks; "
-            f"allowed: {(2 * 3, spec.classes)}"
+            f"model {spec.name!r} has outputs of shape {tuple(outputs.shape)} for three examples of each of two "
+            f"networks; allowed: {(2 * 3, spec.classes)}"
+        )
+    if not torch.equal(outputs[::2], others[::2]):
+        raise UnsupportedLayerError(
+            f"model {spec.name!r} can't be computed side by side with others: its outputs for an example depend on "
+            "chance or on other examples"
         )

@@ -218,8 +218,10 @@ class TrainSettings(Strict):
 
     @model_serializer(mode="wrap")
     def _without_the_default_objective(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write settings of plain training as they were before there were objectives, so that names stay."""
+        """Write settings of plain training one at a time as they were before there was another, so that names stay."""
         written = handler(self)
+        if self.together is None:
+            written.pop("together", None)
         if self.is_plain:
             written.pop("objective", None)
         return written

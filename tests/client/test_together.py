@@ -78,6 +78,14 @@ def test_a_result_has_memory_of_its_own() -> None:
         assert tensor.untyped_storage().data_ptr() != second.parameters[name].untyped_storage().data_ptr()
 
 
+def test_what_one_client_holds_does_not_reach_another() -> None:
+    first = Examples(torch.full_like(EXAMPLES[1].inputs, torch.inf), EXAMPLES[1].labels)
+    lost, found = train_together(SPEC, [member(first, seed=0), member(EXAMPLES[0], seed=1)], settings())
+    assert isinstance(lost, DivergedClientError)
+    (trained,) = all_trained([found])
+    require_close(trained, alone(member(EXAMPLES[0], seed=1), settings()))
+
+
 def exploding(outputs: Tensor, labels: Tensor) -> Tensor:
     return 1e30 * outputs.square().sum(1) ** 2
 

@@ -129,8 +129,7 @@ def test_one_that_diverges_is_lost_and_those_beside_it_are_not(
     assert str(done.outcome.lost[done.plan.federations.training(done.place, 1).name]) == (
         "client 1 of tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0: training loss is nan in epoch 1"
     )
-    # Once together, and once more for the one that has to say by itself that it diverged.
-    assert groups == [3, 3]
+    assert groups == [3]
 
 
 def test_without_leave_to_go_on_one_that_diverges_ends_the_work(workplace: Path, one_explodes: None) -> None:
@@ -157,6 +156,11 @@ def test_the_seconds_of_a_group_are_shared_out_by_steps(workplace: Path, monkeyp
     sizes = [read_document(trained(done, client), "training.json")["num_examples"] for client in range(3)]
     steps = [-(-size // 16) for size in sizes]
     assert seconds == pytest.approx([9.0 * one / sum(steps) for one in steps])
+
+
+def test_without_the_setting_settings_are_written_as_before_there_was_one(workplace: Path) -> None:
+    assert "together" not in tiny.tiny_settings(workplace).model_dump()["train"]
+    assert tiny.tiny_settings(workplace, train=TOGETHER).model_dump()["train"]["together"] == 2
 
 
 def test_the_last_group_has_what_is_left() -> None:

@@ -101,7 +101,7 @@ def test_what_is_late_on_another_machine_too_is_started_once_more(
     ended.start()
     assert handing.wait() == ((batch,), "done")
     ended.join()
-    assert workers.before == [None, *workers.promises[:2]]
+    assert workers.before == [None, workers.promises[0], None]
 
 
 def test_what_fails_on_another_machine_as_well_is_told(
@@ -176,6 +176,26 @@ def test_what_ends_with_its_workers_is_tried_once_more_while_nothing_else_runs(
     assert handing.wait() == ((batch,), ends[2])
     ended.join()
     assert handing.has_room
+    # None of the workers that it has ended is left to keep away from.
+    assert workers.before == [None] * 4
+
+
+def test_what_waits_for_ever_on_another_worker_is_started_where_there_is_one(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    handing.hand_over(group)
+
+    def end() -> None:
+        workers.wait_for(2)
+        workers.promises[0].future.set_exception(ValueError("too slow"))
+        workers.wait_for(3)
+        workers.promises[2].future.set_result("done")
+
+    ended = threading.Thread(target=end)
+    ended.start()
+    assert handing.wait() == ((batch,), "done")
+    ended.join()
+    assert workers.before == [None, workers.promises[0], None]
 
 
 def test_workers_that_are_gone_are_told_of_by_name(handing: Handing, workers: Told, batch: Batch, group: Group) -> None:

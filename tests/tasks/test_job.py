@@ -1,12 +1,13 @@
 """Errors of jobs can be sent to other processes, whatever they were raised from."""
 
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from fedfisher_core.batches import Batch
-from fedfisher_core.errors import ApartError, InputError, JobError
+from fedfisher_core.errors import InputError, JobError, SomeDivergedError
 from fedfisher_core.jobs import Job, NoInputs, graph_of
 from fedfisher_core.store import Content, Step, Store
 from fedfisher_core.walk import Walk
@@ -32,7 +33,7 @@ class Print(Job[NoInputs]):
 
     def compute(self, inputs: NoInputs) -> Content:
         if self.apart:
-            raise ApartError("1 of 2 clients diverged")
+            raise SomeDivergedError({"one": "client 1 diverged"})
         try:
             raise PaperError("0 sheets")
         except PaperError as error:
@@ -44,7 +45,7 @@ class Print(Job[NoInputs]):
 def failure_of(job: Print, folder: Path) -> Exception:
     batch = Walk(graph_of([job]), Store(folder)).take()
     assert isinstance(batch, Batch)
-    with pytest.raises((InputError, JobError, ApartError)) as caught:
+    with pytest.raises((InputError, JobError, SomeDivergedError)) as caught:
         do_alone(batch, Store(folder))
     # Where Dask is installed, errors are pickled with all that they were raised from.
     assert caught.value.__cause__ is None
@@ -65,6 +66,8 @@ def test_what_the_user_can_mend_is_sent_without_its_cause(tmp_path: Path) -> Non
     assert str(failure) == "buy paper"
 
 
-def test_that_jobs_must_be_tried_one_by_one_is_sent_as_it_is(tmp_path: Path) -> None:
+def test_that_some_clients_diverged_is_sent_as_it_is(tmp_path: Path) -> None:
     failure = failure_of(Print(name="print", apart=True), tmp_path)
-    assert isinstance(failure, ApartError)
+    assert isinstance(failure, SomeDivergedError)
+    # It is made again from its arguments, as in another process.
+    assert copy.copy(failure).diverged == {"one": "client 1 diverged"}
