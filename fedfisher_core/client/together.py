@@ -35,19 +35,6 @@ class Member:
     losses: Losses = cross_entropies
 
 
-@dataclass(frozen=True)
-class _Step:
-    """What a step has shown of those who took part in it.
-
-    Args:
-        losses: mean of each one's batch, shape (members,).
-        sizes: of the batches.
-    """
-
-    losses: Tensor
-    sizes: tuple[int, ...]
-
-
 def train_together(
     spec: ModelSpec, members: Sequence[Member], settings: TrainSettings
 ) -> list[Trained | DivergedClientError]:
@@ -83,7 +70,7 @@ def train_together(
             )
             # The gradient of a client's weights is that of its own loss.
             descent.step(losses.sum())
-            steps.append(_Step(losses.detach(), tuple(map(len, batches))))
+            steps.append(losses.detach())
     trained: dict[int, Trained | DivergedClientError] = {}
     for rank, index in enumerate(order):
         means = _epoch_losses(steps[: lengths[index]], rank, len(members[index].examples), settings)
@@ -131,19 +118,16 @@ class _Stacked:
         return batches, self.inputs[rows.flatten()]
 
 
-def _epoch_losses(steps: Sequence[_Step], rank: int, examples: int, settings: TrainSettings) -> list[float]:
+def _epoch_losses(steps: Sequence[Tensor], rank: int, examples: int, settings: TrainSettings) -> list[float]:
     """Mean loss of each epoch of a client.
 
     Args:
-        steps: that it took part in.
+        steps: mean loss of the batch of each client that took part, by rank, one tensor a step of this client's.
         rank: its place in the stack.
         examples: that it holds.
         settings: the batch size.
     """
-    losses = torch.stack([one.losses[rank] for one in steps])
-    sizes = torch.tensor([one.sizes[rank] for one in steps], device=losses.device)
-    epoch = -(-examples // settings.batch_size)
-    return [
-        float((mean * size).sum() / size.sum())
-        for mean, size in zip(losses.split(epoch), sizes.split(epoch), strict=True)
-    ]
+    sizes = [min(settings.batch_size, examples - first) for first in range(0, examples, settings.batch_size)]
+    losses = torch.stack([one[rank] for one in steps]).split(len(sizes))
+    weights = torch.tensor(sizes, device=losses[0].device)
+    return [float((mean * weights[: len(mean)]).sum() / weights[: len(mean)].sum()) for mean in losses]
