@@ -1,6 +1,6 @@
 """Many small clients: one at a time on every core, beside groups whose weights are stacked and trained in one call.
 
-python -m benchmarks.together [--clients 100] [--repeats 3] [--device cpu]
+python -m benchmarks.together [--clients 100] [--repeats 3] [--device cpu] [--batch-sizes 8 16 64]
 
 Clients train one at a time in a run, unless `train.together` says how many train in one call a step. Both sides divide
 the clients among as many threads as there are cores, and then among as many processes, with one thread of torch each:
@@ -25,6 +25,7 @@ from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.reproducible import reproducible_gpu
 from fedfisher_core.settings import TrainSettings
 
 EXAMPLES, EPOCHS = 64, 5
@@ -101,12 +102,23 @@ def _hold(model: str, clients: int, batch_size: int, device: torch.device) -> No
     _Held.clients = Clients.draw(model, clients=clients, batch_size=batch_size, device=device)
 
 
-def _train_single(indices: Sequence[int]) -> None:
-    _Held.clients.one_at_a_time(indices)
+def _train_single(indices: Sequence[int]) -> list[Parameters]:
+    # As tasks do it on a GPU; on a processor nothing rounds otherwise.
+    with reproducible_gpu():
+        return _Held.clients.one_at_a_time(indices)
 
 
-def _train_stacked(indices: Sequence[int]) -> None:
-    _Held.clients.stacked(indices)
+def _train_stacked(indices: Sequence[int]) -> list[Parameters]:
+    with reproducible_gpu():
+        return _Held.clients.stacked(indices)
+
+
+def _time_single(indices: Sequence[int]) -> None:
+    _train_single(indices)
+
+
+def _time_stacked(indices: Sequence[int]) -> None:
+    _train_stacked(indices)
 
 
 def spread(pool: Executor, work: Callable[[Sequence[int]], None], clients: int, size: int) -> Callable[[], object]:
@@ -131,6 +143,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=100, help="in all (100)")
     parser.add_argument("--repeats", type=int, default=3, help="timed calls of each side (3)")
     parser.add_argument("--device", type=torch.device, default="cpu", help="cpu or cuda (cpu)")
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 16, 64], help="of clients (8 16 64)")
     given = parser.parse_args()
     # Workers that share a GPU wait for each other.
     cores = len(os.sched_getaffinity(0)) if given.device.type == "cpu" else 1
@@ -142,17 +155,17 @@ def main() -> None:
         "threads": ThreadPoolExecutor,
         "processes": partial(ProcessPoolExecutor, mp_context=multiprocessing.get_context("spawn")),
     }
-    for model, batch_size in itertools.product(("lenet", "mlp"), (8, 16, 64)):
+    for model, batch_size in itertools.product(("lenet", "mlp"), given.batch_sizes):
         settings = (model, given.clients, batch_size, given.device)
         _hold(*settings)
-        apart = farthest(_Held.clients.one_at_a_time(range(5)), _Held.clients.stacked(range(5)))
+        apart = farthest(_train_single(range(5)), _train_stacked(range(5)))
         print(f"{model}, batches of {batch_size}, weights within {apart:.1e}", flush=True)
         for kind, executor in kinds.items():
             with executor(cores, initializer=_hold, initargs=settings) as pool:
                 for size in SIZES:
                     single, stacked = alternate(
-                        spread(pool, _train_single, given.clients, 1),
-                        spread(pool, _train_stacked, given.clients, size),
+                        spread(pool, _time_single, given.clients, 1),
+                        spread(pool, _time_stacked, given.clients, size),
                         repeats=given.repeats,
                     )
                     print(

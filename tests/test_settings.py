@@ -276,15 +276,15 @@ def test_plain_training_is_written_as_before_there_were_objectives() -> None:
 def test_fishers_of_few_classes_are_exact_by_default(
     given: dict[str, Any], classes: int, private: bool, estimate: str
 ) -> None:
-    assert FisherSettings(**given).chosen(classes, private=private).estimate == estimate
+    assert FisherSettings(**given).chosen(classes, private=private, on_gpu=False).estimate == estimate
 
 
 def test_an_exact_fisher_is_described_as_before_there_were_others() -> None:
     before = {"backend": "native", "estimator": "exact", "samples": 1, "passes": "shared", "memory_mib": 256}
-    assert FisherSettings().chosen(10, private=False).described() == before
-    assert FisherSettings(tolerance=0.5).chosen(10, private=False).described() == before
+    assert FisherSettings().chosen(10, private=False, on_gpu=False).described() == before
+    assert FisherSettings(tolerance=0.5).chosen(10, private=False, on_gpu=False).described() == before
     truncated = {**before, "estimator": "truncated", "tolerance": 0.01, "directions": 16}
-    assert FisherSettings().chosen(100, private=False).described() == truncated
+    assert FisherSettings().chosen(100, private=False, on_gpu=False).described() == truncated
     assert "tolerance" not in FisherSettings().model_dump()
     written = FisherSettings(estimator="truncated", tolerance=0.5).model_dump()
     assert FisherSettings(**written) == FisherSettings(estimator="truncated", tolerance=0.5)

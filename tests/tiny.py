@@ -96,7 +96,7 @@ def local(network: nn.Module, data: Examples, **settings: Any) -> Local:
         examples=data,
         classes=CLASSES,
         batch_size=8,
-        settings=FisherSettings(**settings).chosen(CLASSES, private=False),
+        settings=FisherSettings(**settings).chosen(CLASSES, private=False, on_gpu=False),
         approximations=frozenset(Approximation) - ({Approximation.DENSE} if "backend" in settings else set()),
         generator=torch.Generator().manual_seed(0),
     )

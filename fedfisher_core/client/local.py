@@ -57,7 +57,7 @@ class Local:
             self.examples.labels,
             approximations=self.approximations,
             estimator=estimator_of(self.settings),
-            memory_limit=self.settings.memory_mib * 2**20,
+            memory_limit=self.settings.memory_limit,
             # Of its own, so that what is drawn does not depend on what was computed before.
             generator=torch.Generator().manual_seed(self.generator.initial_seed()),
             backend=Backend(self.settings.backend),

@@ -12,8 +12,8 @@ from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.client.watching import watch
 from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
-from fedfisher_core.fisher.convolution_block import WORKSPACE
 from fedfisher_core.fisher.layers import Layer, matrix_layers
+from fedfisher_core.fisher.portions import WORKSPACE
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.wire.structure import Structure
 from fedfisher_core.wire.symmetric import SYMMETRIC

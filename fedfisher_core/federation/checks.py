@@ -309,7 +309,7 @@ def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: F
             approximations={one.approximation for one in group if one.approximation is not None},
             loss=Loss.CLASSIFICATION,
             estimator=estimator_of(fisher),
-            memory_limit=fisher.memory_mib * 2**20,
+            memory_limit=fisher.memory_limit,
         )
     except UnsupportedLayerError as error:
         raise InputError(f"{names} of model {spec.name!r}: {error}") from error

@@ -73,7 +73,9 @@ class Place:
     def fisher(self) -> FisherSettings:
         """How clients compute their Fishers of this data set."""
         settings = self.settings
-        return settings.fisher.chosen(self.dataset.classes, private=settings.privacy is not None)
+        return settings.fisher.chosen(
+            self.dataset.classes, private=settings.privacy is not None, on_gpu=self.device.type == "cuda"
+        )
 
     @property
     def participants(self) -> range:

@@ -14,9 +14,6 @@ from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, 
 from fedfisher_core.fisher.group_moment import GroupMoment
 from fedfisher_core.fisher.scratch import Scratch
 
-WORKSPACE = 8 * 2**20
-"""Bytes of patches and per-example gradients that a convolution holds at a time, about what a cache holds."""
-
 
 class _SquaredGradients:
     """The sum of a chunk's squared gradients, taken over examples first and over directions at the end.
@@ -57,6 +54,7 @@ class Conv2dBlock(Block):
         input_shape: shape of its inputs, examples first.
         output_shape: shape of its outputs, examples first.
         approximations: what to sum.
+        workspace: most bytes of patches and per-example gradients at a time, unless one example takes more.
         like: a tensor of the type and device to compute in.
         scratch: memory that `finish` may use.
     """
@@ -68,13 +66,14 @@ class Conv2dBlock(Block):
         output_shape: torch.Size,
         approximations: Set[Approximation],
         *,
+        workspace: int,
         like: Tensor,
         scratch: Scratch,
     ) -> None:
         geometry = Geometry.of(layer, input_shape, output_shape)
         rows, columns = layer.out_channels, geometry.patch_size
         super().__init__(rows, columns, geometry.windows, approximations, groups=layer.groups, like=like)
-        self._geometry = geometry
+        self._geometry, self._workspace = geometry, workspace
         self._moment = _empty_moment(geometry, layer.groups, like=like) if self._outputs else None
         self._scratch, self._chunk_scratch = scratch, Scratch(like)
         self._padded = self._maps = like.new_empty(0)
@@ -169,7 +168,7 @@ class Conv2dBlock(Block):
 
     def _step(self, directions: int) -> int:
         """Examples whose gradients are formed at a time."""
-        step, threads = max(1, WORKSPACE // self._bytes_per_example(directions)), torch.get_num_threads()
+        step, threads = max(1, self._workspace // self._bytes_per_example(directions)), torch.get_num_threads()
         # Threads share the examples of a product; an odd one out would leave the others waiting.
         return step - step % threads if step > threads else step
 

@@ -31,13 +31,22 @@ class NormalisationBlock(PlaceBlock):
         columns: how many numbers each has.
         places: of one example and unit.
         approximations: what to sum.
+        workspace: see `PlaceBlock`.
         like: a tensor of the type and device to compute in.
     """
 
     def __init__(
-        self, *, units: int, columns: int, places: int, approximations: Set[Approximation], like: Tensor
+        self,
+        *,
+        units: int,
+        columns: int,
+        places: int,
+        approximations: Set[Approximation],
+        workspace: int,
+        like: Tensor,
     ) -> None:
-        super().__init__(units, columns, places, approximations - {Approximation.KFAC}, like=like)
+        unfactored = approximations - {Approximation.KFAC}
+        super().__init__(units, columns, places, unfactored, workspace=workspace, like=like)
         factored = Approximation.KFAC in approximations
         self._units = RunningSum((units, columns, columns), like=like) if factored else None
 
@@ -107,13 +116,26 @@ class LayerNormBlock(NormalisationBlock):
     """The running sums of a layer normalisation: with x normalised, sums over places of g x, and of g for the bias."""
 
     def __init__(
-        self, layer: nn.LayerNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+        self,
+        layer: nn.LayerNorm,
+        input_shape: torch.Size,
+        approximations: Set[Approximation],
+        *,
+        workspace: int,
+        like: Tensor,
     ) -> None:
         self._shape, self._eps = layer.normalized_shape, layer.eps
         features = math.prod(self._shape)
         places = input_shape[1:].numel() // features
         columns = 1 + (layer.bias is not None)
-        super().__init__(units=features, columns=columns, places=places, approximations=approximations, like=like)
+        super().__init__(
+            units=features,
+            columns=columns,
+            places=places,
+            approximations=approximations,
+            workspace=workspace,
+            like=like,
+        )
 
     def _normalised(self, inputs: Tensor) -> Tensor:
         return functional.layer_norm(inputs, self._shape, eps=self._eps)
@@ -126,12 +148,25 @@ class GroupNormBlock(NormalisationBlock):
     """The running sums of a group normalisation: with x normalised, sums over a channel's places of g x, and of g."""
 
     def __init__(
-        self, layer: nn.GroupNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+        self,
+        layer: nn.GroupNorm,
+        input_shape: torch.Size,
+        approximations: Set[Approximation],
+        *,
+        workspace: int,
+        like: Tensor,
     ) -> None:
         self._parts, self._eps = layer.num_groups, layer.eps
         places = input_shape[2:].numel()
         units, columns = layer.num_channels, 1 + (layer.bias is not None)
-        super().__init__(units=units, columns=columns, places=places, approximations=approximations, like=like)
+        super().__init__(
+            units=units,
+            columns=columns,
+            places=places,
+            approximations=approximations,
+            workspace=workspace,
+            like=like,
+        )
 
     def _normalised(self, inputs: Tensor) -> Tensor:
         return functional.group_norm(inputs, self._parts, eps=self._eps)
@@ -145,11 +180,24 @@ class BatchNormBlock(NormalisationBlock):
     """
 
     def __init__(
-        self, layer: BatchNorm, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+        self,
+        layer: BatchNorm,
+        input_shape: torch.Size,
+        approximations: Set[Approximation],
+        *,
+        workspace: int,
+        like: Tensor,
     ) -> None:
         self._layer = layer
         units, places = len(layer.weight), input_shape[2:].numel()
-        super().__init__(units=units, columns=2, places=places, approximations=approximations, like=like)
+        super().__init__(
+            units=units,
+            columns=2,
+            places=places,
+            approximations=approximations,
+            workspace=workspace,
+            like=like,
+        )
 
     def diagonal(self, examples: int) -> Tensor:
         """See `Block.diagonal`."""

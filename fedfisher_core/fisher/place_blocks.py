@@ -13,9 +13,6 @@ from torch.nn import functional
 
 from fedfisher_core.fisher.blocks import Approximation, Block
 
-WORKSPACE = 8 * 2**20
-"""Bytes of gradients that a layer holds at a time, about what a cache holds."""
-
 
 class PlaceBlock(Block):
     """The running sums of such a layer.
@@ -25,15 +22,23 @@ class PlaceBlock(Block):
         columns: columns of the layer's matrix, with that of a bias.
         places: of one example.
         approximations: what to sum; no Kronecker factors.
+        workspace: most bytes of gradients at a time, unless one example takes more.
         like: a tensor of the type and device to compute in.
     """
 
     def __init__(
-        self, rows: int, columns: int, places: int, approximations: Set[Approximation], *, like: Tensor
+        self,
+        rows: int,
+        columns: int,
+        places: int,
+        approximations: Set[Approximation],
+        *,
+        workspace: int,
+        like: Tensor,
     ) -> None:
         assert Approximation.KFAC not in approximations
         super().__init__(rows, columns, places, approximations, like=like)
-        self._columns = columns
+        self._columns, self._workspace = columns, workspace
         self._inputs = like.new_empty(0)
 
     def workspace_in_bytes(self, directions: int) -> int:
@@ -75,7 +80,7 @@ class PlaceBlock(Block):
 
     def _step(self) -> int:
         """Examples whose gradients are formed at a time."""
-        return max(1, WORKSPACE // self._bytes_per_example())
+        return max(1, self._workspace // self._bytes_per_example())
 
     def _bytes_per_example(self) -> int:
         """Gradients with and without those of the bias, and the inputs in the form that they are multiplied in."""
@@ -90,11 +95,17 @@ class LinearPlacesBlock(PlaceBlock):
     """The running sums of a linear layer on sequences: for an example, sum over places of g x^T."""
 
     def __init__(
-        self, layer: nn.Linear, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+        self,
+        layer: nn.Linear,
+        input_shape: torch.Size,
+        approximations: Set[Approximation],
+        *,
+        workspace: int,
+        like: Tensor,
     ) -> None:
         self._bias = layer.bias is not None
         columns = layer.in_features + self._bias
-        super().__init__(layer.out_features, columns, input_shape[1], approximations, like=like)
+        super().__init__(layer.out_features, columns, input_shape[1], approximations, workspace=workspace, like=like)
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         products = gradients.mT @ inputs
@@ -105,9 +116,22 @@ class EmbeddingBlock(PlaceBlock):
     """The running sums of an embedding: for an example, the row of a token is the sum of g over the token's places."""
 
     def __init__(
-        self, layer: nn.Embedding, input_shape: torch.Size, approximations: Set[Approximation], *, like: Tensor
+        self,
+        layer: nn.Embedding,
+        input_shape: torch.Size,
+        approximations: Set[Approximation],
+        *,
+        workspace: int,
+        like: Tensor,
     ) -> None:
-        super().__init__(layer.num_embeddings, layer.embedding_dim, input_shape[1], approximations, like=like)
+        super().__init__(
+            layer.num_embeddings,
+            layer.embedding_dim,
+            input_shape[1],
+            approximations,
+            workspace=workspace,
+            like=like,
+        )
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         # A product adds in the same order on every device, which scattering does not.

@@ -26,13 +26,11 @@ from fedfisher_core.fisher.layers import FisherLayer, factored_layers, fisher_la
 from fedfisher_core.fisher.linear_block import LinearBlock
 from fedfisher_core.fisher.normalisation_blocks import BatchNormBlock, GroupNormBlock, LayerNormBlock
 from fedfisher_core.fisher.place_blocks import EmbeddingBlock, LinearPlacesBlock
+from fedfisher_core.fisher.portions import Portions
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.fisher.scatter import Scatter
 from fedfisher_core.fisher.scratch import Scratch
 from fedfisher_core.models.batch_norm import BatchNorm
-
-CHUNK = 6 * 2**20
-"""Most bytes of a layer's outputs in a chunk; with more, the passes over them wait for memory instead of a cache."""
 
 MAX_DENSE_PARAMETERS = 8192
 """Largest network whose dense Fisher is computed; in double precision it takes 512 MiB."""
@@ -83,13 +81,22 @@ class FisherPass:
         draws = loss is Loss.CLASSIFICATION and draws_directions(estimator)
         self._scatter = Scatter(self.outputs, self._like.device) if draws else None
         self._scratch = Scratch(self._like)
-        self._blocks = _empty_blocks(self._layers, probe, approximations, like=self._like, scratch=self._scratch)
+        self._most = Portions.on(self._like.device, memory_limit=memory_limit)
+        self._blocks = _empty_blocks(
+            self._layers,
+            probe,
+            approximations,
+            workspace=self._most.workspace,
+            like=self._like,
+            scratch=self._scratch,
+        )
         alone = Approximation.DENSE in approximations or not _has_factors(model, probe)
         nowhere = self._like.to("meta")
         self._company = _empty_blocks(
             self._layers,
             probe,
             approximations if alone else {Approximation.DIAGONAL, Approximation.KFAC},
+            workspace=self._most.workspace,
             like=nowhere,
             scratch=Scratch(nowhere),
         )
@@ -128,7 +135,7 @@ class FisherPass:
             sums += max(block.workspace_in_bytes(directions) for block in blocks.values())
             sums += 0 if self._dense is None else self._dense.size_in_bytes
             if sums + example <= self._memory_limit:
-                return max(1, min((self._memory_limit - sums) // example, CHUNK // largest))
+                return max(1, min((self._memory_limit - sums) // example, self._most.outputs // largest))
         raise MemoryLimitError(self._memory_limit, sums + example)
 
     def add(self, inputs: Tensor, labels: Tensor | None, noise: Tensor | None, leading: int | None = None) -> None:
@@ -245,13 +252,20 @@ def _empty_blocks(
     probe: Trace,
     approximations: Set[Approximation],
     *,
+    workspace: int,
     like: Tensor,
     scratch: Scratch,
 ) -> dict[str, Block]:
     """The empty sums of all layers."""
     return {
         name: _empty_block(
-            layer, probe.inputs[name].shape, probe.output_shapes[name], approximations, like=like, scratch=scratch
+            layer,
+            probe.inputs[name].shape,
+            probe.output_shapes[name],
+            approximations,
+            workspace=workspace,
+            like=like,
+            scratch=scratch,
         )
         for name, layer in layers.items()
     }
@@ -263,22 +277,25 @@ def _empty_block(
     output_shape: torch.Size,
     approximations: Set[Approximation],
     *,
+    workspace: int,
     like: Tensor,
     scratch: Scratch,
 ) -> Block:
     """The empty sums of a layer; see `Conv2dBlock` for the arguments."""
     match layer:
         case nn.Conv2d():
-            return Conv2dBlock(layer, input_shape, output_shape, approximations, like=like, scratch=scratch)
+            return Conv2dBlock(
+                layer, input_shape, output_shape, approximations, workspace=workspace, like=like, scratch=scratch
+            )
         case nn.Linear() if len(input_shape) == 2:
             return LinearBlock(layer, approximations, like=like)
         case nn.Linear():
-            return LinearPlacesBlock(layer, input_shape, approximations, like=like)
+            return LinearPlacesBlock(layer, input_shape, approximations, workspace=workspace, like=like)
         case nn.Embedding():
-            return EmbeddingBlock(layer, input_shape, approximations, like=like)
+            return EmbeddingBlock(layer, input_shape, approximations, workspace=workspace, like=like)
         case nn.LayerNorm():
-            return LayerNormBlock(layer, input_shape, approximations, like=like)
+            return LayerNormBlock(layer, input_shape, approximations, workspace=workspace, like=like)
         case nn.GroupNorm():
-            return GroupNormBlock(layer, input_shape, approximations, like=like)
+            return GroupNormBlock(layer, input_shape, approximations, workspace=workspace, like=like)
         case BatchNorm():
-            return BatchNormBlock(layer, input_shape, approximations, like=like)
+            return BatchNormBlock(layer, input_shape, approximations, workspace=workspace, like=like)

@@ -33,7 +33,7 @@ class PrivateLocal(Releasing):
             self.privacy,
             approximations=self.approximations,
             noise_multiplier=self.multiplier,
-            memory_limit=self.settings.memory_mib * 2**20,
+            memory_limit=self.settings.memory_limit,
             # From where it stands, so that a Fisher's noise is the same whether or not another came before it.
             generator=self.generator.clone_state(),
         )

@@ -11,7 +11,7 @@ from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.estimators import Exact, Loss, directions_per_example, nominal_directions, output_directions
 from fedfisher_core.fisher.layers import matrix_layers
-from fedfisher_core.fisher.single_pass import CHUNK
+from fedfisher_core.fisher.portions import Portions
 from fedfisher_core.privacy.contributions import Contributions, clip_factors
 from fedfisher_core.privacy.layers import LayerExamples, LayerShape
 from fedfisher_core.privacy.release import moment_clips
@@ -155,10 +155,11 @@ class _Pass:
         numbers += sum(shape.numbers(self._directions) for shape in self._shapes.values())
         example = graph_bytes + numbers * probe.outputs.element_size()
         largest = max(outputs) * probe.outputs.element_size()
+        most = Portions.on(probe.outputs.device, memory_limit=memory_limit)
         for held in (both, sum(total.nbytes for total in totals)):
             # Beside the totals, the parts of a chunk are held.
             if 2 * held + example <= memory_limit:
-                return max(1, min((memory_limit - 2 * held) // example, CHUNK // largest, _MAX_CHUNK))
+                return max(1, min((memory_limit - 2 * held) // example, most.outputs // largest, _MAX_CHUNK))
         raise MemoryLimitError(memory_limit, 2 * held + example)
 
     def add(self, inputs: Tensor) -> None:

@@ -257,6 +257,12 @@ class TrainSettings(Strict):
 FEW_CLASSES = 10
 """Most classes for which Fishers are exact by default."""
 
+MEMORY_MIB = 256
+"""Working memory of a pass on a processor, whose cache holds less."""
+
+GPU_MEMORY_MIB = 4096
+"""Working memory of a pass on a GPU, where a pass of the CNN took 25 times as long with 256 (`benchmarks.gpu`)."""
+
 DEFAULT_TOLERANCE = 0.01
 """Of 0.001, 0.01, 0.1 and sampled Fishers, chosen by `benchmarks.many_classes`.
 
@@ -303,7 +309,13 @@ class FisherSettings(Strict):
         description="shared: all Fishers of a client in one pass, whose seconds each of them reports; separate: a pass "
         "each, so that the seconds are each Fisher's own",
     )
-    memory_mib: int = Field(256, ge=1, le=10**7, description="most working memory of a pass, in MiB")
+    memory_mib: int | None = Field(
+        None,
+        ge=1,
+        le=10**7,
+        description=f"most working memory of a pass, in MiB; default: {MEMORY_MIB} on a processor, {GPU_MEMORY_MIB} on "
+        "a GPU",
+    )
 
     @model_validator(mode="after")
     def _nngeometry_is_exact(self) -> "FisherSettings":
@@ -321,20 +333,31 @@ class FisherSettings(Strict):
             written.pop("directions", None)
         return written
 
-    def chosen(self, classes: int, *, private: bool) -> "FisherSettings":
-        """Choose the estimator where that is left to the number of classes.
+    def chosen(self, classes: int, *, private: bool, on_gpu: bool) -> "FisherSettings":
+        """Choose the estimator where that is left to the number of classes, and the memory where it is to the device.
 
         Args:
             classes: number of labels.
             private: whether Fishers are released with differential privacy, which has the exact estimator alone.
+            on_gpu: whether a GPU computes them.
 
         Returns:
-            The settings, whose estimator is not "auto".
+            The settings, whose estimator is not "auto" and whose memory is a number.
         """
-        if self.estimator != "auto":
-            return self
         exact = private or self.backend == "nngeometry" or classes <= FEW_CLASSES
-        return self.model_copy(update={"estimator": "exact" if exact else "truncated"})
+        by_classes = "exact" if exact else "truncated"
+        return self.model_copy(
+            update={
+                "estimator": by_classes if self.estimator == "auto" else self.estimator,
+                "memory_mib": self.memory_mib or (GPU_MEMORY_MIB if on_gpu else MEMORY_MIB),
+            }
+        )
+
+    @property
+    def memory_limit(self) -> int:
+        """Most bytes of working memory of a pass; of settings whose memory is chosen."""
+        assert self.memory_mib is not None
+        return self.memory_mib * 2**20
 
     @property
     def estimate(self) -> str:
@@ -344,7 +367,7 @@ class FisherSettings(Strict):
         return self.estimator + own.get(self.estimator, "")
 
     def described(self) -> dict[str, Any]:
-        """What decides a Fisher, as JSON has it; of settings whose estimator is chosen."""
+        """What decides a Fisher, as JSON has it; of settings whose estimator and memory are chosen."""
         unused = set() if self.estimator == "truncated" else {"tolerance", "directions"}
         return {name: value for name, value in dict(self).items() if name not in unused}
 

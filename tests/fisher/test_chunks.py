@@ -12,11 +12,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from fedfisher_core.errors import InputError
-from fedfisher_core.fisher import convolution_block, place_blocks
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.fisher.engine import DIAGONAL_AND_KFAC, EXACT, compute_fisher
 from fedfisher_core.fisher.estimators import Estimator, Exact, Loss, MonteCarlo
+from fedfisher_core.fisher.portions import Portions
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.layouts import Tokens
 from fedfisher_core.models.spec import ModelSpec
@@ -49,6 +49,21 @@ def examples_per_chunk(
             estimator=EXACT,
             memory_limit=memory_limit,
         ).examples_per_chunk
+
+
+def cut_as_on(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    on, there = Portions.on, torch.device(device)
+    monkeypatch.setattr(Portions, "on", lambda device, memory_limit: on(there, memory_limit=memory_limit))
+
+
+def take_at_a_time(monkeypatch: pytest.MonkeyPatch, *, workspace: int) -> None:
+    monkeypatch.setattr(Portions, "on", lambda device, memory_limit: Portions(6 * MEBIBYTE, workspace))
+
+
+@pytest.fixture(params=["cpu", "cuda"])
+def portions_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut as on a device, which need not be there."""
+    cut_as_on(request.param, monkeypatch)
 
 
 @pytest.mark.parametrize("network", ["all three, bias", "grouped, bias", "running statistics, bias"])
@@ -105,6 +120,17 @@ def test_more_memory_takes_more_examples_at_a_time() -> None:
     assert 1 <= few < many
 
 
+def test_a_gpu_takes_as_many_examples_at_a_time_as_its_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, inputs = make("padding, bias", examples=1)
+    limits = [limit * MEBIBYTE for limit in (256, 1024)]
+    # A cache sets the number on a processor, however much memory there is.
+    of_a_cache, as_many = (examples_per_chunk(model, inputs, limit) for limit in limits)
+    assert of_a_cache == as_many
+    cut_as_on("cuda", monkeypatch)
+    some, more = (examples_per_chunk(model, inputs, limit) for limit in limits)
+    assert of_a_cache < some < more
+
+
 def test_examples_cut_from_a_large_set_count_no_more_than_themselves() -> None:
     model, inputs = make("padding, bias", examples=2000)
     assert examples_per_chunk(model, inputs, 16 * MEBIBYTE) == examples_per_chunk(model, inputs[:1], 16 * MEBIBYTE)
@@ -124,8 +150,7 @@ def test_sixty_thousand_examples_do_not_drift(network: str, monkeypatch: pytest.
     model, shape = DRIFTING[network]()
     inputs = torch.randn(60_000, *shape) + 10
     # Many small chunks, which is where a running sum in single precision drifts.
-    for module in (convolution_block, place_blocks):
-        monkeypatch.setattr(module, "WORKSPACE", 4096)
+    take_at_a_time(monkeypatch, workspace=4096)
     limit = 64 * 1024
     assert examples_per_chunk(model, inputs, limit) < 600
     found = compute_fisher(model, inputs, memory_limit=limit)
@@ -143,11 +168,12 @@ def test_chunks_of_places_and_groups_give_the_same(network: str, monkeypatch: py
     limit = smallest_limit(model, inputs, approximations)
     whole = compute_fisher(model, inputs, approximations=approximations)
     one = compute_fisher(model, inputs, approximations=approximations, memory_limit=limit)
-    # Two examples of the widest layer at a time, and an odd one at the end.
-    monkeypatch.setattr(place_blocks, "WORKSPACE", 2 * 8 * (2 * 24 + 6 * 10))
-    monkeypatch.setattr(convolution_block, "WORKSPACE", 2 * 8 * 2000)
-    parts = compute_fisher(model, inputs, approximations=approximations)
-    for other in (one, parts):
+    # Two examples of the widest layer at a time, and an odd one at the end: of the layers on places, then convolutions.
+    parts = []
+    for workspace in (2 * 8 * (2 * 24 + 6 * 10), 2 * 8 * 2000):
+        take_at_a_time(monkeypatch, workspace=workspace)
+        parts.append(compute_fisher(model, inputs, approximations=approximations))
+    for other in (one, *parts):
         assert relative_error(other.dense, whole.dense) < 1e-13
         assert relative_error(flat(other.diagonal), flat(whole.diagonal)) < 1e-13
         for name, block in (whole.kfac or {}).items():
@@ -193,6 +219,7 @@ class Convolutions(nn.Sequential):
         self(torch.zeros(1, 3, 16, 16))
 
 
+@pytest.mark.usefixtures("portions_of")
 @pytest.mark.parametrize(
     ("mebibytes", "stride", "approximations"),
     [
@@ -211,6 +238,7 @@ def test_working_memory_stays_below_its_limit(mebibytes: int, stride: int, appro
     assert 0.2 * mebibytes * MEBIBYTE < memory.peak < mebibytes * MEBIBYTE
 
 
+@pytest.mark.usefixtures("portions_of")
 @pytest.mark.parametrize("example_alone", [False, True])
 def test_working_memory_of_groups_and_normalisations_stays_below_its_limit(example_alone: bool) -> None:
     torch.manual_seed(0)
@@ -232,6 +260,7 @@ def test_working_memory_of_groups_and_normalisations_stays_below_its_limit(examp
     assert 0.15 * limit < memory.peak < limit
 
 
+@pytest.mark.usefixtures("portions_of")
 def test_working_memory_of_a_transformer_stays_below_its_limit() -> None:
     spec = ModelSpec("transformer", Tokens(12, 9), classes=6, bias=True, widths=(16, 24))
     model = spec.load(spec.initialise(torch.Generator().manual_seed(0)))
