@@ -4,6 +4,7 @@ import argparse
 import importlib
 import json
 import os
+import select
 import socket
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,17 @@ _REPORTS = (Path("results"), Path("reports"))
 _LEADERBOARD = Path("results/leaderboard")
 
 
+def _nobody_reads() -> bool:
+    """Whether who read the standard output has had enough of it, as `head` has; then what is left of it is dropped."""
+    output = select.poll()
+    output.register(sys.stdout, select.POLLOUT)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0)):
+        return False
+    # Python writes what is left at its end.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit.
 
@@ -61,12 +73,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
+        sys.stdout.flush()
     except KeyboardInterrupt as stop:
         leave(stop)
     except Exception as error:
         # What a stop has become in foreign code is no failure.
         if (stopped := told_to_stop()) is not None:
             leave(stopped)
+        if isinstance(error, BrokenPipeError) and _nobody_reads():
+            sys.exit(1)
         code = _code_for(error)
         if code is None:
             raise

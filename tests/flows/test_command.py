@@ -95,6 +95,19 @@ def test_the_module_is_the_command(project: Path) -> None:
     assert done.stderr.startswith("fedfisher: no report 'nothing' in results")
 
 
+@pytest.mark.parametrize("what", ["methods", "objectives"])
+def test_whoever_has_read_enough_sees_no_error(what: str) -> None:
+    """As in `fedfisher methods | head`: a long list fails while it is printed, a short one when the command ends."""
+    command = [sys.executable, "-m", "flows.cli", what]
+    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    with subprocess.Popen(command, env=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listing:
+        assert listing.stdout is not None
+        assert listing.stderr is not None
+        listing.stdout.close()
+        assert listing.stderr.read() == ""
+    assert listing.returncode == 1
+
+
 def test_a_finished_report_is_printed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["report", "theory"])
     out = capsys.readouterr().out
