@@ -13,16 +13,17 @@ from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.client_measures import read_personalisation
+from fedfisher_core.federation.client_measures import Personalise, read_personalisation
 from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.federation.partition import examples_of, held_by, label_counts, validation_set
 from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.training import TrainClient
+from fedfisher_core.jobs import inputs_of
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import TrainSettings
-from fedfisher_core.store import read_tensors
+from fedfisher_core.store import Step, read_tensors
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 
@@ -165,6 +166,19 @@ def test_unseen_clients_train_plainly_whatever_others_minimise(workplace: Path) 
     )
     expected = score(done, own.parameters, Examples(data.inputs[others], data.labels[others]))
     assert done.rows["fedavg"].personalised_loss == pytest.approx(expected[1], rel=1e-5, abs=BESIDE_ROUNDING)
+
+
+def test_unseen_clients_train_alone_and_are_named_so_whoever_trains_together(workplace: Path) -> None:
+    alone = walked(workplace, personalisation(), model={"name": "mlp"})
+    stacked = walked(workplace, personalisation(), model={"name": "mlp"}, train={"together": 2})
+    artifacts = alone.outcome.artifacts
+
+    def step_of(done: Walked) -> Step:
+        (job,) = (job for job in done.plan.jobs if isinstance(job, Personalise))
+        # Of the same network, as that of others differs by rounding.
+        return job.step(inputs_of(job.needs, artifacts))
+
+    assert step_of(stacked).key == step_of(alone).key
 
 
 def test_unseen_clients_are_in_no_cohort_and_send_nothing(workplace: Path) -> None:
