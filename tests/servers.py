@@ -28,14 +28,15 @@ class stopped_after:
         cwd: Path | None = None,
         *,
         by: signal.Signals = signal.SIGINT,
+        log: Path | None = None,
     ) -> None:
         self._by = by
         self._start: dict[str, Any] = {"args": command, "env": environment, "cwd": cwd}
+        self._log = log or Path(os.devnull)
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            **self._start, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(**self._start, stdout=log, stderr=log, start_new_session=True)
         return self
 
     @property
@@ -113,10 +114,10 @@ def scheduler_at(port: int, environment: Mapping[str, str], *options: str) -> st
 def dask_worker(
     scheduler: str, environment: Mapping[str, str], folder: Path, *options: str, program: tuple[str, ...] = DASK
 ) -> stopped_after:
-    """A worker of a Dask scheduler, in a folder of its own."""
+    """A worker of a Dask scheduler, in a folder of its own, with its log."""
     command = [*program, "worker", scheduler, "--nthreads", "1", "--host", "127.0.0.1", "--no-dashboard", *options]
     # It would take its leave of the scheduler for seconds.
-    return stopped_after(command, dict(environment), folder, by=signal.SIGKILL)
+    return stopped_after(command, dict(environment), folder, by=signal.SIGKILL, log=folder / "log")
 
 
 @contextmanager

@@ -15,7 +15,8 @@ PROGRAMS = Path(sys.prefix) / "swift" / "bin"
 """Where `make test` installs it."""
 
 BUCKET = "benchmark"
-_KEY, _SECRET = "test:tester", "testing"
+SECRET = "a-secret-of-the-store"
+_KEY = "test:tester"
 
 _SERVER = """
 [DEFAULT]
@@ -45,7 +46,7 @@ use = egg:swift#s3api
 
 [filter:tempauth]
 use = egg:swift#tempauth
-user_test_tester = testing .admin
+user_test_tester = {secret} .admin
 
 [filter:listing_formats]
 use = egg:swift#listing_formats
@@ -92,10 +93,10 @@ def object_store(folder: Path) -> Iterator[dict[str, str]]:
         environment = {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
             "AWS_ACCESS_KEY_ID": _KEY,
-            "AWS_SECRET_ACCESS_KEY": _SECRET,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
             "AWS_DEFAULT_REGION": "us-east-1",
         }
-        Session(_KEY, _SECRET, region_name="us-east-1").client(
+        Session(_KEY, SECRET, region_name="us-east-1").client(
             "s3", endpoint_url=environment["AWS_ENDPOINT_URL"]
         ).create_bucket(Bucket=BUCKET)
         yield environment
@@ -105,7 +106,7 @@ def object_store(folder: Path) -> Iterator[dict[str, str]]:
 def _server(folder: Path, kind: str, port: int, template: str, pipeline: str) -> Iterator[None]:
     config = folder / f"{kind}.conf"
     user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
-    config.write_text(template.format(port=port, folder=folder, user=user, kind=kind, pipeline=pipeline))
+    config.write_text(template.format(port=port, folder=folder, user=user, kind=kind, pipeline=pipeline, secret=SECRET))
     with stopped_after([str(PROGRAMS / f"swift-{kind}-server"), str(config)], {"SWIFT_DIR": str(folder)}):
         wait_for_port(port)
         yield

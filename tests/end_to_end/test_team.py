@@ -1,20 +1,23 @@
 """What a team shares: servers on PostgreSQL that ask for a password, workers elsewhere, and a bucket."""
 
+import base64
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 import pytest
 from mlflow import MlflowClient
+from psycopg import sql
 
 from tests.chaos.scale import much
 from tests.end_to_end.conftest import ROOT, Workplace, same_rows
 from tests.postgres import postgres
 from tests.servers import dask_cluster, free_port, stopped_after, wait_for
-from tests.swift import BUCKET, object_store
+from tests.swift import BUCKET, SECRET, object_store
 
 pytestmark = pytest.mark.end_to_end
 
@@ -24,27 +27,33 @@ _LONG_SECONDS = 900
 
 
 @pytest.fixture
-def servers(workplace: Workplace, tmp_path: Path) -> Iterator[tuple[str, ...]]:
-    """Prefect and MLflow as deploy/README.md starts them; the settings that name them."""
-    prefect, mlflow = free_port(), free_port()
-    with postgres() as database:
-        with psycopg.connect(f"{database}/postgres", autocommit=True) as connection:
+def database() -> Iterator[str]:
+    """The address of a PostgreSQL server with the databases of a team."""
+    with postgres() as address:
+        with psycopg.connect(f"{address}/postgres", autocommit=True) as connection:
             for command in (ROOT / "deploy/databases.sql").read_text().splitlines():
                 connection.execute(command.encode())
-        environment = workplace.environment | {
-            "DATABASE": database,
-            "TEAM_PASSWORD": PASSWORD,
-            "PREFECT_PORT": str(prefect),
-            "MLFLOW_PORT": str(mlflow),
-            "MLFLOW_FIGURES": str(tmp_path / "figures"),
-        }
-        with stopped_after([str(SCRIPT)], environment, tmp_path):
-            wait_for(f"http://127.0.0.1:{prefect}/api/health")
-            wait_for(f"http://127.0.0.1:{mlflow}/health")
-            yield (
-                *("--set", f"tracking.prefect_api=http://127.0.0.1:{prefect}/api"),
-                *("--set", f"tracking.mlflow=http://127.0.0.1:{mlflow}"),
-            )
+        yield address
+
+
+@pytest.fixture
+def servers(workplace: Workplace, tmp_path: Path, database: str) -> Iterator[tuple[str, ...]]:
+    """Prefect and MLflow as deploy/README.md starts them; the settings that name them."""
+    prefect, mlflow = free_port(), free_port()
+    environment = workplace.environment | {
+        "DATABASE": database,
+        "TEAM_PASSWORD": PASSWORD,
+        "PREFECT_PORT": str(prefect),
+        "MLFLOW_PORT": str(mlflow),
+        "MLFLOW_FIGURES": str(tmp_path / "figures"),
+    }
+    with stopped_after([str(SCRIPT)], environment, tmp_path, log=tmp_path / "servers.log"):
+        wait_for(f"http://127.0.0.1:{prefect}/api/health")
+        wait_for(f"http://127.0.0.1:{mlflow}/health")
+        yield (
+            *("--set", f"tracking.prefect_api=http://127.0.0.1:{prefect}/api"),
+            *("--set", f"tracking.mlflow=http://127.0.0.1:{mlflow}"),
+        )
 
 
 @pytest.fixture
@@ -55,8 +64,33 @@ def bucket(workplace: Workplace, tmp_path: Path) -> Iterator[str]:
         yield f"s3://{BUCKET}/artifacts"
 
 
+def secrets_in(text: bytes) -> set[str]:
+    """The secrets that a text holds, as they are, in an address or in the header of a request."""
+    return {
+        secret
+        for secret in (PASSWORD, SECRET)
+        for written in (secret, quote(secret), base64.b64encode(f"admin:{secret}".encode()).decode())
+        if written.encode() in text
+    }
+
+
+def rows_of(database: str) -> Iterator[bytes]:
+    """Every row of every table, as text."""
+    with psycopg.connect(database) as connection:
+        tables = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").fetchall()
+        for (name,) in tables:
+            query = sql.SQL("SELECT row_of::text FROM {} AS row_of").format(sql.Identifier(name))
+            for (row,) in connection.execute(query):
+                yield row.encode()
+
+
 def test_machines_that_share_only_servers_give_the_rows_of_one(
-    workplace: Workplace, servers: tuple[str, ...], bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workplace: Workplace,
+    database: str,
+    servers: tuple[str, ...],
+    bucket: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if much():
         # The default benchmark takes six minutes here where nothing else runs.
@@ -87,9 +121,23 @@ def test_machines_that_share_only_servers_give_the_rows_of_one(
     client = MlflowClient(servers[-1].partition("=")[2])
     names = {experiment.name for experiment in client.search_experiments()}
     assert {"together", "again"} <= names
-    assert PASSWORD not in done.stdout + done.stderr
-    told = [path for place in ("results", ".artifacts", "another") for path in (workplace.folder / place).rglob("*")]
-    assert not [path for path in told if path.is_file() and PASSWORD.encode() in path.read_bytes()]
+
+    # No secret is told by the command, nor by any file of it, of the workers and the servers, or of the bucket.
+    assert not secrets_in((done.stdout + done.stderr).encode())
+    places = (
+        workplace.folder,
+        tmp_path / "one",
+        tmp_path / "two",
+        tmp_path / "figures",
+        tmp_path / "swift" / "devices",
+    )
+    told = [path for place in places for path in place.rglob("*") if path.is_file()]
+    assert {"manifest.json", "results.json", "log"} < {path.name for path in told}
+    assert not [path for path in (*told, tmp_path / "servers.log") if secrets_in(path.read_bytes())]
+    for name in ("prefect", "mlflow"):
+        rows = list(rows_of(f"{database}/{name}"))
+        assert len(rows) > 100
+        assert not [row for row in rows if secrets_in(row)]
 
 
 @pytest.mark.parametrize(
