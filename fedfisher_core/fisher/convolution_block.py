@@ -176,7 +176,8 @@ class Conv2dBlock(Block):
         """Patches, per-example gradients and their squares, and products of maps or of the patches of groups."""
         columns, rows = self._geometry.patch_size, self._group_rows
         numbers = columns * self._windows + 2 * directions * rows * columns + rows**2
-        if isinstance(self._moment, GroupMoment):
+        # Whether or not they are asked for, as the step decides how a diagonal rounds.
+        if self._groups > 1:
             numbers += columns**2
         return self._groups * numbers * self._like.element_size()
 

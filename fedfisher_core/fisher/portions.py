@@ -23,7 +23,7 @@ class Portions:
     workspace: int
 
     @classmethod
-    def on(cls, device: torch.device, *, memory_limit: int) -> "Portions":
+    def on(cls, device: torch.device, *, memory: int) -> "Portions":
         """What suits a device.
 
         With more than a cache holds, a processor waits for its memory. A GPU waits for the next kernel instead, so that
@@ -31,8 +31,8 @@ class Portions:
 
         Args:
             device: the network's.
-            memory_limit: most bytes of working memory.
+            memory: bytes that are free for them.
         """
         if device.type == "cpu":
             return cls(_OUTPUTS, WORKSPACE)
-        return cls(memory_limit, memory_limit // 4)
+        return cls(memory, memory // 4)

@@ -5,6 +5,7 @@ layers' outputs serve the diagonal, the Kronecker factors and the dense matrix a
 """
 
 from collections.abc import Mapping, Set
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from fedfisher_core.errors import InputError, MemoryLimitError, UnsupportedLayer
 from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, mirror
 from fedfisher_core.fisher.blocks import Approximation, Block
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
-from fedfisher_core.fisher.convolution_block import Conv2dBlock
+from fedfisher_core.fisher.empty import empty_blocks
 from fedfisher_core.fisher.estimators import (
     Estimator,
     Loss,
@@ -23,14 +24,10 @@ from fedfisher_core.fisher.estimators import (
 )
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import FisherLayer, factored_layers, fisher_layers, from_matrix, vectors_of
-from fedfisher_core.fisher.linear_block import LinearBlock
-from fedfisher_core.fisher.normalisation_blocks import BatchNormBlock, GroupNormBlock, LayerNormBlock
-from fedfisher_core.fisher.place_blocks import EmbeddingBlock, LinearPlacesBlock
 from fedfisher_core.fisher.portions import Portions
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.fisher.scatter import Scatter
 from fedfisher_core.fisher.scratch import Scratch
-from fedfisher_core.models.batch_norm import BatchNorm
 
 MAX_DENSE_PARAMETERS = 8192
 """Largest network whose dense Fisher is computed; in double precision it takes 512 MiB."""
@@ -81,8 +78,18 @@ class FisherPass:
         draws = loss is Loss.CLASSIFICATION and draws_directions(estimator)
         self._scatter = Scatter(self.outputs, self._like.device) if draws else None
         self._scratch = Scratch(self._like)
-        self._most = Portions.on(self._like.device, memory_limit=memory_limit)
-        self._blocks = _empty_blocks(
+        self._dense = _dense_sum(model, self._like) if Approximation.DENSE in approximations else None
+        self._outputs = [shape.numel() for shape in probe.output_shapes.values()]
+        self._inputs = [tensor.numel() for tensor in probe.inputs.values()]
+        self._graph_bytes, self._memory_limit = graph_bytes, memory_limit
+        alone = Approximation.DENSE in approximations or not _has_factors(model, probe)
+        in_company = approximations if alone else {Approximation.DIAGONAL, Approximation.KFAC}
+        nowhere = self._like.to("meta")
+        imagined = partial(empty_blocks, self._layers, probe, like=nowhere, scratch=Scratch(nowhere))
+        left = [self._left_beside(imagined(asked, workspace=0)) for asked in (in_company, approximations)]
+        self._most = Portions.on(self._like.device, memory=next((bytes_ for bytes_ in left if bytes_ > 0), 0))
+        self._company = imagined(in_company, workspace=self._most.workspace)
+        self._blocks = empty_blocks(
             self._layers,
             probe,
             approximations,
@@ -90,20 +97,6 @@ class FisherPass:
             like=self._like,
             scratch=self._scratch,
         )
-        alone = Approximation.DENSE in approximations or not _has_factors(model, probe)
-        nowhere = self._like.to("meta")
-        self._company = _empty_blocks(
-            self._layers,
-            probe,
-            approximations if alone else {Approximation.DIAGONAL, Approximation.KFAC},
-            workspace=self._most.workspace,
-            like=nowhere,
-            scratch=Scratch(nowhere),
-        )
-        self._dense = _dense_sum(model, self._like) if Approximation.DENSE in approximations else None
-        self._outputs = [shape.numel() for shape in probe.output_shapes.values()]
-        self._inputs = [tensor.numel() for tensor in probe.inputs.values()]
-        self._graph_bytes, self._memory_limit = graph_bytes, memory_limit
         self.examples_per_chunk = self.fitting(self._directions)
 
     def fitting(self, directions: int) -> int:
@@ -121,6 +114,24 @@ class FisherPass:
         Raises:
             MemoryLimitError: one example doesn't fit the memory.
         """
+        example = self._example_in_bytes(directions)
+        largest = max(self._outputs) * self._like.element_size()
+        for blocks in (self._company, self._blocks):
+            sums = self._sums_in_bytes(blocks) + max(block.workspace_in_bytes(directions) for block in blocks.values())
+            if sums + example <= self._memory_limit:
+                return max(1, min((self._memory_limit - sums) // example, self._most.outputs // largest))
+        raise MemoryLimitError(self._memory_limit, sums + example)
+
+    def _left_beside(self, blocks: Mapping[str, Block]) -> int:
+        """Bytes of the working memory that sums and one example in flight leave."""
+        return self._memory_limit - self._sums_in_bytes(blocks) - self._example_in_bytes(self._directions)
+
+    def _sums_in_bytes(self, blocks: Mapping[str, Block]) -> int:
+        dense = 0 if self._dense is None else self._dense.size_in_bytes
+        return dense + sum(block.size_in_bytes for block in blocks.values())
+
+    def _example_in_bytes(self, directions: int) -> int:
+        """Memory of one example in flight, with all its directions."""
         outputs, inputs = self._outputs, self._inputs
         # The gradients of all directions, of one in flight, what one step of a backward pass and of a block's
         # sums hold beside them, and the output directions with their intermediate results.
@@ -128,15 +139,7 @@ class FisherPass:
         numbers += 4 * directions * self.outputs
         if self._dense is not None:
             numbers += 2 * directions * len(self._dense.partial)
-        example = self._graph_bytes + numbers * self._like.element_size()
-        largest = max(outputs) * self._like.element_size()
-        for blocks in (self._company, self._blocks):
-            sums = sum(block.size_in_bytes for block in blocks.values())
-            sums += max(block.workspace_in_bytes(directions) for block in blocks.values())
-            sums += 0 if self._dense is None else self._dense.size_in_bytes
-            if sums + example <= self._memory_limit:
-                return max(1, min((self._memory_limit - sums) // example, self._most.outputs // largest))
-        raise MemoryLimitError(self._memory_limit, sums + example)
+        return self._graph_bytes + numbers * self._like.element_size()
 
     def add(self, inputs: Tensor, labels: Tensor | None, noise: Tensor | None, leading: int | None = None) -> None:
         """Add one chunk of examples.
@@ -245,57 +248,3 @@ def _has_factors(model: nn.Module, probe: Trace) -> bool:
     except UnsupportedLayerError:
         return False
     return True
-
-
-def _empty_blocks(
-    layers: Mapping[str, FisherLayer],
-    probe: Trace,
-    approximations: Set[Approximation],
-    *,
-    workspace: int,
-    like: Tensor,
-    scratch: Scratch,
-) -> dict[str, Block]:
-    """The empty sums of all layers."""
-    return {
-        name: _empty_block(
-            layer,
-            probe.inputs[name].shape,
-            probe.output_shapes[name],
-            approximations,
-            workspace=workspace,
-            like=like,
-            scratch=scratch,
-        )
-        for name, layer in layers.items()
-    }
-
-
-def _empty_block(
-    layer: FisherLayer,
-    input_shape: torch.Size,
-    output_shape: torch.Size,
-    approximations: Set[Approximation],
-    *,
-    workspace: int,
-    like: Tensor,
-    scratch: Scratch,
-) -> Block:
-    """The empty sums of a layer; see `Conv2dBlock` for the arguments."""
-    match layer:
-        case nn.Conv2d():
-            return Conv2dBlock(
-                layer, input_shape, output_shape, approximations, workspace=workspace, like=like, scratch=scratch
-            )
-        case nn.Linear() if len(input_shape) == 2:
-            return LinearBlock(layer, approximations, like=like)
-        case nn.Linear():
-            return LinearPlacesBlock(layer, input_shape, approximations, workspace=workspace, like=like)
-        case nn.Embedding():
-            return EmbeddingBlock(layer, input_shape, approximations, workspace=workspace, like=like)
-        case nn.LayerNorm():
-            return LayerNormBlock(layer, input_shape, approximations, workspace=workspace, like=like)
-        case nn.GroupNorm():
-            return GroupNormBlock(layer, input_shape, approximations, workspace=workspace, like=like)
-        case BatchNorm():
-            return BatchNormBlock(layer, input_shape, approximations, workspace=workspace, like=like)

@@ -155,7 +155,7 @@ class _Pass:
         numbers += sum(shape.numbers(self._directions) for shape in self._shapes.values())
         example = graph_bytes + numbers * probe.outputs.element_size()
         largest = max(outputs) * probe.outputs.element_size()
-        most = Portions.on(probe.outputs.device, memory_limit=memory_limit)
+        most = Portions.on(probe.outputs.device, memory=memory_limit)
         for held in (both, sum(total.nbytes for total in totals)):
             # Beside the totals, the parts of a chunk are held.
             if 2 * held + example <= memory_limit:

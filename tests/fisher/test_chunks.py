@@ -53,11 +53,11 @@ def examples_per_chunk(
 
 def cut_as_on(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     on, there = Portions.on, torch.device(device)
-    monkeypatch.setattr(Portions, "on", lambda device, memory_limit: on(there, memory_limit=memory_limit))
+    monkeypatch.setattr(Portions, "on", lambda device, memory: on(there, memory=memory))
 
 
 def take_at_a_time(monkeypatch: pytest.MonkeyPatch, *, workspace: int) -> None:
-    monkeypatch.setattr(Portions, "on", lambda device, memory_limit: Portions(6 * MEBIBYTE, workspace))
+    monkeypatch.setattr(Portions, "on", lambda device, memory: Portions(6 * MEBIBYTE, workspace))
 
 
 @pytest.fixture(params=["cpu", "cuda"])
@@ -66,6 +66,7 @@ def portions_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     cut_as_on(request.param, monkeypatch)
 
 
+@pytest.mark.usefixtures("portions_of")
 @pytest.mark.parametrize("network", ["all three, bias", "grouped, bias", "running statistics, bias"])
 def test_a_fisher_does_not_depend_on_its_company_to_the_last_bit(network: str) -> None:
     torch.manual_seed(0)
@@ -90,6 +91,7 @@ def test_a_memory_that_holds_a_diagonal_alone_is_enough_for_it() -> None:
     assert relative_error(flat(found), flat(compute_fisher(model, inputs).diagonal)) < 1e-12
 
 
+@pytest.mark.usefixtures("portions_of")
 @pytest.mark.parametrize("estimator", [Exact(), MonteCarlo(2)])
 @pytest.mark.parametrize("network", ["linear, bias", "all three, bias", "plain, no bias"])
 def test_chunks_of_one_and_of_all_give_the_same(network: str, estimator: Estimator) -> None:
@@ -284,6 +286,7 @@ def test_the_smallest_limit_is_the_same_whatever_else_lies_in_memory() -> None:
     assert len(limits) == 1
 
 
+@pytest.mark.usefixtures("portions_of")
 def test_the_smallest_limit_covers_an_example_of_a_wide_convolution() -> None:
     """The gradients of one example alone take more than what a convolution otherwise holds at a time."""
     torch.manual_seed(0)
