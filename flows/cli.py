@@ -73,7 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            # What nobody reads any more is noticed here, and not at Python's end.
+            sys.stdout.flush()
     except KeyboardInterrupt as stop:
         leave(stop)
     except Exception as error:

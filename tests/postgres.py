@@ -13,7 +13,7 @@ import pytest
 
 from tests.servers import free_port
 
-USER, PASSWORD = "team", "a-secret"
+USER, PASSWORD = "team", "of-the-database"
 # It refuses to run as root; Debian's package makes this user.
 _UNPRIVILEGED = "postgres"
 

@@ -279,6 +279,16 @@ def test_fishers_of_few_classes_are_exact_by_default(
     assert FisherSettings(**given).chosen(classes, private=private, on_gpu=False).estimate == estimate
 
 
+@pytest.mark.parametrize(
+    ("given", "on_gpu", "mebibytes"), [(None, False, 256), (None, True, 4096), (64, False, 64), (64, True, 64)]
+)
+def test_a_pass_has_more_memory_on_a_gpu_unless_a_setting_says_how_much(
+    given: int | None, on_gpu: bool, mebibytes: int
+) -> None:
+    chosen = FisherSettings(memory_mib=given).chosen(10, private=False, on_gpu=on_gpu)
+    assert (chosen.memory_mib, chosen.memory_limit) == (mebibytes, mebibytes * 2**20)
+
+
 def test_an_exact_fisher_is_described_as_before_there_were_others() -> None:
     before = {"backend": "native", "estimator": "exact", "samples": 1, "passes": "shared", "memory_mib": 256}
     assert FisherSettings().chosen(10, private=False, on_gpu=False).described() == before

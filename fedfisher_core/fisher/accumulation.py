@@ -36,6 +36,12 @@ class RunningSum:
             return self.partial.to(torch.float64, copy=True)
         return self._total + self.partial
 
+    def take(self) -> Tensor:
+        """The sum of both parts in double precision, for the last time: its memory is given away, none is added."""
+        total = self.partial.to(torch.float64) if self._total is None else self._total.add_(self.partial)
+        self.partial, self._total = self.partial.new_empty(0), None
+        return total
+
     @property
     def size_in_bytes(self) -> int:
         """Memory of both parts."""

@@ -105,7 +105,7 @@ class Block(ABC):
 
     @abstractmethod
     def _input_moment(self, scale: float) -> Tensor:
-        """The scaled sum of x x^T over examples and windows, a new tensor of shape (groups, columns, columns)."""
+        """The scaled sum of x x^T over examples and windows, of shape (groups, columns, columns); takes it."""
 
     def flush(self) -> None:
         """Move the partial sums into the double-precision totals."""
@@ -114,12 +114,12 @@ class Block(ABC):
                 running.flush()
 
     def diagonal(self, examples: int) -> Tensor:
-        """The diagonal, in the shape of the layer's matrix."""
+        """The diagonal, in the shape of the layer's matrix; takes the sums."""
         assert self._squares is not None
-        return self._squares.value().div_(examples).to(self._like)
+        return self._squares.take().div_(examples).to(self._like)
 
     def kronecker(self, layer: str, examples: int, nominal_directions: int) -> dict[str, Kronecker]:
-        """The K-FAC blocks of the layer's groups.
+        """The K-FAC blocks of the layer's groups; takes the sums.
 
         Args:
             layer: its qualified name.
@@ -132,7 +132,7 @@ class Block(ABC):
         """
         assert self._outputs is not None
         scale = nominal_directions**0.5
-        outputs = self._outputs.value().div_(scale * examples * self._windows).to(self._like)
+        outputs = self._outputs.take().div_(scale * examples * self._windows).to(self._like)
         inputs = self._input_moment(scale / examples)
         return {
             name: Kronecker(inputs=one, outputs=mirror(other))

@@ -56,4 +56,4 @@ class LinearBlock(Block):
 
     def _input_moment(self, scale: float) -> Tensor:
         assert self._inputs is not None
-        return mirror(self._inputs.value().mul_(scale).to(self._like))[None]
+        return mirror(self._inputs.take().mul_(scale).to(self._like))[None]

@@ -66,7 +66,7 @@ class NormalisationBlock(PlaceBlock):
             self._units.flush()
 
     def kronecker(self, layer: str, examples: int, nominal_directions: int) -> dict[str, Kronecker]:
-        """The whole blocks of the units.
+        """The whole blocks of the units; takes the sums.
 
         Args:
             layer: its qualified name.
@@ -79,7 +79,7 @@ class NormalisationBlock(PlaceBlock):
         """
         assert self._units is not None
         scale = nominal_directions**0.5
-        moments = self._moments(self._units.value().mul_(scale / examples)).to(self._like)
+        moments = self._moments(self._units.take().mul_(scale / examples)).to(self._like)
         # Memory of its own for each, as files of tensors ask for it.
         ones = self._like.new_full((self._rows, 1, 1), 1 / scale).unbind()
         names = matrix_names(layer, self._rows)

@@ -87,7 +87,7 @@ class FisherPass:
         nowhere = self._like.to("meta")
         imagined = partial(empty_blocks, self._layers, probe, like=nowhere, scratch=Scratch(nowhere))
         left = [self._left_beside(imagined(asked, workspace=0)) for asked in (in_company, approximations)]
-        self._most = Portions.on(self._like.device, memory=next((bytes_ for bytes_ in left if bytes_ > 0), 0))
+        self._most = Portions.on(self._like.device, memory=next((bytes_ for bytes_ in left if bytes_ >= 0), 0))
         self._company = imagined(in_company, workspace=self._most.workspace)
         self._blocks = empty_blocks(
             self._layers,
@@ -117,18 +117,21 @@ class FisherPass:
         example = self._example_in_bytes(directions)
         largest = max(self._outputs) * self._like.element_size()
         for blocks in (self._company, self._blocks):
-            sums = self._sums_in_bytes(blocks) + max(block.workspace_in_bytes(directions) for block in blocks.values())
-            if sums + example <= self._memory_limit:
-                return max(1, min((self._memory_limit - sums) // example, self._most.outputs // largest))
-        raise MemoryLimitError(self._memory_limit, sums + example)
+            held = self._held_in_bytes(blocks, directions)
+            if held + example <= self._memory_limit:
+                return max(1, min((self._memory_limit - held) // example, self._most.outputs // largest))
+        raise MemoryLimitError(self._memory_limit, held + example)
 
     def _left_beside(self, blocks: Mapping[str, Block]) -> int:
-        """Bytes of the working memory that sums and one example in flight leave."""
-        return self._memory_limit - self._sums_in_bytes(blocks) - self._example_in_bytes(self._directions)
+        """Bytes of the working memory that the blocks and one example in flight leave."""
+        held = self._held_in_bytes(blocks, self._directions)
+        return self._memory_limit - held - self._example_in_bytes(self._directions)
 
-    def _sums_in_bytes(self, blocks: Mapping[str, Block]) -> int:
+    def _held_in_bytes(self, blocks: Mapping[str, Block], directions: int) -> int:
+        """Memory of the sums, and of what the most demanding block works in."""
         dense = 0 if self._dense is None else self._dense.size_in_bytes
-        return dense + sum(block.size_in_bytes for block in blocks.values())
+        sums = sum(block.size_in_bytes for block in blocks.values())
+        return dense + sums + max(block.workspace_in_bytes(directions) for block in blocks.values())
 
     def _example_in_bytes(self, directions: int) -> int:
         """Memory of one example in flight, with all its directions."""
@@ -223,7 +226,7 @@ class FisherPass:
             for name, block in self._blocks.items():
                 kfac |= block.kronecker(name, self._examples, nominal_directions)
         if self._dense is not None:
-            dense = mirror(self._dense.value()).div_(self._examples).to(self._like)
+            dense = mirror(self._dense.take()).div_(self._examples).to(self._like)
         scatter = None if self._scatter is None else self._scatter.relative()
         fisher = Fisher(diagonal=diagonal, kfac=kfac, dense=dense, scatter=scatter)
         require_finite(fisher, parameters)

@@ -10,6 +10,7 @@ def test_a_running_sum_keeps_what_single_precision_would_lose() -> None:
         running.flush()
     running.partial += 0.5
     assert running.value().item() == running.value().item() == 2.0**24 + 3.5
+    assert running.take().item() == 2.0**24 + 3.5
 
 
 def test_gram_matrices_wider_than_a_block_are_mirrored() -> None:

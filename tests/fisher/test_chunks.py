@@ -18,7 +18,7 @@ from fedfisher_core.fisher.engine import DIAGONAL_AND_KFAC, EXACT, compute_fishe
 from fedfisher_core.fisher.estimators import Estimator, Exact, Loss, MonteCarlo
 from fedfisher_core.fisher.portions import Portions
 from fedfisher_core.fisher.single_pass import FisherPass
-from fedfisher_core.layouts import Tokens
+from fedfisher_core.layouts import Images, Tokens
 from fedfisher_core.models.spec import ModelSpec
 
 from .reference import GROUPED, NORMALISED, UNFACTORED, flat, make, relative_error
@@ -200,7 +200,7 @@ class PeakMemory(TorchDispatchMode):
 
     def _follow(self, storage: torch.UntypedStorage) -> None:
         address, size = storage.data_ptr(), storage.nbytes()
-        if not size or address in self._known:
+        if not size or address in self._known or storage.device.type == "meta":
             return
         self._known.add(address)
         self.live += size
@@ -296,6 +296,20 @@ def test_the_smallest_limit_covers_an_example_of_a_wide_convolution() -> None:
     with PeakMemory(inputs, *model.parameters()) as memory:
         compute_fisher(model, inputs, approximations=DIAGONAL_AND_KFAC, memory_limit=limit)
     assert 0.5 * limit < memory.peak < limit
+
+
+@pytest.mark.usefixtures("portions_of")
+@pytest.mark.parametrize("approximations", [{Approximation.DIAGONAL}, {Approximation.KFAC}, DIAGONAL_AND_KFAC])
+@pytest.mark.parametrize("name", ["mlp", "lenet", "cnn"])
+def test_the_smallest_limit_covers_the_results(name: str, approximations: set[Approximation]) -> None:
+    """Of networks whose sums take far more than one example."""
+    spec = ModelSpec(name, Images(3, 32, 32), classes=10)
+    model = spec.load(spec.initialise(torch.Generator().manual_seed(0)))
+    inputs = spec.inputs.drawn(2, torch.Generator().manual_seed(1))
+    limit = smallest_limit(model, inputs, approximations)
+    with PeakMemory(inputs, *model.parameters()) as memory:
+        compute_fisher(model, inputs, approximations=approximations, memory_limit=limit)
+    assert memory.peak < limit
 
 
 @pytest.mark.parametrize("network", ["linear, bias", "all three, bias"])

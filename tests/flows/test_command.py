@@ -108,6 +108,12 @@ def test_whoever_has_read_enough_sees_no_error(what: str) -> None:
     assert listing.returncode == 1
 
 
+def test_a_command_that_may_print_nowhere_does_its_work() -> None:
+    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    done = subprocess.run(f"{sys.executable} -m flows.cli objectives >&-", shell=True, env=path, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_finished_report_is_printed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["report", "theory"])
     out = capsys.readouterr().out
