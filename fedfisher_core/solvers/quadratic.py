@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.errors import InputError
 from fedfisher_core.fisher.kronecker import GroupedKroneckerSum, Kronecker, KroneckerSum
-from fedfisher_core.fisher.layers import to_matrix, vectors_of
+from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.fisher.low_rank import shortened
-from fedfisher_core.fisher.matrix_names import MatrixName, join, matrix_names
+from fedfisher_core.fisher.matrix_names import MatrixName, join
 from fedfisher_core.solvers.blocks import (
     Block,
     DenseBlock,
@@ -20,8 +20,7 @@ from fedfisher_core.solvers.blocks import (
     KroneckerBlock,
     ShiftedBlock,
 )
-
-Parameters = Mapping[str, Tensor]
+from fedfisher_core.solvers.clients import Parameters, check_matrices, check_tensor, checked_mean
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def diagonal_quadratic(
         InputError: numbers of clients, names, shapes or weights don't fit.
         DivergedClientError: a client's parameters or Fisher are not finite.
     """
-    mean = _mean(clients, len(fishers), weights)
+    mean = checked_mean(clients, len(fishers), weights)
     totals = {name: torch.zeros_like(tensor) for name, tensor in mean.items()}
     slopes = {name: torch.zeros_like(tensor) for name, tensor in mean.items()}
     floor = 0.0
@@ -105,7 +104,7 @@ def diagonal_quadratic(
         if fisher.keys() != mean.keys():
             raise InputError(f"fishers[{index}] has names {list(fisher)}; allowed: as clients, {list(mean)}")
         for name, start in mean.items():
-            _check_tensor(fisher[name], tuple(start.shape), f"fishers[{index}][{name!r}]", index)
+            check_tensor(fisher[name], tuple(start.shape), f"fishers[{index}][{name!r}]", index)
             difference = client[name] - start
             product = weight * fisher[name] * difference
             totals[name] += weight * fisher[name]
@@ -159,8 +158,8 @@ def kronecker_quadratic(
         InputError: numbers of clients, names, shapes or weights don't fit.
         DivergedClientError: a client's parameters or factors are not finite.
     """
-    mean = _mean(clients, len(fishers), weights)
-    _check_matrices(fishers[0], mean)
+    mean = checked_mean(clients, len(fishers), weights)
+    check_matrices(fishers[0], mean)
     for client, fisher in enumerate(fishers):
         if fisher.keys() != fishers[0].keys():
             raise InputError(f"fishers[{client}] has layers {list(fisher)}; allowed: {list(fishers[0])}")
@@ -198,8 +197,8 @@ def _sum_of(
     rows, columns = shape
     for client, fisher in enumerate(fishers):
         for matrix in matrices:
-            _check_tensor(fisher[matrix].inputs, (columns,) * 2, f"fishers[{client}][{matrix!r}].inputs", client)
-            _check_tensor(fisher[matrix].outputs, (rows,) * 2, f"fishers[{client}][{matrix!r}].outputs", client)
+            check_tensor(fisher[matrix].inputs, (columns,) * 2, f"fishers[{client}][{matrix!r}].inputs", client)
+            check_tensor(fisher[matrix].outputs, (rows,) * 2, f"fishers[{client}][{matrix!r}].outputs", client)
     if len(matrices) == 1:
         return KroneckerSum.of([fisher[matrices[0]] for fisher in fishers], weights)
     inputs = torch.stack([torch.stack([fisher[matrix].inputs for matrix in matrices]) for fisher in fishers], dim=1)
@@ -229,13 +228,13 @@ def dense_quadratic(clients: Sequence[Parameters], fishers: Sequence[Tensor], we
         InputError: numbers of clients, names, shapes or weights don't fit.
         DivergedClientError: a client's parameters or Fisher are not finite.
     """
-    mean = _mean(clients, len(fishers), weights)
+    mean = checked_mean(clients, len(fishers), weights)
     start = _flat(mean)
     total = start.new_zeros(len(start), len(start))
     slope = torch.zeros_like(start)
     floor = 0.0
     for index, (client, fisher, weight) in enumerate(zip(clients, fishers, weights, strict=True)):
-        _check_tensor(fisher, (len(start),) * 2, f"fishers[{index}]", index)
+        check_tensor(fisher, (len(start),) * 2, f"fishers[{index}]", index)
         difference = _flat(client) - start
         product = weight * (fisher @ difference)
         total += weight * fisher
@@ -275,43 +274,3 @@ def with_penalty(
 
 def _flat(parameters: Parameters) -> Tensor:
     return torch.cat([tensor.flatten() for tensor in parameters.values()])
-
-
-def _mean(clients: Sequence[Parameters], fishers: int, weights: Sequence[float]) -> dict[str, Tensor]:
-    """Check the clients one after another, and average them."""
-    if not len(clients) == fishers == len(weights) > 0:
-        raise InputError(
-            f"clients, fishers and weights have lengths {len(clients)}, {fishers} and {len(weights)}; "
-            "allowed: the same, at least 1"
-        )
-    if not all(weight > 0 for weight in weights) or not math.isclose(sum(weights), 1.0, abs_tol=1e-6):
-        raise InputError(f"weights are {list(weights)}; allowed: positive numbers with sum 1")
-    first = clients[0]
-    mean = {name: tensor.clone() for name, tensor in first.items()}
-    for index, (client, weight) in enumerate(zip(clients, weights, strict=True)):
-        if list(client) != list(first):
-            raise InputError(f"clients[{index}] has parameters {list(client)}; allowed: {list(first)}")
-        for name, tensor in client.items():
-            _check_tensor(tensor, tuple(first[name].shape), f"clients[{index}][{name!r}]", index)
-            # Differences to the first client: the mean of identical clients is then that client, to the last bit.
-            mean[name] += weight * (tensor - first[name])
-    return mean
-
-
-def _check_matrices(matrices: Iterable[str], parameters: Parameters) -> None:
-    """Refuse names of matrices that are not all rows of all parameters, in the order of the rows."""
-    given = list(matrices)
-    groups = {name.layer: name.groups for name in map(MatrixName.of, given)}
-    names = {name for layer in groups for name in (f"{layer}.weight", *vectors_of(layer, parameters))}
-    unmatched = {f"{layer}.weight" for layer in groups} - parameters.keys() | parameters.keys() - names
-    whole = [matrix for layer, count in groups.items() for matrix in matrix_names(layer, count)]
-    if unmatched or given != whole:
-        differing = sorted(unmatched) or sorted(set(whole) - set(given)) or whole
-        raise InputError(f"fishers[0] has layers {given}, which don't match the parameters {differing}")
-
-
-def _check_tensor(tensor: Tensor, shape: tuple[int, ...], argument: str, client: int) -> None:
-    if tuple(tensor.shape) != shape:
-        raise InputError(f"{argument} has shape {tuple(tensor.shape)}; allowed: {shape}")
-    if not torch.isfinite(tensor).all():
-        raise DivergedClientError(f"client {client}: {argument} is not finite")
