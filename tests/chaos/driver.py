@@ -294,8 +294,13 @@ def said_in_one_line(err: str) -> bool:
 
 
 def left_in_temporary(place: Workplace) -> set[str]:
-    """Names of what lies in the temporary folder of a place's commands."""
-    return {path.name for path in Path(place.environment["TMPDIR"]).iterdir()}
+    """Names of what lies in the temporary folder of a place's commands, but for what Python tries the folder with."""
+    return {path.name for path in Path(place.environment["TMPDIR"]).iterdir() if not _is_trial(path)}
+
+
+def _is_trial(path: Path) -> bool:
+    """Whether `tempfile` made it to see that it can, and was killed in the moment before it removes it."""
+    return re.fullmatch(r"[a-z0-9_]{8}", path.name) is not None and path.is_file() and path.stat().st_size <= 4
 
 
 def recorded(place: Workplace) -> Counter[tuple[str, str]]:
