@@ -65,6 +65,8 @@ class Clients:
         start = {name: tensor.to(device) for name, tensor in spec.initialise(generator).items()}
         return cls(spec, start, examples, settings)
 
+    # As tasks do it on a GPU; on a processor nothing rounds otherwise.
+    @reproducible_gpu()
     def one_at_a_time(self, indices: Sequence[int]) -> list[Parameters]:
         """Train clients as a run does."""
         trained = []
@@ -74,6 +76,7 @@ class Clients:
             trained.append(train(network, self.examples[index], self.settings, generator=generator).parameters)
         return trained
 
+    @reproducible_gpu()
     def stacked(self, indices: Sequence[int]) -> list[Parameters]:
         """Train clients in one call a step, as a run with `train.together` does."""
         members = [Member(self.start, self.examples[index], torch.Generator().manual_seed(index)) for index in indices]
@@ -102,23 +105,12 @@ def _hold(model: str, clients: int, batch_size: int, device: torch.device) -> No
     _Held.clients = Clients.draw(model, clients=clients, batch_size=batch_size, device=device)
 
 
-def _train_single(indices: Sequence[int]) -> list[Parameters]:
-    # As tasks do it on a GPU; on a processor nothing rounds otherwise.
-    with reproducible_gpu():
-        return _Held.clients.one_at_a_time(indices)
+def _train_single(indices: Sequence[int]) -> None:
+    _Held.clients.one_at_a_time(indices)
 
 
-def _train_stacked(indices: Sequence[int]) -> list[Parameters]:
-    with reproducible_gpu():
-        return _Held.clients.stacked(indices)
-
-
-def _time_single(indices: Sequence[int]) -> None:
-    _train_single(indices)
-
-
-def _time_stacked(indices: Sequence[int]) -> None:
-    _train_stacked(indices)
+def _train_stacked(indices: Sequence[int]) -> None:
+    _Held.clients.stacked(indices)
 
 
 def spread(pool: Executor, work: Callable[[Sequence[int]], None], clients: int, size: int) -> Callable[[], object]:
@@ -158,14 +150,14 @@ def main() -> None:
     for model, batch_size in itertools.product(("lenet", "mlp"), given.batch_sizes):
         settings = (model, given.clients, batch_size, given.device)
         _hold(*settings)
-        apart = farthest(_train_single(range(5)), _train_stacked(range(5)))
+        apart = farthest(_Held.clients.one_at_a_time(range(5)), _Held.clients.stacked(range(5)))
         print(f"{model}, batches of {batch_size}, weights within {apart:.1e}", flush=True)
         for kind, executor in kinds.items():
             with executor(cores, initializer=_hold, initargs=settings) as pool:
                 for size in SIZES:
                     single, stacked = alternate(
-                        spread(pool, _time_single, given.clients, 1),
-                        spread(pool, _time_stacked, given.clients, size),
+                        spread(pool, _train_single, given.clients, 1),
+                        spread(pool, _train_stacked, given.clients, size),
                         repeats=given.repeats,
                     )
                     print(

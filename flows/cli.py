@@ -4,7 +4,6 @@ import argparse
 import importlib
 import json
 import os
-import select
 import socket
 import sys
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fedfisher_core.errors import DivergedClientError, IncompleteError, InputError, OutputError
+from flows.output import nobody_reads
 from flows.server import PrefectServer
 from flows.stopping import leave, stop_on_sigterm, told_to_stop
 from tasks.lifeline import end_with_parent
@@ -48,17 +48,6 @@ _REPORTS = (Path("results"), Path("reports"))
 _LEADERBOARD = Path("results/leaderboard")
 
 
-def _nobody_reads() -> bool:
-    """Whether who read the standard output has had enough of it, as `head` has; then what is left of it is dropped."""
-    output = select.poll()
-    output.register(sys.stdout, select.POLLOUT)
-    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0)):
-        return False
-    # Python writes what is left at its end.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return True
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit.
 
@@ -82,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # What a stop has become in foreign code is no failure.
         if (stopped := told_to_stop()) is not None:
             leave(stopped)
-        if isinstance(error, BrokenPipeError) and _nobody_reads():
+        if isinstance(error, BrokenPipeError) and nobody_reads():
             sys.exit(1)
         code = _code_for(error)
         if code is None:

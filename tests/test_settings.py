@@ -7,7 +7,7 @@ from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.settings import Cell, FisherSettings, MethodEntry
 from fedfisher_core.settings.base import anonymous
-from fedfisher_core.settings.clients import FEW_CLASSES
+from fedfisher_core.settings.fishers import FEW_CLASSES
 
 
 @pytest.mark.parametrize(

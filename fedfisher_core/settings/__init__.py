@@ -20,7 +20,6 @@ from fedfisher_core.settings.clients import (
     NATURAL_SCHEMES,
     AuditSettings,
     DataSettings,
-    FisherSettings,
     ModelSettings,
     PartitionScheme,
     PartitionSettings,
@@ -30,6 +29,7 @@ from fedfisher_core.settings.clients import (
 )
 from fedfisher_core.settings.experiment import ExperimentSettings
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
+from fedfisher_core.settings.fishers import FisherSettings
 from fedfisher_core.settings.measures import MeasureSettings, PersonalisationSettings
 from fedfisher_core.settings.methods import MethodEntry
 from fedfisher_core.settings.places import BUCKET, CacheSettings, StorePlace

@@ -11,12 +11,12 @@ from fedfisher_core.settings.clients import (
     DIRICHLET_SCHEMES,
     AuditSettings,
     DataSettings,
-    FisherSettings,
     ModelSettings,
     PartitionSettings,
     PrivacySettings,
     TrainSettings,
 )
+from fedfisher_core.settings.fishers import FisherSettings
 from fedfisher_core.settings.measures import MeasureSettings
 from fedfisher_core.settings.methods import MethodEntry
 from fedfisher_core.settings.rounds import RoundSettings

@@ -24,7 +24,7 @@ from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.statistics import ComputeStatistic
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.jobs import graph_of, needed_for
-from fedfisher_core.settings import clients
+from fedfisher_core.settings import fishers
 from fedfisher_core.store import open_store, read_tensors
 from fedfisher_core.walk import walk_here
 from tests import tiny
@@ -136,7 +136,7 @@ def test_another_fisher_is_computed_anew_by_the_same_clients(workplace: Path, fi
 def test_fishers_of_many_classes_are_truncated_by_default(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = run(workplace / "few", {"fisher_merge": {}, "fedavg": {}})
     assert (few["fisher_merge"].fisher, few["fedavg"].fisher) == ("exact", None)
-    monkeypatch.setattr(clients, "FEW_CLASSES", 2)
+    monkeypatch.setattr(fishers, "FEW_CLASSES", 2)
     many = run(workplace / "many", {"fisher_merge": {}})
     named = run(workplace / "named", {"fisher_merge": {}}, fisher={"estimator": "truncated"})
     estimate = "truncated (0.01, 16 at most)"

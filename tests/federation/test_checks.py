@@ -1,5 +1,6 @@
 """What is refused of federations before any work starts."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from torch import nn
 from torch.nn import functional
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.models.spec import ModelSpec, model
+from tests import tiny
 from tests.tiny import tiny_settings
 
 
@@ -112,6 +115,12 @@ def test_bad_settings_are_refused_by_name(workplace: Path, changes: dict[str, An
         check(workplace, **changes)
     assert message in str(caught.value)
     assert not (workplace / "artifacts").exists()
+
+
+def test_fishers_have_the_memory_of_the_device_that_computes_them(workplace: Path) -> None:
+    (place,) = make_plan(tiny.tiny_settings(workplace, methods={"fedfisher_diag": {}})).federations.places
+    assert place.fisher.memory_mib == 256
+    assert replace(place, numerics=replace(place.numerics, device="cuda")).fisher.memory_mib == 4096
 
 
 def test_a_gpu_that_is_not_there_is_refused(workplace: Path) -> None:
