@@ -14,7 +14,6 @@ from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.models.spec import ModelSpec, model
-from tests import tiny
 from tests.tiny import tiny_settings
 
 
@@ -118,7 +117,7 @@ def test_bad_settings_are_refused_by_name(workplace: Path, changes: dict[str, An
 
 
 def test_fishers_have_the_memory_of_the_device_that_computes_them(workplace: Path) -> None:
-    (place,) = make_plan(tiny.tiny_settings(workplace, methods={"fedfisher_diag": {}})).federations.places
+    (place,) = make_plan(tiny_settings(workplace, methods={"fedfisher_diag": {}})).federations.places
     assert place.fisher.memory_mib == 256
     assert replace(place, numerics=replace(place.numerics, device="cuda")).fisher.memory_mib == 4096
 
