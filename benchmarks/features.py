@@ -1,6 +1,6 @@
 """Images that a trunk looks at in a second, beside a bare batched forward pass of the same network.
 
-    FEDFISHER_DATA_DIR=... python -m benchmarks.features [--images 2000] [--size 96]
+    FEDFISHER_DATA_DIR=... python -m benchmarks.features [--trunk mobilenet_v2] [--images 2000] [--size 96]
 
 `features` is what the job computes: pixels as they are stored go in, features come out. `bare` runs the network on
 batches that were prepared before and keeps nothing. Both run on one thread, in turns.
@@ -23,11 +23,12 @@ SLOWER_THAN_BARE = 1 / 0.9
 def main() -> None:
     """Print seconds of both sides, and what was wanted of them."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trunk", default="mobilenet_v2", help="the pre-trained network (mobilenet_v2)")
     parser.add_argument("--images", type=int, default=2000, help="of CIFAR-10 (2000)")
     parser.add_argument("--size", type=int, default=96, help="height and width that they are brought to (96)")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    trunk, cpu = trunks.get("mobilenet_v2"), torch.device("cpu")
+    trunk, cpu = trunks.get(options.trunk), torch.device("cpu")
     network = load_trunk(trunk)
     pixels = read_dataset(find_source("cifar10")).test.inputs[: options.images]
     batches = [prepare(trunk, batch, options.size) for batch in pixels.split(BATCH_SIZE)]
@@ -46,7 +47,7 @@ def main() -> None:
         spent["features"] += seconds_of(features)
         spent["bare"] += seconds_of(bare)
     rates = ", ".join(f"{side} {_TURNS * len(pixels) / took:.0f} images/s" for side, took in spent.items())
-    print(f"{len(pixels)} images at {options.size} x {options.size}: {rates}")
+    print(f"{options.trunk}: {len(pixels)} images at {options.size} x {options.size}: {rates}")
     report("features", "bare", spent, SLOWER_THAN_BARE)
 
 

@@ -45,7 +45,7 @@ def test_steps_are_those_of_torch_s_optimiser_to_the_last_bit(momentum: float, w
 NETWORKS = [
     *((name, COLOURED) for name in ("linear", "mlp", "compact", "lenet", "cnn", "cnn_padded", "ma_echo_cnn")),
     *((name, COLOURED) for name in ("resnet18", "resnet18_batch_norm", "resnet18_tiny_imagenet")),
-    ("mobilenet_v2", COLOURED),
+    *((name, COLOURED) for name in ("efficientnet_lite0", "mobilenet_v2")),
     *((name, Tokens(7, 11)) for name in ("gru", "transformer")),
     *((name, Vectors(13)) for name in ("linear", "mlp")),
 ]

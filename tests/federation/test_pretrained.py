@@ -1,6 +1,7 @@
 """Clients that all start from weights of a file."""
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -189,17 +190,33 @@ def test_a_bias_of_a_layer_that_is_drawn_is_left(workplace: Path) -> None:
     make_plan(tiny.tiny_settings(workplace, model=settings(file, drawn="head.weight")))
 
 
-def test_mobilenet_with_the_weights_of_torchvision_says_the_same() -> None:
+def torchvisions_mobilenet(file: Path) -> nn.Module:
     from torchvision.models import mobilenet_v2
 
+    network = mobilenet_v2()
+    network.load_state_dict(torch.load(file, weights_only=True))
+    return network
+
+
+def its_package_s_efficientnet(file: Path) -> nn.Module:
+    package = pytest.importorskip("efficientnet_lite_pytorch", reason="efficientnet-lite-pytorch is not installed")
+    network: nn.Module = package.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(file))
+    return network
+
+
+@pytest.mark.parametrize(
+    ("name", "written_by_others"),
+    [("mobilenet_v2", torchvisions_mobilenet), ("efficientnet_lite0", its_package_s_efficientnet)],
+)
+def test_a_whole_network_from_weights_of_a_package_says_what_the_network_of_others_says(
+    name: str, written_by_others: Callable[[Path], nn.Module]
+) -> None:
     try:
-        file = require_weights(trunks.get("mobilenet_v2"))
+        file = require_weights(trunks.get(name))
     except InputError as error:
         pytest.skip(str(error))
-    spec = ModelSpec("mobilenet_v2", Images(3, 32, 32), classes=1000, bias=True)
-    own = spec.load(read_weights(PretrainedSettings(weights="mobilenet_v2"), spec)).eval()
-    theirs = mobilenet_v2()
-    theirs.load_state_dict(torch.load(file, weights_only=True))
+    spec = ModelSpec(name, Images(3, 32, 32), classes=1000, bias=True)
+    own = spec.load(read_weights(PretrainedSettings(weights=name), spec)).eval()
     images = spec.inputs.drawn(3, torch.Generator().manual_seed(0))
     with torch.no_grad():
-        torch.testing.assert_close(own(images), theirs.eval()(images), rtol=1e-3, atol=1e-3)
+        torch.testing.assert_close(own(images), written_by_others(file).eval()(images), rtol=1e-3, atol=1e-3)

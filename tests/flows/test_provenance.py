@@ -15,6 +15,7 @@ from flows.provenance import page_of
         (BenchmarkSettings(), set()),
         (AttackSettings(), set()),
         (BenchmarkSettings(model={"name": "mobilenet_v2/linear"}), {"mobilenet_v2"}),
+        (BenchmarkSettings(model={"name": "efficientnet_lite0/linear"}), {"efficientnet_lite0"}),
         (
             BenchmarkSettings(model={"name": "mobilenet_v2", "pretrained": {"weights": "mobilenet_v2"}}),
             {"mobilenet_v2"},

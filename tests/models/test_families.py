@@ -10,6 +10,7 @@ FAMILIES = (
     "cnn",
     "cnn_padded",
     "compact",
+    "efficientnet_lite0",
     "lenet",
     "linear",
     "ma_echo_cnn",
@@ -41,6 +42,8 @@ def size_of(spec: ModelSpec) -> int:
         (ModelSpec("linear", Images(1, 28, 28), classes=10), 7_840),
         # torchvision's before its classifier, a mean and a variance for each of 17,056 channels, and the head.
         (ModelSpec("mobilenet_v2", Images(3, 32, 32), classes=10), 2_223_872 + 2 * 17_056 + 1280 * 10),
+        # As published with 1,000 classes, and a mean and a variance for each of 21,008 channels.
+        (ModelSpec("efficientnet_lite0", Images(3, 32, 32), classes=1000, bias=True), 4_652_008 + 2 * 21_008),
         (ModelSpec("resnet18", Images(3, 32, 32), classes=10), 64 * 27 + RESIDUAL_BLOCKS + 512 * 10),
         (
             ModelSpec("resnet18_batch_norm", Images(3, 32, 32), classes=10),
@@ -122,6 +125,7 @@ def test_a_fully_connected_network_takes_numbers() -> None:
     [
         ("lenet", Vectors(13), "takes images; the data has 13 numbers"),
         ("compact", Tokens(80, 90), "takes images; the data has 80 tokens of 90"),
+        ("efficientnet_lite0", Vectors(13), "takes images; the data has 13 numbers"),
         ("mobilenet_v2", Vectors(13), "takes images; the data has 13 numbers"),
         ("resnet18", Vectors(13), "takes images; the data has 13 numbers"),
         ("mlp", Tokens(80, 90), "takes images and numbers; the data has 80 tokens of 90"),
@@ -183,6 +187,7 @@ def test_hidden_layers_take_the_widths_that_are_asked_for(name: str, widths: tup
     [
         ("mlp", (5, 7), "3 positive numbers"),
         ("lenet", (1, 2, 3, 0), "4 positive numbers"),
+        ("efficientnet_lite0", (64,), "none"),
         ("mobilenet_v2", (64,), "none"),
         ("resnet18", (64,), "none"),
         ("resnet18_batch_norm", (64,), "none"),

@@ -78,20 +78,25 @@ def test_names_are_of_a_network_or_of_a_trunk_and_a_network(tmp_path: Path) -> N
         split_name("mobilenet_v3/linear")
 
 
-def test_the_tests_are_given_the_weights_that_the_trunk_names() -> None:
-    package = trunks.get("mobilenet_v2").package
+@pytest.mark.parametrize("name", ["mobilenet_v2", "efficientnet_lite0"])
+def test_the_tests_are_given_the_weights_that_the_trunk_names(name: str) -> None:
+    package = trunks.get(name).package
     assert package is not None
-    assert re.search(rf" {'=='.join(package)}$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert re.search(rf"^TRUNKS := .*\b{'=='.join(package)}\b", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def weights_of(trunk: Trunk) -> Path:
+    try:
+        return require_weights(trunk)
+    except InputError as error:
+        pytest.skip(str(error))
 
 
 def test_mobilenet_makes_the_features_that_torchvision_pools() -> None:
     from torchvision.models import mobilenet_v2
 
     trunk = trunks.get("mobilenet_v2")
-    try:
-        path = require_weights(trunk)
-    except InputError as error:
-        pytest.skip(str(error))
+    path = weights_of(trunk)
     reference = mobilenet_v2()
     reference.load_state_dict(torch.load(path, weights_only=True))
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -99,4 +104,16 @@ def test_mobilenet_makes_the_features_that_torchvision_pools() -> None:
         features = load_trunk(trunk)(images)
         torch.testing.assert_close(features, reference.eval().features(images).mean((2, 3)), rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(reference.classifier(features), reference(images), rtol=1e-4, atol=1e-4)
+    assert features.shape == (2, trunk.features)
+
+
+@pytest.mark.parametrize("size", [32, 64, 96])
+def test_efficientnet_makes_the_features_of_the_network_that_its_weights_were_made_for(size: int) -> None:
+    theirs = pytest.importorskip("efficientnet_lite_pytorch", reason="efficientnet-lite-pytorch is not installed")
+    trunk = trunks.get("efficientnet_lite0")
+    reference = theirs.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(weights_of(trunk))).eval()
+    images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        features = load_trunk(trunk)(images)
+        torch.testing.assert_close(features, reference.extract_features(images).mean((2, 3)), rtol=1e-4, atol=3e-5)
     assert features.shape == (2, trunk.features)
