@@ -1,6 +1,10 @@
 """Memory that was freed, given back to the system."""
 
 import ctypes
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -13,6 +17,31 @@ def give_back() -> None:
     trim = _trim()
     if trim is not None:
         trim(0)
+
+
+@dataclass
+class Paced:
+    """Does something when it is called, unless it did so a moment ago.
+
+    Args:
+        action: what it does.
+        seconds: from one time to the next.
+    """
+
+    action: Callable[[], None]
+    seconds: float
+    _last: float = field(default=-math.inf, init=False)
+
+    def __call__(self) -> None:
+        """Do it, or nothing."""
+        now = time.monotonic()
+        if now - self._last >= self.seconds:
+            self._last = now
+            self.action()
+
+
+give_back_after_job = Paced(give_back, seconds=1.0)
+"""Short jobs that gave back each time would have the system clear the same memory for the next one."""
 
 
 @cache

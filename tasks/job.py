@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fedfisher_core.batches import Batch, compute
 from fedfisher_core.errors import DivergedClientError, InputError, JobError, SomeDivergedError
 from fedfisher_core.failures import described
-from fedfisher_core.heap import give_back
+from fedfisher_core.heap import give_back_after_job
 from fedfisher_core.store import Artifact, Store
 from tasks.options import computing, step
 
@@ -66,7 +66,7 @@ def do_alone(batch: Batch, store: Store, *, share_gpu: bool = False) -> list[Don
         except Exception as error:  # noqa: BLE001 - it is raised below, as text.
             failure = JobError(described(error), traceback.format_exc())
         finally:
-            give_back()
+            give_back_after_job()
     # What led to it may not be fit to be sent from one process to another.
     failure.__cause__ = failure.__context__ = None
     raise failure

@@ -5,7 +5,7 @@ import json
 import math
 import platform
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -133,7 +133,7 @@ def manifest_of(step: Step, files: Mapping[str, str], timings: Mapping[str, floa
         timings=dict(timings),
         libraries=libraries(),
     )
-    fields = asdict(made)
+    fields = vars(made)
     return json.dumps(fields | {"seal": digest(fields)}, indent=1, sort_keys=True).encode() + b"\n"
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ class Step:
     settings: Mapping[str, Any]
     inputs: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Digest of the step, 24 hexadecimal digits."""
         return digest([self.kind, self.code, self.settings, self.inputs])[:24]

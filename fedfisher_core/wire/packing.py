@@ -24,12 +24,13 @@ def pack(codes: Codes, width: int) -> Words:
         width: bits a code, 1 to 32.
 
     Returns:
-        ceil(n * width / 64) words; the bits after the last code are 0.
+        ceil(n * width / 64) words, which may be the memory of the codes; the bits after the last code are 0.
     """
     if width == MAX_WIDTH:
         # A word is two codes as they lie in memory.
-        whole = np.zeros(codes.size + codes.size % 2, dtype="<u4")
-        whole[: codes.size] = codes
+        whole = np.ascontiguousarray(codes, dtype="<u4")
+        if codes.size % 2:
+            whole = np.append(whole, np.zeros(1, dtype="<u4"))
         return whole.view("<u8").astype(np.uint64, copy=False)
     words = np.empty(-(-codes.size * width // WORD_BITS), dtype=np.uint64)
     for start in range(0, codes.size, _CHUNK):
@@ -119,7 +120,7 @@ class BitWriter:
         self.bits = 0
 
     def write(self, codes: Codes, width: int) -> None:
-        """Append codes of `width` bits each."""
+        """Append codes of `width` bits each, which must not change before `to_bytes`."""
         if codes.size == 0:
             return
         words = pack(codes, width)
@@ -141,9 +142,8 @@ class BitWriter:
 
     def to_bytes(self) -> bytes:
         """The stream, padded with zero bits to whole bytes."""
-        tail = [np.array([self._partial])] if self.bits % WORD_BITS else []
-        stream = np.concatenate([np.empty(0, dtype=np.uint64), *self._words, *tail])
-        return stream.astype("<u8", copy=False).view(np.uint8)[: -(-self.bits // 8)].tobytes()
+        tail = np.array([self._partial], dtype="<u8").tobytes()[: -(-(self.bits % WORD_BITS) // 8)]
+        return b"".join([*(words.astype("<u8", copy=False).data for words in self._words), tail])
 
 
 class BitReader:
@@ -153,8 +153,8 @@ class BitReader:
         stream: what `BitWriter.to_bytes` returned.
     """
 
-    def __init__(self, stream: bytes) -> None:
-        padded = stream + bytes(-len(stream) % 8)
+    def __init__(self, stream: bytes | memoryview) -> None:
+        padded = b"".join((stream, bytes(-len(stream) % 8))) if len(stream) % 8 else stream
         self._words = np.frombuffer(padded, dtype="<u8").astype(np.uint64, copy=False)
         self._available = len(stream) * 8
         self._position = 0

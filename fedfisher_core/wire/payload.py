@@ -142,7 +142,7 @@ def decode(payload: bytes, schema: Schema) -> Message:
     """
     if len(payload) < HEADER_BITS // 8:
         raise CorruptArtifactError(f"payload has {len(payload)} bytes; its header alone has {HEADER_BITS // 8}")
-    header, content = payload[: _HEADER.size], payload[HEADER_BITS // 8 :]
+    header, content = payload[: _HEADER.size], memoryview(payload)[HEADER_BITS // 8 :]
     magic, version, digest, num_examples, length = _HEADER.unpack(header)
     if magic != MAGIC:
         raise CorruptArtifactError(f"payload starts with {magic!r}; expected {MAGIC!r}")
