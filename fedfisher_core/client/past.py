@@ -78,7 +78,8 @@ class Exchange:
     """How a local objective speaks to the server; each function gets the objective's settings last.
 
     Args:
-        begin: from the start of the first round, the server's memory; clients know it without being told.
+        begin: from the learnt weights that the first round starts from, the server's memory; clients know it without
+            being told.
         close: from a client's training and past, what the client keeps, and what it reports.
         update: from the server's memory, all reports of a round and the number of all clients, the new memory.
     """

@@ -106,8 +106,8 @@ def names(table: Table, column: str) -> list[Any]:
         raise InputError(f"{table.where}: column {column!r} holds {kind}; allowed: names, as texts or numbers")
     found = cells.to_pylist()
     for row, name in enumerate(found):
-        # NaN is what other tools write where a name is missing.
-        if name is None or name != name:
+        # NaN is what other tools write where a name is missing, and an empty text.
+        if name is None or name != name or (isinstance(name, str) and not name.strip()):
             raise table.refuse(row, f"the name is missing in column {column!r}; allowed: a name in every row")
     return found
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fedfisher_core.data.columns import Table, whole_numbers
 from fedfisher_core.data.fetch import SPLITS
-from fedfisher_core.data.makers import Makers, count_makers, makers_of_parts, read_makers
+from fedfisher_core.data.makers import Makers, count_makers, maker_column, makers_of_parts, read_makers
 from fedfisher_core.data.pachinko import coarse_of_labels
 from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.sampling import ALL, Sample
@@ -99,12 +99,13 @@ def _read(source: Source, group_column: str | None, coarse: bool) -> _Read | Non
         columns = _columns(source)
         empty = {one: _table(split.schema.empty_table(), one, spec.name) for one, split in columns.items()}
         label = empty["train"].column(spec.label_columns, "label")
-        wanted = [label, *([] if group_column is None else [empty["train"].column((group_column,), "partition")])]
+        wanted = [label, *([] if group_column is None else [maker_column(empty["train"], group_column)])]
         above = empty["train"].column(spec.coarse_columns, "coarse label") if coarse else None
         rows = _table(columns["train"].read([*wanted, *([above] if above else [])]), "train", spec.name)
         makers = None
         if group_column is not None:
-            there = [group_column] if group_column in empty["test"].rows.column_names else []
+            needed = spec.impute is not None or group_column in empty["test"].rows.column_names
+            there = [maker_column(empty["test"], group_column)] if needed else []
             tests = _table(columns["test"].read(there), "test", spec.name)
             makers = read_makers(rows, tests, group_column, needs_test=spec.impute is not None)
     except (OSError, pyarrow.ArrowException) as error:

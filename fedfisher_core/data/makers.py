@@ -19,7 +19,7 @@ class Makers:
     """Who made the examples of both splits.
 
     Args:
-        names: of the makers of training examples, in their order.
+        names: of the makers of training examples, in their order, then of those of test examples alone.
         train: the place of each training example's maker among the names, shape (training examples,).
         test: likewise, shape (test examples,); None where the test split does not say.
     """
@@ -42,21 +42,39 @@ def read_makers(train: Table, test: Table, column: str, *, needs_test: bool) -> 
         The makers.
 
     Raises:
-        InputError: the column is missing, a name is missing in it, or a test example's maker has no training example.
+        InputError: the column is missing, or a name is missing in it.
     """
-    made = names(train, train.column((column,), "partition"))
+    made = names(train, maker_column(train, column))
     places = {name: place for place, name in enumerate(sorted(set(made)))}
     tested = None
     if needs_test or column in test.rows.column_names:
-        tested = names(test, test.column((column,), "partition"))
-        for row, name in enumerate(tested):
-            if name not in places:
-                raise test.refuse(row, f"{str(name)!r} in column {column!r} has no training example")
+        tested = names(test, maker_column(test, column))
+        for name in sorted(set(tested) - places.keys()):
+            places[name] = len(places)
     return Makers(
         names=tuple(map(str, places)),
         train=_codes(made, places),
         test=None if tested is None else _codes(tested, places),
     )
+
+
+def maker_column(table: Table, column: str) -> str:
+    """Check that a split has the column that the settings name.
+
+    Args:
+        table: the split, with all its columns.
+        column: that is asked for.
+
+    Returns:
+        Its name.
+
+    Raises:
+        InputError: it is missing.
+    """
+    if column not in table.rows.column_names:
+        allowed = ", ".join(map(str, table.rows.column_names))
+        raise InputError(f"partition.column={column!r}: {table.where} has no such column; allowed: {allowed}")
+    return column
 
 
 def makers_of_parts(spec: DatasetSpec, column: str, train: Sequence[int], test: Sequence[int]) -> Makers:
@@ -75,7 +93,9 @@ def makers_of_parts(spec: DatasetSpec, column: str, train: Sequence[int], test: 
         InputError: the column is not the one that names the parts.
     """
     if column != spec.client_column:
-        raise InputError(f"data set {spec.name!r} has no partition column {column!r}; it has [{spec.client_column!r}]")
+        raise InputError(
+            f"partition.column={column!r}: data set {spec.name!r} has no such column; allowed: {spec.client_column}"
+        )
     places = np.arange(len(spec.parts), dtype=np.int64)
     return Makers(names=spec.parts, train=np.repeat(places, train), test=np.repeat(places, test))
 

@@ -89,7 +89,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         """What the clients' objective leaves from round to round."""
         place = self.place
         objective = bind_objective(place.cell.objective, place.settings.train.objective)
-        return Memory(objective, place.device, self.turn)
+        return Memory(objective, place, self.turn)
 
     def reads(self) -> Iterator[str]:
         """See `Job.reads`: of a client, its uploads; its training where the objective has it report."""
@@ -215,7 +215,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         if optimiser.is_average:
             return made, {}
         # Running statistics have no gradient: they are those of the aggregate.
-        trained = {name for name, one in self.place.spec.skeleton().named_parameters() if one.requires_grad}
+        trained = self.place.spec.learnt()
         start = {name: weight for name, weight in server.initial.items() if name in trained}
         moments: dict[str, Parameters] = optimiser.begin(start)
         if self.turn > 1:

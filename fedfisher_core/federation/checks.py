@@ -18,7 +18,12 @@ from fedfisher_core.federation.model_checks import require_models, require_runni
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.pretrained import read_weights
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
-from fedfisher_core.federation.round_checks import require_features, require_rounds, require_server_optimisers
+from fedfisher_core.federation.round_checks import (
+    require_features,
+    require_measured,
+    require_rounds,
+    require_server_optimisers,
+)
 from fedfisher_core.federation.secure_checks import require_protocol
 from fedfisher_core.federation.server_memory import require_server_memory
 from fedfisher_core.federation.statistics import group_by_pass
@@ -77,6 +82,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         # A source that can't be read is refused before any work rests on it.
         source_digest(methods[label].method.function, *methods[label].method.uploads)
     _require_one_release(settings, methods)
+    require_measured(settings, methods)
     used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
     federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
     _require_budgets(federations)
@@ -84,8 +90,9 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     require_server_optimisers(settings, counted)
     for place in used:
         for label, bound in federations.methods_of(place).items():
-            require_protocol(label, bound, settings.rounds.cohort or len(place.participants))
-            _require_method(label, bound, place)
+            clients = settings.rounds.cohort or len(place.participants)
+            require_protocol(label, bound, clients)
+            _require_method(label, bound, clients)
     for spec in dict.fromkeys(place.spec for place in places):
         spec.initialise(torch.Generator())
         if settings.model.pretrained is not None:
@@ -94,11 +101,21 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     _require_private_layers(federations)
     _require_fishers(federations)
     require_server_memory(federations)
-    unseen, smallest = settings.unseen_clients, min(settings.partition.clients)
-    if settings.run.min_clients is not None and settings.run.min_clients > smallest - unseen:
-        less = f" less measures.personalisation.unseen_clients={unseen}" if unseen else ""
-        raise InputError(f"run.min_clients={settings.run.min_clients} exceeds partition.clients={smallest}{less}")
+    _require_enough_clients(settings)
     return federations
+
+
+def _require_enough_clients(settings: FederationSettings) -> None:
+    """Check that no round is asked to have more clients than take part in it."""
+    least, cohort = settings.run.min_clients, settings.rounds.cohort
+    if least is None:
+        return
+    if cohort is not None and least > cohort:
+        raise InputError(f"run.min_clients={least} exceeds rounds.cohort={cohort}")
+    unseen, smallest = settings.unseen_clients, min(settings.partition.clients)
+    if least > smallest - unseen:
+        less = f" less measures.personalisation.unseen_clients={unseen}" if unseen else ""
+        raise InputError(f"run.min_clients={least} exceeds partition.clients={smallest}{less}")
 
 
 def _require_label(settings: FederationSettings, dataset: str) -> None:
@@ -195,12 +212,12 @@ def _require_budgets(federations: Federations) -> None:
         federations.budget(place, federations.clients(place)[0]).require_possible()
 
 
-def _require_method(label: str, bound: BoundMethod, place: Place) -> None:
-    """Check that a method can do with the clients that there are."""
+def _require_method(label: str, bound: BoundMethod, clients: int) -> None:
+    """Check that a method can do with the clients of a round."""
     if bound.method.require is None:
         return
     try:
-        bound.method.require(bound.settings, len(place.participants))
+        bound.method.require(bound.settings, clients)
     except InputError as error:
         raise InputError(f"method {label!r}: {error}") from error
 
@@ -230,7 +247,7 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
                 groups=counted.groups,
                 coarse=counted.coarse,
             )
-    return {name: None if counted is None else len(counted.labels) for name, counted in counts.items()}
+    return {name: None if counted is None else int(counted.labels.sum()) for name, counted in counts.items()}
 
 
 def _require_private_layers(federations: Federations) -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fedfisher_core.client.objectives.binding import BoundObjective
 from fedfisher_core.client.objectives.objective import Knowledge
 from fedfisher_core.client.past import NO_PAST, LocalTraining, Past, Report, ServerMemory
 from fedfisher_core.federation.inputs import StartInputs, TrainingInputs
+from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.store import Artifact, read_tensors
@@ -29,12 +29,12 @@ class Memory:
 
     Args:
         objective: what clients minimise.
-        device: where tensors go.
+        place: the federation.
         turn: the round, from 1.
     """
 
     objective: BoundObjective
-    device: torch.device
+    place: Place
     turn: int
 
     def of_server(self, inputs: StartInputs[Artifact]) -> ServerMemory:
@@ -50,7 +50,10 @@ class Memory:
         if exchange is None:
             return ServerMemory(sent={})
         if self.turn == 1:
-            return exchange.begin(load_start(inputs.start, self.device), self.objective.settings)
+            learnt = self.place.spec.learnt()
+            start = load_start(inputs.start, self.place.device)
+            weights = {name: tensor for name, tensor in start.items() if name in learnt}
+            return exchange.begin(weights, self.objective.settings)
         return ServerMemory(sent=self._read(inputs.start, _SENT), held=self._read(inputs.start, _HELD))
 
     def of_client(self, inputs: TrainingInputs[Artifact]) -> Past:
@@ -119,7 +122,7 @@ class Memory:
         return 0 if self.turn == 1 else bits_of(self.of_server(inputs).sent)
 
     def _read(self, artifact: Artifact, name: str) -> dict[str, Tensor]:
-        return {key: tensor.to(self.device) for key, tensor in read_tensors(artifact, name).items()}
+        return {key: tensor.to(self.place.device) for key, tensor in read_tensors(artifact, name).items()}
 
 
 def _on_cpu(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

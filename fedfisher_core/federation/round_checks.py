@@ -41,7 +41,35 @@ def require_rounds(settings: FederationSettings, label: str, bound: BoundMethod,
         raise InputError(f"rounds.count={rounds.count}, but {reason}; or rounds.count=1")
     for optimiser in optimisers:
         if not bind_server_optimiser(optimiser, rounds.server_optimiser).is_average:
-            raise InputError(f"rounds.server_optimiser={optimiser!r}, but {reason}")
+            raise InputError(
+                f"rounds.server_optimiser={optimiser!r}, but {reason}; or average, also for this method alone by "
+                f"methods.{label}.only.server_optimiser"
+            )
+
+
+def require_measured(settings: FederationSettings, methods: Mapping[str, BoundMethod]) -> None:
+    """Check that what is asked of networks on clients' own examples can be measured of some method.
+
+    Args:
+        settings: of the federation.
+        methods: all of them, by label.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    measures = settings.measures
+    able = [bound.method for bound in methods.values() if bound.method.continues]
+    # What is trained on all data in one place is no client's network.
+    asked = {
+        "barrier=true": measures.barrier and all(method.pooled for method in able),
+        "personalisation": measures.personalisation is not None and not able,
+    }
+    for measure, unmeasured in asked.items():
+        if unmeasured:
+            raise InputError(
+                f"measures.{measure}, but none of the methods ({', '.join(methods)}) returns a single network of the "
+                "clients' shape to measure; allowed: without it, or with such a method, as fedavg"
+            )
 
 
 def require_server_optimisers(settings: FederationSettings, examples: Mapping[str, int | None]) -> None:

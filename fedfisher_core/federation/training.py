@@ -45,7 +45,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
     @property
     def memory(self) -> Memory:
         """What the objective leaves from round to round."""
-        return Memory(self.objective, self.place.device, self.turn)
+        return Memory(self.objective, self.place, self.turn)
 
     def size(self, inputs: TrainingInputs[Artifact]) -> float:
         """See `Job.size`."""

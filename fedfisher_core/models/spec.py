@@ -92,6 +92,14 @@ class ModelSpec:
         family: Callable[[ModelSpec], nn.Module] = models.get(self.name)
         return dict(_shapes(family, self))
 
+    def learnt(self) -> frozenset[str]:
+        """Name the parameters that gradients change; running statistics are none of them.
+
+        Raises:
+            InputError: as for `skeleton`.
+        """
+        return frozenset(name for name, one in self.skeleton().named_parameters() if one.requires_grad)
+
     def initialise(self, generator: torch.Generator) -> Parameters:
         """Draw initial weights: a layer that knows how draws its own, others get what torch gives them by default.
 

@@ -15,7 +15,8 @@ def _require_one_full_step(train: TrainSettings, examples: int | None) -> None:
     """Refuse all but one step of plain descent on all of a client's examples."""
     for key, value, allowed in (("steps", train.steps, 1), ("momentum", train.momentum, 0.0)):
         if value != allowed:
-            raise InputError(f"train.{key}={value} with rounds.server_optimiser='fedsgd'; allowed: {allowed:g}")
+            beside = ", and train.epochs=null" if key == "steps" and train.epochs is not None else ""
+            raise InputError(f"train.{key}={value} with rounds.server_optimiser='fedsgd'; allowed: {allowed:g}{beside}")
     if examples is None:
         raise InputError(
             "rounds.server_optimiser='fedsgd' needs to know how much a client holds, but the data set is not here yet; "

@@ -82,15 +82,17 @@ def test_test_examples_need_no_makers(root: Path) -> None:
 
 def test_where_clients_scale_numbers_test_examples_need_their_makers(root: Path) -> None:
     write(root, name="patients", train=["b", "a"])
-    refused("split 'test' of data set 'patients' has no partition column 'who'; it has", "patients")
+    refused(
+        "partition.column='who': split 'test' of data set 'patients' has no such column; allowed: age, label",
+        "patients",
+    )
     write(root, name="patients", train=["b", "a"], test=["a"])
     assert both("patients")[2] == [0]
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
-@pytest.mark.parametrize("missing", [None, math.nan])
-def test_a_missing_name_is_named_by_its_row(root: Path, split: str, missing: float | None) -> None:
-    names = [1.0, 2.0, missing] if missing is not None else ["a", "b", None]
+@pytest.mark.parametrize("names", [[1.0, 2.0, math.nan], ["a", "b", None], ["a", "b", ""], ["a", "b", " "]])
+def test_a_missing_name_is_named_by_its_row(root: Path, split: str, names: list[Any]) -> None:
     write(root, **{"train": names[:2], "test": names[:2], split: names})
     refused(f"split '{split}' of data set 'signed', row 2: the name is missing in column 'who'; allowed: a name in")
 
@@ -102,12 +104,18 @@ def test_a_column_of_anything_but_names_is_refused(root: Path) -> None:
 
 def test_a_missing_column_is_named(root: Path) -> None:
     write(root)
-    refused("split 'train' of data set 'signed' has no partition column 'who'; it has")
+    refused("partition.column='who': split 'train' of data set 'signed' has no such column; allowed: age, label")
 
 
-def test_a_client_of_test_examples_alone_is_refused(root: Path) -> None:
-    write(root, train=["a", "b"], test=["b", "paris"])
-    refused("split 'test' of data set 'signed', row 1: 'paris' in column 'who' has no training example")
+def test_who_made_test_examples_alone_comes_last_and_counts_with_none(root: Path) -> None:
+    write(root, train=["paris", "b"], test=["b", "a", "paris"])
+    counted = count_training(find_source("signed"), group_column="who")
+    assert counted is not None
+    assert counted.groups == {"b": 1, "paris": 1, "a": 0}
+    dataset = read_dataset(find_source("signed"), group_column="who")
+    assert dataset.group_names == ("b", "paris", "a")
+    assert dataset.test.groups is not None
+    assert dataset.test.groups.tolist() == [0, 2, 1]
 
 
 def test_a_maker_whom_a_sample_leaves_test_examples_alone_counts_with_none(root: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_part_without_a_folder_comes_from_the_hub(root: Path) -> None:
 
 def test_another_column_than_that_of_the_parts_is_refused(root: Path) -> None:
     write_digits(root)
-    message = r"data set 'digits' has no partition column 'writer'; it has \['domain'\]"
+    message = r"partition\.column='writer': data set 'digits' has no such column; allowed: domain"
     with pytest.raises(InputError, match=message):
         count_training(find_source("digits"), group_column="writer")
     with pytest.raises(InputError, match=message):

@@ -1,18 +1,23 @@
 """Federations of networks with batch normalisation, whose running statistics are sent as weights are."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.past import NO_PAST
 from fedfisher_core.errors import InputError
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.inputs import StartInputs
 from fedfisher_core.federation.start import NETWORK
 from fedfisher_core.federation.uploads import TENSORS
+from fedfisher_core.settings import Choice
 from fedfisher_core.store import read_tensors
+from fedfisher_core.wire.uncompressed import bits_of
 from tests import tiny
 from tests.models.test_batch_norm import SPEC
 from tests.walked import Walked, walk_tiny
@@ -134,3 +139,33 @@ def test_a_secure_sum_has_the_running_statistics_like_any_weight(workplace: Path
     assert {"norm.mean", "norm.log_variance"} < plain.keys()
     for name, tensor in plain.items():
         torch.testing.assert_close(secure[name], tensor, rtol=1e-5, atol=2e-6)
+
+
+def test_scaffold_corrects_what_is_learnt_and_sends_nothing_of_running_statistics(workplace: Path) -> None:
+    sent = {}
+    for objective in ("plain", "scaffold"):
+        done = walk_tiny(
+            workplace,
+            {"fedavg": {}},
+            model={"name": SPEC.name},
+            rounds={"count": 2},
+            train={"objective": objective, "momentum": 0.0},
+        )
+        sent[objective] = done.rows["fedavg"].upload_bits
+    learnt = {name: one for name, one in done.place.spec.skeleton().named_parameters() if one.requires_grad}
+    assert not any("mean" in name or "variance" in name for name in learnt)
+    # Of three clients in two rounds.
+    assert sent["scaffold"] - sent["plain"] == 3 * 2 * bits_of(learnt)
+
+
+def test_fedprox_pulls_at_what_is_learnt() -> None:
+    network = SPEC.load(tiny.initial(SPEC)).train()
+    objective = bind_objective("fedprox", {"fedprox": Choice.model_validate({"mu": 2.0})})
+    labels = torch.zeros(4, dtype=torch.int64)
+    losses = objective.losses(network, labels, 3, NO_PAST)
+    with torch.no_grad():
+        for one in network.parameters():
+            one += 1
+    pulled = losses(torch.zeros(4, 3), labels)
+    learnt = sum(one.numel() for one in network.parameters() if one.requires_grad)
+    torch.testing.assert_close(pulled, torch.full((4,), math.log(3) + learnt))

@@ -103,6 +103,11 @@ def test_a_restriction_to_nowhere_is_refused(workplace: Path, only: Any, message
             "method 'fedfisher_kfac' can't serve model 'normalised': layer 'norm'",
         ),
         ({"run": {"min_clients": 4}}, "run.min_clients=4 exceeds partition.clients=3"),
+        ({"run": {"min_clients": 3}, "rounds": {"cohort": 2}}, "run.min_clients=3 exceeds rounds.cohort=2"),
+        (
+            {"methods": {"otfusion": {"pivot": 2}}, "rounds": {"cohort": 2}},
+            "method 'otfusion': pivot=2: allowed: 0 to 1",
+        ),
         (
             {"run": {"min_clients": 4}, "partition": {"clients": [5, 3]}},
             "run.min_clients=4 exceeds partition.clients=3",
@@ -156,7 +161,10 @@ SECURE = {"budget": "none", "server_view": "secure_sum"}
         ({"partition": {"scheme": "classes", "classes_per_client": 1, "clients": [2]}}, "leaves classes to nobody"),
         ({"partition": {"scheme": "target", "target_label": 0, "target_extra": 80}}, "at most 79"),
         ({"partition": {"scheme": "target", "target_label": 0, "target_extra": 1, "clients": [1]}}, "at least 2"),
-        ({"partition": {"scheme": "column", "column": "marker"}}, "no partition column 'marker'; it has"),
+        (
+            {"partition": {"scheme": "column", "column": "marker"}},
+            r"partition\.column='marker': split 'train' of data set 'tiny' has no such column; allowed: .*maker",
+        ),
         ({"partition": {"scheme": "column", "column": "maker", "clients": [8]}}, "exceeds the 7 values"),
         ({"partition": {"scheme": "largest", "column": "maker", "clients": [8]}}, "exceeds the 7 values"),
         (

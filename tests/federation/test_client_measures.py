@@ -295,6 +295,14 @@ def test_mlflow_gets_measures_and_how_many_clients_are_unseen(workplace: Path) -
             {"measures": personalisation(9_999), "partition": {"clients": 10_000}, "seeds": list(range(11))},
             r"110,000 uploads and personalisations; allowed: up to 100,000",
         ),
+        (
+            {"measures": {"barrier": True}, "methods": {"ensemble": {}, "centralised": {}}},
+            r"measures\.barrier=true, but none of the methods \(ensemble, centralised\) returns.*as fedavg",
+        ),
+        (
+            {"measures": personalisation(1), "methods": {"ensemble": {}}},
+            r"measures\.personalisation, but none of the methods \(ensemble\) returns",
+        ),
         ({"measures": personalisation(1, share=1.0)}, r"measures\.personalisation\.share=1"),
         ({"measures": personalisation(1, epochs=0)}, r"measures\.personalisation\.epochs=0"),
         ({"measures": {"barrier": True}, "privacy": {"epsilon": 3.0}}, r"measures\.barrier=true with privacy"),

@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
@@ -88,6 +90,23 @@ def test_with_the_largest_makers_all_test_images_count_and_those_of_clients_are_
     rows = make_rows(done.plan, done.outcome)
     text = Page(report_files(done.plan, done.outcome, rows, make_page())["index.html"].decode()).text
     assert "own test examples: 9, 9. All other measures are of all test examples, 42 of makers that are no" in text
+
+
+def test_who_made_test_images_alone_is_no_client_of_the_largest_and_refused_elsewhere(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tiny.write_tiny(workplace / "data") / "tiny" / "test.parquet"
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "data"))
+    rows = pq.read_table(file)
+    makers = ["stranger", *rows["maker"].to_pylist()[1:]]
+    pq.write_table(rows.set_column(rows.column_names.index("maker"), "maker", pa.array(makers)), file)
+    done = walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": "largest", "clients": [2]})
+    assert maker_names(done.partition) == [["maker 0"], ["maker 1"]]
+    assert own_test_sizes(done.partition) == [8, 9]
+    assert nobodys_test_size(done.partition) == 43
+    for scheme in ("column", "domain"):
+        with pytest.raises(InputError, match=r"partition\.column='maker': 'stranger' has test examples, but none of"):
+            walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": scheme, "clients": [7]})
 
 
 def test_speaking_roles_are_clients_over_rounds(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

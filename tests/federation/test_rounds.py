@@ -304,6 +304,10 @@ def test_rounds_of_a_client_have_generators_of_their_own() -> None:
             {"methods": {"fedfish": {"global_step": 0.5}}, "model": {"initialisation": "different"}},
             r"model\.initialisation='different', but method 'fedfish' merges what training changed",
         ),
+        (
+            {"rounds": {"server_optimiser": "fedsgd"}, "train": {**SGD, "epochs": None, "steps": 1, "batch_size": 7}},
+            r"train\.batch_size=7 with rounds\.server_optimiser='fedsgd'.*allowed: \d{2,} or more",
+        ),
         ({"rounds": {"server_optimiser": "fedsgd"}}, r"train\.steps=None.*fedsgd"),
         (
             {

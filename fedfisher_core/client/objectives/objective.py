@@ -41,7 +41,7 @@ class Known:
 
     Args:
         counts: examples of each label, int64, shape (classes,); None where they are not declared.
-        moving: the network's weights by name, as they are now; None where they are not declared.
+        moving: the network's learnt weights by name, as they are now; None where they are not declared.
         starting: the weights that training started from, by name; None where they are not declared.
         watched: features of the batch; None where they are not declared.
         earlier: what earlier rounds left; None where it is not declared.
@@ -64,7 +64,7 @@ class Known:
 
     @property
     def weights(self) -> dict[str, nn.Parameter]:
-        """The network's weights by name, as they are now; gradients flow to them.
+        """The network's learnt weights by name, as they are now; gradients flow to them.
 
         Raises:
             RuntimeError: the objective does not declare that it reads them.
@@ -141,7 +141,9 @@ class Objective:
         reads_weights = Knowledge.WEIGHTS in self.reads
         return Known(
             counts=torch.bincount(labels, minlength=classes) if Knowledge.LABEL_COUNTS in self.reads else None,
-            moving=dict(network.named_parameters()) if reads_weights else None,
+            moving={name: one for name, one in network.named_parameters() if one.requires_grad}
+            if reads_weights
+            else None,
             starting=parameters_of(network) if reads_weights else None,
             watched=Features(network) if Knowledge.FEATURES in self.reads else None,
             earlier=past if Knowledge.PAST in self.reads else None,

@@ -32,7 +32,7 @@ def _close(training: LocalTraining, past: Past, settings: Any) -> tuple[Mapping[
     """Make c_i+ = c_i - c + (x - y_i) / (K eta), the second option of line 12, and report by how much c_i changed."""
     scale = 1 / (training.steps * training.learning_rate)
     change = {
-        name: scale * (weight - training.trained[name]) - past.sent[name] for name, weight in training.start.items()
+        name: scale * (training.start[name] - training.trained[name]) - variate for name, variate in past.sent.items()
     }
     kept = {name: step + past.kept[name] if past.kept else step for name, step in change.items()}
     return kept, change
