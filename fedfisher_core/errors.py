@@ -7,6 +7,10 @@ class InputError(ValueError):
     """A setting, a file or a combination that can't be used; the message names it and what is allowed."""
 
 
+class UnwritableError(InputError):
+    """A store, or a copy of it, that this machine can't write; another machine may."""
+
+
 class UnsupportedLayerError(InputError):
     """A layer that an algorithm is not defined for; the message names the layer and the algorithm."""
 

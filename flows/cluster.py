@@ -2,7 +2,10 @@
 
 import hashlib
 import platform
+import queue
 import socket
+import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -10,9 +13,9 @@ from functools import cache
 from importlib.metadata import distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fedfisher_core.errors import InputError, JobError, OutputError
+from fedfisher_core.errors import InputError, JobError, OutputError, UnwritableError
 from fedfisher_core.failures import described
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import CacheSettings, WorkSettings
@@ -21,13 +24,18 @@ from fedfisher_core.store import Mark, Store, open_store
 from flows.dask_client import connected
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from fedfisher_core.evaluation.memory import Load
 
 GPU = "GPU"
 """The resource of a worker that has one, as `dask worker --resources GPU=1` names it."""
 _PATIENCE_SECONDS = 10
+_ANSWER_SECONDS = 60
+"""For all workers together; each may ask Prefect, a store and its own imports."""
 _GIB = 2**30
 _CODE = ("fedfisher_core", "tasks", "flows")
+_SEEN: set[Mark] = set()
 R = TypeVar("R")
 _LIBRARIES = ("torch", "numpy", "prefect", "distributed")
 
@@ -80,10 +88,10 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
     place = run.store.absolute() if isinstance(run.store, Path) else run.store
     with connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
         try:
-            machines = client.run(socket.gethostname, on_error="return")
+            machines = _asked(client, setting, socket.gethostname)
             asked = (str(place), str(run.cache.folder), mark.name, mark.said, prefect_api)
-            seen_by = client.run(look, *asked, workers=list(machines), on_error="return")
-            workers = client.scheduler_info(n_workers=-1)["workers"].values()
+            seen_by = _asked(client, setting, look, *asked, workers=list(machines))
+            workers = client.scheduler_info(n_workers=-1)["workers"]
         except OSError as error:
             raise InputError(f"{setting} was lost while its workers were looked at: {error}") from error
     # A worker that is lost meanwhile is none.
@@ -95,12 +103,42 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
         if isinstance(seen, Exception):
             raise InputError(f"{worker} can't run this project's code: {described(seen)}") from seen
         _require_fit(worker, seen, place=place, prefect_api=prefect_api)
+        if (threads := workers.get(address, {}).get("nthreads", 1)) > 1:
+            raise InputError(
+                f"{worker} has {threads} threads; allowed: 1, as torch's number of threads is of a whole process: "
+                f"dask worker {scheduler} --nthreads 1 --nworkers {threads}"
+            )
         _require_room(worker, seen.memory, largest)
-    if Numerics.of(run).device != "cpu" and not any(one["resources"].get(GPU) for one in workers):
+    if Numerics.of(run).device != "cpu" and not any(one["resources"].get(GPU) for one in workers.values()):
         raise InputError(
             f"{setting} has no worker with a GPU, which run.device asks for; start one: "
             f"dask worker {scheduler} --nthreads 1 --resources {GPU}=1"
         )
+
+
+def _asked(client: "Client", setting: str, function: Callable[..., Any], *given: Any, **options: Any) -> dict[str, Any]:
+    """Have workers call a function; one that is frozen, or off the network, would be waited for without end."""
+    answered: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            answered.put(client.run(function, *given, on_error="return", **options))
+        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for.
+            answered.put(error)
+
+    threading.Thread(target=ask, name="ask workers", daemon=True).start()
+    try:
+        answer = answered.get(timeout=_ANSWER_SECONDS)
+    except queue.Empty:
+        now, workers = time.time(), client.scheduler_info(n_workers=-1)["workers"]
+        silent = [address for address, one in workers.items() if now - one["last_seen"] > _PATIENCE_SECONDS]
+        raise InputError(
+            f"{setting}: not all Dask workers have answered within {_ANSWER_SECONDS} s; silent: "
+            f"{', '.join(sorted(silent)) or 'none of them for long'}; allowed: workers that answer"
+        ) from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _require_fit(worker: str, seen: Seen, *, place: Path | str, prefect_api: str) -> None:
@@ -168,14 +206,18 @@ def _unwritable(store: Store) -> str:
 
 @dataclass(frozen=True)
 class Guarded(Generic[R]):
-    """Work that a worker refuses which is not like the machine where the run was started.
+    """Work that a worker refuses which is not like the machine where the run was started, or sees another store.
 
     Args:
         wanted: versions there.
+        store: of the run.
+        mark: what lies in it while the run lasts.
         work: of a task.
     """
 
     wanted: Mapping[str, str]
+    store: Store
+    mark: Mark
     work: Callable[[], R]
 
     def __call__(self) -> R:
@@ -183,11 +225,21 @@ class Guarded(Generic[R]):
 
         Raises:
             JobError: names this machine, what it has, and what is allowed.
+            UnwritableError: names this machine, whose disk is full.
         """
+        worker = f"a Dask worker on {socket.gethostname()}"
         for name, wanted in self.wanted.items():
             if (own := versions().get(name)) != wanted:
-                raise JobError(f"a Dask worker on {socket.gethostname()} has {name} {own}; allowed: {wanted}", "")
-        return self.work()
+                raise JobError(f"{worker} has {name} {own}; allowed: {wanted}", "")
+        # A process that saw it once sees it as long as it lives.
+        if self.mark not in _SEEN:
+            if unseen := _unseen(self.store, self.mark):
+                raise JobError(f"{worker} does not see {self.store.place}: {unseen}", "")
+            _SEEN.add(self.mark)
+        try:
+            return self.work()
+        except UnwritableError as error:
+            raise UnwritableError(f"{worker}: {error}") from error
 
 
 @cache

@@ -32,11 +32,15 @@ def connected(scheduler: str, setting: str) -> "Iterator[Client]":
     """
     from distributed import Client
 
-    place = urlsplit(scheduler)
+    try:
+        place = urlsplit(scheduler)
+        address = (place.hostname, place.port)
+    except ValueError as error:
+        raise InputError(f"{setting}: {error}; allowed: tcp://HOST:PORT or tls://HOST:PORT") from error
     _require_certificates(place.scheme, setting)
     try:
         # Dask would try again for as long as it waits.
-        socket.create_connection((place.hostname, place.port), timeout=_PATIENCE_SECONDS).close()
+        socket.create_connection(address, timeout=_PATIENCE_SECONDS).close()
         if not _own_security():
             asyncio.run(_greet(scheduler))
         client = Client(scheduler, timeout=_PATIENCE_SECONDS, set_as_default=False)

@@ -17,6 +17,7 @@ from prefect_dask.task_runners import PrefectDaskFuture
 from fedfisher_core.errors import InputError
 from fedfisher_core.jobs import Job
 from fedfisher_core.settings import WorkSettings
+from fedfisher_core.store import Mark, open_store
 from flows.cluster import GPU, Guarded, versions
 from flows.console import configure_logging
 from flows.workers import Workers
@@ -42,12 +43,17 @@ class DaskWorkers(Workers):
         self._home: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=1)
         self._stack = ExitStack()
         self.patience = run.dask.straggler_seconds
+        self._kept_for: dict[Any, frozenset[str]] = {}
+        self._store = open_store(run.store, run.cache).absolute()
+        self._mark: Mark | None = None
         super().__init__(self._dask, count)
 
     def __enter__(self) -> "DaskWorkers":
         with ExitStack() as stack:
             stack.enter_context(self._home)
             stack.enter_context(self._dask)
+            if self._address is not None:
+                self._mark = stack.enter_context(self._store.marked())
             self._stack = stack.pop_all()
         return self
 
@@ -76,26 +82,35 @@ class DaskWorkers(Workers):
         if job.reads_sources:
             return self._home.submit(task, parameters=parameters)
         needed = {GPU: 1} if self._address and job.numerics.device != "cpu" else {}
-        with self._answered(), dask.annotate(resources=needed, **self._elsewhere(before)):
-            return self._dask.submit(task, parameters=parameters)
+        with self._answered():
+            elsewhere = self._elsewhere(before)
+            # Dask gives an idle worker what was only preferred to be elsewhere.
+            with dask.annotate(resources=needed, **({"workers": sorted(elsewhere)} if elsewhere else {})):
+                future = self._dask.submit(task, parameters=parameters)
+        if elsewhere:
+            self._kept_for[future.wrapped_future.key] = elsewhere
+        return future
+
+    def is_stranded(self, future: PrefectFuture[Any]) -> bool:
+        """See `Workers.is_stranded`; Dask has a task wait for the workers that it named, whoever comes after."""
+        if not isinstance(future, PrefectDaskFuture):
+            return False
+        kept_for = self._kept_for.get(future.wrapped_future.key)
+        with self._answered():
+            return kept_for is not None and not kept_for & self._dask.client.nthreads().keys()
 
     def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
         """See `Workers.guarded`; workers of a cluster that was there may have come after all were looked at."""
-        return Guarded(versions(), work) if self._address else work
+        return work if self._mark is None else Guarded(versions(), self._store, self._mark, work)
 
-    def _elsewhere(self, before: PrefectFuture[Any] | None) -> dict[str, Any]:
-        """How Dask is told to keep away from where another task runs or ran, as long as there are other workers.
-
-        Where all workers end at once, Dask leaves such a task waiting for the ones that it named, whoever comes after,
-        until it is late and started once more.
-        """
+    def _elsewhere(self, before: PrefectFuture[Any] | None) -> frozenset[str]:
+        """The workers but for the one where another task runs or ran; none where there is no other, or no such task."""
         if not isinstance(before, PrefectDaskFuture):
-            return {}
+            return frozenset()
         client, future = self._dask.client, before.wrapped_future
         running = client.processing()
         had = {address for address, keys in running.items() if future.key in keys}
-        others = running.keys() - had.union(*client.who_has([future]).values())
-        return {"workers": sorted(others), "allow_other_workers": True} if others else {}
+        return frozenset(running.keys() - had.union(*client.who_has([future]).values()))
 
     def is_spread(self, job: Job[Any]) -> bool:
         """See `Workers.is_spread`; all workers of a cluster that is of this run are on this machine."""

@@ -13,7 +13,7 @@ from typing import Any, Self
 from prefect.futures import PrefectFuture
 
 from fedfisher_core.batches import Batch
-from fedfisher_core.errors import JobError
+from fedfisher_core.errors import JobError, UnwritableError
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.settings import RunSettings, WorkSettings
 from fedfisher_core.store import Store
@@ -22,8 +22,10 @@ from flows.workers import Workers
 from tasks.job import Done, do_alone, do_each, do_on, run_jobs
 from tasks.options import limited
 
-# What a job raised; or, where the project is missing or older, what kept it from being understood.
-_OF_ONE_MACHINE = (JobError, ImportError, AttributeError)
+# What a job raised, or a disk that is full; or, where the project is missing or older, what kept it from being
+# understood.
+_OF_ONE_MACHINE = (JobError, UnwritableError, ImportError, AttributeError)
+_MOST_STARTS = 3
 
 
 _Reply = queue.SimpleQueue[tuple[Batch, ...]]
@@ -120,7 +122,8 @@ class Handing:
 
     @property
     def _busy(self) -> int:
-        return sum(bool(handed.batches) for handed in self._running.values())
+        """How many groups have no result yet; of a settled one, a straggler may still be under way."""
+        return sum(bool(handed.batches) and not handed.settled for handed in self._running.values())
 
     def hand_over(self, group: Group) -> None:
         """Give a group to a task that waits for one, or start a task.
@@ -139,7 +142,9 @@ class Handing:
             handed = _Handed(f"{first.name} and others", group.batches, ends=now + self._lasting, late=math.inf)
         else:
             title = f"{first.name} and {plural(len(others), 'other')}" if others else first.name
-            handed = _Handed(title, group.batches, ends=None, late=now + self._workers.patience)
+            # Behind another it begins when that has ended, or is late itself.
+            waits = self._busy >= self._workers.count
+            handed = _Handed(title, group.batches, ends=None, late=now + self._workers.patience * (1 + waits))
         return self._start(handed)
 
     def wait(self) -> tuple[tuple[Batch, ...], list[Done] | Exception]:
@@ -147,7 +152,7 @@ class Handing:
 
         Returns:
             Its batches; and an entry for each batch, or why they have failed. No batches where a task has ended that
-            was given nothing more.
+            was given nothing more, or whose group had its result before.
 
         Raises:
             InputError: what runs tasks is gone.
@@ -181,7 +186,8 @@ class Handing:
                 self._start(handed)
                 continue
             if handed.settled:
-                continue
+                # There is room for another now.
+                return (), []
             if isinstance(result, Exception) and handed.tasks:
                 # As long as another task may still make it, nothing is lost; but that one may wait for ever.
                 handed.late = time.monotonic() + self._workers.patience
@@ -251,10 +257,17 @@ class Handing:
         return None if first == math.inf else max(0.0, first - time.monotonic())
 
     def _start_late_again(self) -> None:
+        """Start what is late once more elsewhere; and again, where that one can't run or is late by itself."""
+        now = time.monotonic()
         for handed in {id(one): one for one in self._running.values()}.values():
-            if not handed.settled and handed.late <= time.monotonic():
-                handed.late = math.inf
+            if handed.settled or handed.late > now:
+                continue
+            assert handed.last is not None
+            handed.late = now + self._workers.patience if handed.started < _MOST_STARTS - 1 else math.inf
+            if handed.started == 1 or handed.tasks == 1 or self._workers.is_stranded(handed.last):
                 self._start(handed)
+            else:
+                handed.late = now + self._workers.patience
 
     def _result(self, future: PrefectFuture[Any]) -> Any:
         """Get what a task has returned or raised, or why the runner could not have it run."""

@@ -50,6 +50,11 @@ class Workers:
         self._runner.__exit__(*reason)
 
     @property
+    def count(self) -> int:
+        """How many tasks run at a time."""
+        return self._count
+
+    @property
     def places(self) -> int:
         """How many tasks are handed over at once."""
         return self._count
@@ -91,6 +96,14 @@ class Workers:
 
         Args:
             job: any.
+        """
+        return False
+
+    def is_stranded(self, future: PrefectFuture[Any]) -> bool:
+        """Say whether a task that was to run elsewhere than another has nowhere to run any more.
+
+        Args:
+            future: of the task.
         """
         return False
 

@@ -106,6 +106,11 @@ from fedfisher_core.settings.fishers import FEW_CLASSES
         ({"tracking": {"prefect_api": "http://a:hid\0den@host/hidden"}}, "tracking.prefect_api: must hold no user"),
         ({"run": {"store": "s3://KEY:hidden/cd@bucket"}}, "run.store: must hold no user"),
         ({"run": {"store": "S3://KEY:hidden@bucket"}}, "run.store: must hold no user"),
+        (
+            {"run": {"dask": {"scheduler": "tcp://host:99999"}}},
+            "run.dask.scheduler='tcp://host:99999': has a port beyond",
+        ),
+        ({"run": {"store": "s3:/bucket/x"}}, "run.store='s3:/bucket/x': has one slash after its scheme; allowed: "),
         ({"run": {"dask": {"scheduler": "tcp://me:hidden@host:8786"}}}, "run.dask.scheduler: must hold no user"),
         ({"run": {"store": "s3://bucket//x"}}, "run.store='s3://bucket//x': must be a folder, or s3://BUCKET"),
         ({"run": {"cache": {"gib": 0}}}, "run.cache.gib=0"),

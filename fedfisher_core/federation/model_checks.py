@@ -22,7 +22,7 @@ def require_models(settings: FederationSettings) -> None:
     Raises:
         InputError: names the setting, its value and what is allowed.
     """
-    found = {name: split_name(name) for name in settings.model.name}
+    found = {name: _split(name) for name in settings.model.name}
     for trunk, family in found.values():
         # A source that can't be read is refused before any work rests on it.
         source_digest(models.get(family), *([] if trunk is None else [trunk.build]))
@@ -37,6 +37,11 @@ def require_models(settings: FederationSettings) -> None:
         raise InputError(
             f"model.pretrained.trunk_sha256={pretrained.trunk_sha256}, but no trunk is among model.name={list(found)}; "
             "allowed: null, or names such as mobilenet_v2/linear"
+        )
+    if pretrained is not None and pretrained.weights is not None and trunks:
+        raise InputError(
+            f"model.pretrained.weights={pretrained.weights} is of a whole network, but model.name={next(iter(trunks))} "
+            "trains a head alone; allowed: model.pretrained.file, with a head's weights, or a whole network"
         )
     for name, trunk in trunks.items():
         _require_images(name, trunk, settings)
@@ -73,13 +78,22 @@ def require_running_statistics(settings: FederationSettings, specs: Collection[M
         )
 
 
+def _split(name: str) -> tuple[Trunk | None, str]:
+    try:
+        return split_name(name)
+    except InputError as error:
+        raise InputError(f"model.name={name}: {error}") from error
+
+
 def _require_same_features(name: str, trunk: Trunk, settings: FederationSettings) -> None:
     """Check that a head which was trained before has learned from the features that it is given."""
     pretrained = settings.model.pretrained
     if pretrained is not None and pretrained.file is not None and pretrained.trunk_sha256 != trunk.sha256:
+        given = pretrained.trunk_sha256
+        has = "is not set, but" if given is None else "is another than that of the weights by which"
         raise InputError(
-            f"model.pretrained.trunk_sha256={pretrained.trunk_sha256}: model.name={name} is given features by weights "
-            f"with another digest; allowed: {trunk.sha256}, for a head that was trained on these"
+            f"model.pretrained.trunk_sha256={given} {has} model.name={name} is given features; allowed: "
+            f"{trunk.sha256}, for a head that was trained on these"
         )
 
 

@@ -1,16 +1,9 @@
 """Starting from weights that were trained before, elsewhere."""
 
 import hashlib
-import pickle
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
-
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
-from torch import Tensor
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.federation.start import KIND, WEIGHTS, StartJob
@@ -21,6 +14,7 @@ from fedfisher_core.seeds import Stream
 from fedfisher_core.settings import PretrainedSettings
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Content, Step
+from fedfisher_core.trunks.reading import read_weights_file, require_numbers
 from fedfisher_core.trunks.trunk import trunks
 from fedfisher_core.trunks.weights import require_weights
 
@@ -72,7 +66,8 @@ def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:
         Float32 by name, all of the network's but those that are to be drawn.
 
     Raises:
-        InputError: the file is missing, another or not readable; or names or shapes are not the network's.
+        InputError: the file is missing, another or not readable; or names or shapes are not the network's, or numbers
+            are not finite.
     """
     file, setting = _file(pretrained)
     skeleton = spec.skeleton()
@@ -83,7 +78,7 @@ def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:
             f"model.pretrained.drawn={unknown}: model {spec.name!r} has no such weights; allowed: {', '.join(shapes)}"
         )
     wanted = {name: shape for name, shape in shapes.items() if name not in pretrained.drawn}
-    tensors = read_running_statistics(skeleton, _tensors(file, setting))
+    tensors = read_running_statistics(skeleton, read_weights_file(file, setting))
     for name, shape in wanted.items():
         given = None if name not in tensors else tuple(tensors[name].shape)
         if given != tuple(shape):
@@ -98,7 +93,7 @@ def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:
         raise InputError(
             f"{setting} has {', '.join(left)}, which model {spec.name!r} has not; allowed: its weights only"
         )
-    return {name: tensors[name].float() for name in wanted}
+    return {name: require_numbers(name, tensors[name], setting) for name in wanted}
 
 
 def _layer(name: str) -> str:
@@ -112,7 +107,11 @@ def _digest(pretrained: PretrainedSettings) -> str:
 def _file(pretrained: PretrainedSettings) -> tuple[Path, str]:
     """Find the file, make sure that it is the one, and say how an error calls it."""
     if pretrained.weights is not None:
-        return require_weights(trunks.get(pretrained.weights)), f"model.pretrained.weights={pretrained.weights}"
+        setting = f"model.pretrained.weights={pretrained.weights}"
+        try:
+            return require_weights(trunks.get(pretrained.weights)), setting
+        except InputError as error:
+            raise InputError(f"{setting}: {error}") from error
     assert pretrained.file is not None
     setting = f"model.pretrained.file={pretrained.file}"
     if not pretrained.file.is_file():
@@ -120,15 +119,3 @@ def _file(pretrained: PretrainedSettings) -> tuple[Path, str]:
     if (found := hashlib.sha256(pretrained.file.read_bytes()).hexdigest()) != pretrained.sha256:
         raise InputError(f"{setting} has the SHA-256 {found}; allowed: model.pretrained.sha256={pretrained.sha256}")
     return pretrained.file, setting
-
-
-def _tensors(file: Path, setting: str) -> Mapping[str, Tensor]:
-    try:
-        if file.suffix == ".safetensors":
-            return load_file(file)
-        read = torch.load(file, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, SafetensorError) as error:
-        raise InputError(f"{setting} can't be read: {' '.join(str(error).split())}") from error
-    if not (isinstance(read, dict) and all(isinstance(one, Tensor) for one in read.values())):
-        raise InputError(f"{setting} holds a {type(read).__name__}; allowed: a mapping of names to tensors")
-    return read

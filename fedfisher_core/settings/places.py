@@ -11,9 +11,12 @@ from fedfisher_core.settings.base import Folder, Strict, as_folder, without_cred
 _PART = "[A-Za-z0-9_.=-]+"
 BUCKET = re.compile(rf"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9])(?:/(?P<prefix>{_PART}(?:/{_PART})*))?")
 """What names a bucket, and a prefix of all names in it."""
+_SCHEME = re.compile("[a-z][a-z0-9]+:/(?!/)")
 
 
 def _place(value: Any) -> Path | str:
+    if isinstance(value, str) and _SCHEME.match(value):
+        raise ValueError("has one slash after its scheme; allowed: a folder, or s3://BUCKET/PREFIX")
     if isinstance(value, Path) or (isinstance(value, str) and "://" not in value):
         return as_folder(value)
     if not isinstance(value, str):

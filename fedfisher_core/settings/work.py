@@ -12,6 +12,7 @@ from fedfisher_core.settings.places import CacheSettings, StorePlace
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 
 _Address = Annotated[Line, BeforeValidator(without_credentials)]
+_LAST_PORT = 2**16 - 1
 
 
 class DaskSettings(Strict):
@@ -21,7 +22,11 @@ class DaskSettings(Strict):
         None, description="address of a scheduler, such as tcp://10.0.0.1:8786; default: a cluster on this machine"
     )
     straggler_seconds: float = Field(
-        600, ge=1, le=10**7, description="after how long a task that still runs is started on another worker as well"
+        600,
+        ge=1,
+        le=10**7,
+        description="after how long a task that still runs is started on another worker as well; "
+        "twice as long where it was handed over behind another",
     )
 
     @field_validator("scheduler")
@@ -29,6 +34,8 @@ class DaskSettings(Strict):
     def _known_scheme(cls, value: str | None) -> str | None:
         if value is not None and re.fullmatch(r"(tcp|tls)://[^/\s]+:\d{1,5}", value) is None:
             raise ValueError("must be tcp://HOST:PORT or tls://HOST:PORT")
+        if value is not None and int(value.rpartition(":")[2]) > _LAST_PORT:
+            raise ValueError(f"has a port beyond {_LAST_PORT}")
         return value
 
 

@@ -65,6 +65,11 @@ class Bucket:
 
         def get(s3: Any) -> bytes:
             found = s3.get_object(**self._place(name))
+            if "ContentLength" not in found:
+                raise InputError(
+                    f"run.store={self.url!r} can't be read: an answer (by {anonymous(_client().meta.endpoint_url)}) "
+                    "has no length; allowed: a service that speaks S3 in AWS_ENDPOINT_URL"
+                )
             if found["ContentLength"] > most_bytes:
                 found["Body"].close()
                 raise CorruptArtifactError(
@@ -165,13 +170,15 @@ class Bucket:
             except BotoCoreError as error:
                 # Where it has reached no service, its words say which.
                 reason, service = error, ""
+            except InputError:
+                raise
             except ValueError:
                 # Botocore's words repeat what was given, which may hold a password.
                 raise InputError(
                     f"run.store={self.url!r} can't be {done}: AWS_ENDPOINT_URL is no address; allowed: "
                     "http://HOST:PORT or https://HOST:PORT"
                 ) from None
-            said = f"run.store={self.url!r} can't be {done}: {anonymous(str(reason))}{service}"
+            said = f"run.store={self.url!r} can't be {done}: {anonymous(str(reason))}{service}{_remedy(reason)}"
             if not _may_pass(reason):
                 raise InputError(said) from reason
             if pause is not None:
@@ -191,6 +198,17 @@ def require_library(url: str) -> None:
     """
     if find_spec("boto3") is None:
         raise InputError(f"run.store={url!r} needs boto3: pip install boto3")
+
+
+def _remedy(error: Exception) -> str:
+    """Say what would mend what no service has said."""
+    from botocore.exceptions import NoCredentialsError, SSLError
+
+    if isinstance(error, NoCredentialsError):
+        return "; allowed: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile in ~/.aws"
+    if isinstance(error, SSLError):
+        return "; allowed: certificates that are known here, or their file in AWS_CA_BUNDLE"
+    return ""
 
 
 def _may_pass(error: Exception) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.errors import CorruptArtifactError, InputError, UnwritableError
 from fedfisher_core.files import parse_json
 from fedfisher_core.store.bucket import Bucket, BucketError, require_library
 from fedfisher_core.store.caching import keep_within, manifest_name, object_name, put
@@ -40,6 +40,11 @@ class BucketStore(Store):
         self._bucket = Bucket(url)
         self._most_bytes = most_bytes
 
+    @property
+    def place(self) -> str:
+        """See `Store.place`."""
+        return f"run.store={self._bucket.url!r}"
+
     def absolute(self) -> Store:
         """The same store: each process has its cache in a working directory of its own."""
         return self
@@ -57,10 +62,17 @@ class BucketStore(Store):
         except BucketError as error:
             # As long as nothing has been there, its address may be wrong.
             raise InputError(str(error)) from error
+        except CorruptArtifactError as error:
+            raise InputError(
+                f"run.store={self._bucket.url!r} has an answer for what is not there: {error}; allowed: a service "
+                "that speaks S3 in AWS_ENDPOINT_URL"
+            ) from error
 
     def _probe(self) -> None:
-        name = f".probe-{secrets.token_hex(8)}"
-        if self._bucket.read(name, most_bytes=_SMALL) is not None or not self._bucket.write_new(name, b"1"):
+        name, said = f".probe-{secrets.token_hex(8)}", secrets.token_bytes(8)
+        there = self._bucket.read(name, most_bytes=_SMALL) is not None
+        # Where the answer to the first try was lost, the second finds what the first has written.
+        if there or not (self._bucket.write_new(name, said) or self._bucket.read(name, most_bytes=_SMALL) == said):
             raise InputError(f"run.store={self._bucket.url!r} holds objects that nobody wrote")
         overwritten = self._bucket.write_new(name, b"2")
         self._bucket.remove(name)
@@ -115,9 +127,13 @@ class BucketStore(Store):
             time.sleep(_PAUSE_SECONDS)
         else:
             raise InputError(f"{self._bucket.url}/{manifest_name(kind, key)} can neither be written nor read")
-        for name, content in files.items():
-            put(self._path(step) / name, content)
-        keep_within(self.root, self._most_bytes)
+        try:
+            for name, content in files.items():
+                put(self._path(step) / name, content)
+            keep_within(self.root, self._most_bytes)
+        except UnwritableError as error:
+            # The bucket has it; whoever reads it here and can't keep a copy says so.
+            warn(str(error))
         return self._artifact(kind, key, content_digest(digests))
 
     def _there(self, step: Step) -> Artifact | None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeGuard
 
-from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.errors import CorruptArtifactError, UnwritableError
 from fedfisher_core.files import open_regular, read_regular
 from fedfisher_core.store.bucket import Bucket
 from fedfisher_core.store.manifest import (
@@ -66,7 +66,7 @@ def put(path: Path, content: bytes) -> None:
         content: of the file.
 
     Raises:
-        InputError: it can't be written, such as where the disk is full.
+        UnwritableError: it can't be written, such as where the disk is full.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -75,7 +75,7 @@ def put(path: Path, content: bytes) -> None:
         temporary.replace(path)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise InputError(f"{path} can't be written (run.cache.folder): {error.strerror}") from error
+        raise UnwritableError(f"{path} can't be written (run.cache.folder): {error.strerror}") from error
 
 
 def manifest_here(artifact: Artifact) -> Manifest:

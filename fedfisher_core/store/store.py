@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.errors import CorruptArtifactError, UnwritableError
 from fedfisher_core.locks import held
 from fedfisher_core.store.lease import Lease, leased
 from fedfisher_core.store.manifest import content_digest, read_manifest, sealed
@@ -45,6 +45,11 @@ class Store:
     def __init__(self, root: Path, others: Sequence[Path] = ()) -> None:
         self.root = root
         self._others = tuple(others)
+
+    @property
+    def place(self) -> str:
+        """The setting that names it, for messages."""
+        return f"run.store={str(self.root)!r}"
 
     def absolute(self) -> "Store":
         """The same store for processes of whatever working directory."""
@@ -181,7 +186,7 @@ class Store:
         except OSError as error:
             raise self._unwritable(error) from error
         if left < _ROOM_MIB:
-            raise InputError(
+            raise UnwritableError(
                 f"{self._setting}={str(self.root)!r} is on a disk with {left:.1f} MiB left; allowed: {_ROOM_MIB} or "
                 "more, as nothing is computed that can't be kept"
             )
@@ -320,5 +325,5 @@ class Store:
             return False
         return True
 
-    def _unwritable(self, error: OSError) -> InputError:
-        return InputError(f"{self._setting}={str(self.root)!r} can't be written: {error.strerror}")
+    def _unwritable(self, error: OSError) -> UnwritableError:
+        return UnwritableError(f"{self._setting}={str(self.root)!r} can't be written: {error.strerror}")

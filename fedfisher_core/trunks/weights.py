@@ -1,7 +1,6 @@
 """Reading a trunk's weights, and preparing images for it."""
 
 import hashlib
-import pickle
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.trunks.reading import read_weights_file
 from fedfisher_core.trunks.trunk import Trunk
 
 
@@ -49,9 +49,10 @@ def load_trunk(trunk: Trunk) -> nn.Module:
             features than the trunk names.
     """
     path = require_weights(trunk)
+    weights = read_weights_file(path, f"trunk {trunk.name!r}: {path}")
     try:
-        network = trunk.build(torch.load(path, map_location="cpu", weights_only=True))
-    except (RuntimeError, pickle.UnpicklingError) as error:
+        network = trunk.build(weights)
+    except RuntimeError as error:
         reason = " ".join(str(error).split())
         raise InputError(f"trunk {trunk.name!r}: the weights in {path} do not fit: {reason}") from error
     # With channels last, a processor takes half the time for depthwise convolutions.

@@ -128,7 +128,7 @@ def test_a_head_is_given_the_features_that_it_learned_from(workplace: Path, tmp_
     known = walked(workplace, model={"name": HEAD, "pretrained": given | {"trunk_sha256": digest}})
     assert known.rows["fedavg"].start_sent == "model"
     for said in ({}, {"trunk_sha256": "0" * 64}):
-        message = rf"trunk_sha256={said.get('trunk_sha256')}: model\.name={HEAD} is given .* allowed: {digest}"
+        message = rf"trunk_sha256={said.get('trunk_sha256')} is .* model\.name={HEAD} is given .* allowed: {digest}"
         refused(workplace, message, model={"name": HEAD, "pretrained": given | said})
     whole = {"name": "tiny", "pretrained": given | {"trunk_sha256": digest}}
     refused(workplace, r"but no trunk is among model\.name=\['tiny'\]; allowed: null", model=whole)

@@ -110,6 +110,8 @@ def test_what_does_not_fit_is_refused_before_any_work(workplace: Path) -> None:
     more = weights() | {"norm.weight": torch.zeros(1)}
     refused(workplace, "has norm.weight, which model 'tiny' has not", settings(written(folder, more)))
     refused(workplace, "holds a list; allowed: a mapping", settings(written(folder, [1])))
+    nested = {"state_dict": weights()}
+    refused(workplace, r"has 'state_dict', a dict; allowed: tensors by name", settings(written(folder, nested)))
     file = written(folder, weights())
     refused(workplace, r"drawn=\['tail'\]: model 'tiny' has no such weights", settings(file, drawn="tail"))
     refused(workplace, "has the SHA-256 .*; allowed: model.pretrained.sha256=0000", settings(file, sha256="0" * 64))
@@ -118,9 +120,39 @@ def test_what_does_not_fit_is_refused_before_any_work(workplace: Path) -> None:
     )
     file.with_suffix(".safetensors").write_bytes(b"none")
     refused(workplace, r"given.safetensors can't be read", settings(file.with_suffix(".safetensors")))
+    whole = file.read_bytes()
+    for number, content in enumerate((b"", b"hello, this is text", whole[: len(whole) // 2], whole[:-10])):
+        broken = folder / f"broken_{number}.pth"
+        broken.write_bytes(content)
+        refused(workplace, rf"broken_{number}\.pth (can't be read: .*|holds more .*); allowed: ", settings(broken))
     known = settings(file)
     file.unlink()
     refused(workplace, "given.pth: there is no such file", known)
+
+
+@pytest.mark.parametrize(
+    ("unusable", "message"),
+    [
+        (torch.full((1,), torch.nan), "with numbers that are not finite; allowed: finite ones"),
+        (torch.full((1,), 1e300, dtype=torch.float64), "with numbers that are not finite"),
+        (torch.ones(1, dtype=torch.complex64), r"as torch.complex64, .*; allowed: dense real numbers"),
+        (torch.ones(1).to_sparse(), r"as torch.float32, torch.sparse_coo; allowed: dense real numbers"),
+    ],
+    ids=["NaN", "too large", "complex", "sparse"],
+)
+def test_weights_that_are_no_numbers_are_refused(workplace: Path, unusable: Tensor, message: str) -> None:
+    content = weights()
+    shape = content["head.weight"].shape
+    dense = unusable.to_dense().expand(shape).contiguous()
+    content["head.weight"] = dense.to_sparse() if unusable.is_sparse else dense
+    refused(workplace, f"given.pth has 'head.weight' {message}", settings(written(workplace / "weights", content)))
+
+
+def test_weights_in_another_order_of_memory_are_kept(workplace: Path) -> None:
+    shared = {name: tensor.transpose(0, -1).contiguous().transpose(0, -1) for name, tensor in weights().items()}
+    assert not all(tensor.is_contiguous() for tensor in shared.values())
+    done = walk_tiny(workplace, {"fedavg": {}}, model=settings(written(workplace / "weights", shared)))
+    assert all(torch.equal(tensor, weights()[name]) for name, tensor in load_start(start(done), CPU).items())
 
 
 def test_weights_of_fedfishers_authors_are_read_by_their_names(workplace: Path) -> None:
@@ -152,7 +184,7 @@ def test_weights_that_the_project_knows_need_no_file(workplace: Path, tmp_path: 
     tiny_trunk.register(tmp_path, {name: tensor + 1 for name, tensor in weights().items()})
     other = walk_tiny(workplace, {"fedavg": {}}, model={"pretrained": {"weights": trunk.name}})
     assert start(other).key != start(done).key
-    with pytest.raises(InputError, match="unknown trunk 'tiny_tree'"):
+    with pytest.raises(InputError, match=r"model\.pretrained\.weights=tiny_tree: unknown trunk 'tiny_tree'"):
         make_plan(tiny.tiny_settings(workplace, model={"pretrained": {"weights": "tiny_tree"}}))
 
 

@@ -32,6 +32,7 @@ class Told:
     lasting = 0.0
     patience = 0.05
     places = 2
+    count = 2
     """How many groups are under way at once."""
 
     def __init__(self) -> None:
@@ -42,6 +43,7 @@ class Told:
         self.submitted = threading.Condition()
         self.gone = False
         self.spread = True
+        self.stranded = False
         self.deadly: list[Exception] = []
 
     def submit(
@@ -60,6 +62,9 @@ class Told:
 
     def is_spread(self, job: Job[Any]) -> bool:
         return self.spread
+
+    def is_stranded(self, future: Promise) -> bool:
+        return self.stranded
 
     def has_ended(self, result: object) -> bool:
         return result in self.deadly

@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -19,12 +20,13 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from fedfisher_core.errors import InputError, JobError
+from fedfisher_core.errors import InputError, JobError, UnwritableError
 from fedfisher_core.evaluation.memory import Load, machine_bytes
 from fedfisher_core.settings import RunSettings
-from fedfisher_core.store import bucket
+from fedfisher_core.store import Store, bucket
 from flows import cluster, dask_client
 from flows.cluster import Guarded, look, require_cluster, versions
+from flows.dask_client import connected
 from tests.servers import (
     answering,
     dask_scheduler,
@@ -264,16 +266,73 @@ def with_other_code(folder: Path) -> dict[str, str]:
 
 
 def test_a_worker_that_comes_later_with_other_code_refuses_what_others_do(tmp_path: Path, like_here: str) -> None:
-    work = Guarded(versions(), partial(int, "7"))
+    store = Store(tmp_path / "store")
     with ExitStack() as stack:
         client = stack.enter_context(Client(like_here, set_as_default=False))
         (first,) = client.nthreads()
         stack.enter_context(dask_worker(like_here, with_other_code(tmp_path), tmp_path))
         wait_for_workers(like_here, 2)
+        work = Guarded(versions(), store, stack.enter_context(store.marked()), partial(int, "7"))
         (late,) = client.nthreads().keys() - {first}
         assert client.submit(work, workers=[first], pure=False).result() == 7
         with pytest.raises(JobError, match=r"^a Dask worker on .* has fedfisher's code [0-9a-f]+; allowed: [0-9a-f]+$"):
             client.submit(work, workers=[late], pure=False).result()
+
+
+def test_a_worker_that_comes_later_and_does_not_see_the_store_refuses_what_others_do(
+    tmp_path: Path, like_here: str
+) -> None:
+    store, elsewhere = Store(tmp_path / "store"), Store(tmp_path / "elsewhere")
+    with store.marked() as mark, Client(like_here, set_as_default=False) as client:
+        unseen = Guarded(versions(), elsewhere, mark, partial(int, "7"))
+        with pytest.raises(
+            JobError,
+            match=rf"^a Dask worker on .* does not see run\.store='{elsewhere.root}': .*; allowed: one that all",
+        ):
+            client.submit(unseen, pure=False).result()
+        seen = Guarded(versions(), store, mark, partial(int, "7"))
+        assert client.submit(seen, pure=False).result() == 7
+
+
+def test_a_full_disk_is_named_with_its_machine(tmp_path: Path, like_here: str) -> None:
+    store = Store(tmp_path / "store")
+
+    # Dask sends a function that no module has as it is.
+    def fail() -> None:
+        raise UnwritableError("run.store can't be written: No space left on device")
+
+    with store.marked() as mark, Client(like_here, set_as_default=False) as client:
+        full = Guarded(versions(), store, mark, fail)
+        with pytest.raises(UnwritableError, match=r"^a Dask worker on .*: run\.store can't be written"):
+            client.submit(full, pure=False).result(timeout=60)
+
+
+def test_workers_that_do_not_answer_are_named(
+    tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.cluster._ANSWER_SECONDS", 3)
+    monkeypatch.setattr("flows.cluster._PATIENCE_SECONDS", 2)
+    with dask_scheduler(os.environ) as scheduler, dask_worker(scheduler, os.environ, tmp_path) as worker:
+        wait_for_workers(scheduler, 1)
+        children = subprocess.run(["pgrep", "-g", str(worker.process)], capture_output=True, text=True, check=True)
+        processes = [int(one) for one in children.stdout.split()]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            time.sleep(3)
+            with pytest.raises(InputError, match=r"not all Dask workers have answered within 3 s; silent: tcp://"):
+                require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
+
+
+def test_an_address_that_is_none_is_named() -> None:
+    with (
+        pytest.raises(InputError, match=r"^here: Invalid IPv6 URL; allowed: tcp://HOST:PORT"),
+        connected("tcp://[::1:8786", "here"),
+    ):
+        pass
 
 
 def test_a_worker_with_other_code_is_named(tmp_path: Path, prefect_api: str) -> None:

@@ -110,6 +110,38 @@ def test_what_has_been_done_somewhere_is_done_elsewhere(workers: DaskWorkers) ->
     assert where not in {one.result(timeout=20) for one in again}
 
 
+def test_what_is_to_run_elsewhere_is_not_taken_by_the_idle_worker_that_failed(
+    workers: DaskWorkers,
+) -> None:
+    client = workers._dask.client
+    first = submit(workers)
+    where = first.result(timeout=20)
+    (other,) = client.nthreads().keys() - {where}
+    # Dask gives what waits at a busy worker to an idle one, once it has seen how long such tasks take.
+    busy = [client.submit(time.sleep, 0.4, workers=[other], pure=False) for _ in range(4)]
+    again = [submit(workers, before=first) for _ in range(4)]
+    assert {one.result(timeout=20) for one in again} == {other}
+    client.gather(busy)
+
+
+def test_what_was_kept_for_a_worker_that_has_gone_is_stranded(
+    workers: DaskWorkers, scheduler: str, tmp_path: Path
+) -> None:
+    client, end = workers._dask.client, tmp_path / "end"
+    with dask_worker(scheduler, os.environ, tmp_path):
+        wait_for_workers(scheduler, 3)
+        waiting = [submit(workers, end) for _ in range(3)]
+        places = {one: running_at(client, one) for one in waiting}
+        again = submit(workers, before=waiting[0])
+        assert not workers.is_stranded(again)
+        assert not workers.is_stranded(waiting[0])
+        kept_for = workers._kept_for[again.wrapped_future.key]
+        assert kept_for == frozenset(places.values()) - {places[waiting[0]]}
+    end.touch()
+    workers._kept_for[again.wrapped_future.key] = kept_for - client.nthreads().keys()
+    assert workers.is_stranded(again)
+
+
 def test_what_only_this_machine_can_read_is_done_nowhere_else(workers: DaskWorkers) -> None:
     assert workers.is_spread(JOB)
     assert not workers.is_spread(Reading(name="read"))
@@ -157,5 +189,5 @@ def test_the_only_worker_is_asked_again(workers: DaskWorkers, monkeypatch: pytes
     client = workers._dask.client
     running = {where: ()}
     monkeypatch.setattr(client, "processing", lambda: running)
-    assert workers._elsewhere(first) == {}
+    assert workers._elsewhere(first) == frozenset()
     assert submit(workers, before=first).result(timeout=20)

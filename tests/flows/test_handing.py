@@ -3,12 +3,13 @@
 import math
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from fedfisher_core.batches import Batch
-from fedfisher_core.errors import InputError, JobError
+from fedfisher_core.errors import InputError, JobError, UnwritableError
 from fedfisher_core.jobs import Numerics, graph_of
 from fedfisher_core.locks import LockedError
 from fedfisher_core.settings import RunSettings, WorkSettings
@@ -74,9 +75,79 @@ def test_what_is_late_is_started_again_once_and_the_first_result_counts(
     handing.hand_over(group)
     workers.promises[0].future.set_exception(ValueError("too late"))
     workers.promises[2].future.set_result("third")
+    assert handing.wait() == ((), [])
     assert handing.wait() == ((batch,), "third")
     assert len(workers.promises) == 3
     assert workers.before == [None, workers.promises[0], None]
+
+
+def test_stragglers_whose_groups_have_their_results_leave_room_for_others(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    for _ in range(2):
+        handing.hand_over(group)
+    ended = threading.Thread(
+        target=lambda: (
+            workers.wait_for(4),
+            [workers.promises[place].future.set_result("again") for place in (2, 3)],
+        )
+    )
+    ended.start()
+    assert [handing.wait() for _ in range(2)] == [((batch,), "again")] * 2
+    ended.join()
+    assert handing.has_room
+    # Whoever waits is told when a straggler has ended, as there is room for more then.
+    workers.promises[0].future.set_result("at last")
+    assert handing.wait() == ((), [])
+    handing.hand_over(group)
+    handing.hand_over(group)
+    assert not handing.has_room
+
+
+def test_what_waits_behind_another_is_late_when_that_is(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    workers.count, workers.patience = 1, 0.3
+    begun = time.monotonic()
+    for _ in range(2):
+        handing.hand_over(group)
+
+    def end() -> None:
+        workers.wait_for(3)
+        workers.promises[2].future.set_result("the first")
+        workers.wait_for(4)
+        workers.promises[3].future.set_result("the second")
+
+    ended = threading.Thread(target=end)
+    ended.start()
+    assert handing.wait() == ((batch,), "the first")
+    assert handing.wait() == ((batch,), "the second")
+    ended.join()
+    assert time.monotonic() - begun >= 0.6
+    assert workers.before == [None, None, *workers.promises[:2]]
+
+
+def test_what_was_kept_for_workers_that_are_gone_is_started_anywhere(
+    handing: Handing, workers: Told, batch: Batch, group: Group
+) -> None:
+    workers.stranded = True
+    handing.hand_over(group)
+    ended = threading.Thread(target=lambda: (workers.wait_for(3), workers.promises[2].future.set_result("done")))
+    ended.start()
+    assert handing.wait() == ((batch,), "done")
+    ended.join()
+    assert workers.before == [None, workers.promises[0], None]
+
+
+def test_a_full_disk_is_of_one_machine(handing: Handing, workers: Told, batch: Batch, group: Group) -> None:
+    workers.patience = 600
+    handing.hand_over(group)
+    workers.promises[0].future.set_exception(UnwritableError("the disk is full"))
+    ended = threading.Thread(target=lambda: (workers.wait_for(2), workers.promises[1].future.set_result("done")))
+    ended.start()
+    assert handing.wait() == ((batch,), "done")
+    ended.join()
+    assert workers.before == [None, workers.promises[0]]
 
 
 def test_what_fails_by_itself_is_tried_on_another_machine_once(

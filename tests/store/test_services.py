@@ -79,6 +79,37 @@ def test_a_service_that_writes_over_objects_is_refused(url: str, monkeypatch: py
             open_store(url).prepare()
 
 
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (b"", r"an answer \(by http://127.*\) has no length; allowed: a service that speaks S3 in AWS_ENDPOINT_URL"),
+        (b"<html>" + 2000 * b" ", r"has an answer for what is not there: .* has 2006 bytes; allowed: 1024; allowed: a"),
+    ],
+    ids=["no length", "a page"],
+)
+def test_what_answers_but_does_not_speak_s3_is_named(
+    url: str, monkeypatch: pytest.MonkeyPatch, answer: bytes, message: str
+) -> None:
+    monkeypatch.setattr(Console, "answer", answer)
+    with answering(Console) as address:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", address)
+        with pytest.raises(InputError, match=message):
+            open_store(url).prepare()
+
+
+def test_a_write_whose_answer_was_lost_is_no_reason_to_refuse_a_bucket(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_new, answers = Bucket.write_new, [False]
+
+    def losing(bucket: Bucket, name: str, content: bytes) -> bool:
+        return write_new(bucket, name, content) and (answers.pop() if answers else True)
+
+    monkeypatch.setattr(Bucket, "write_new", losing)
+    open_store(url).prepare()
+    assert not answers
+
+
 @pytest.fixture
 def moody(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[type["Moody"]]:
     """A service whose next answers a test chooses."""
@@ -132,6 +163,22 @@ class Moody(BaseHTTPRequestHandler):
             time.sleep(1)
         self.wfile.write(body[:2] if mood in ("cut", "slow") else body)
         self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Console(BaseHTTPRequestHandler):
+    """A server that has a page for everybody, or nothing."""
+
+    answer = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        if self.answer:
+            self.send_header("Content-Length", str(len(self.answer)))
+        self.end_headers()
+        self.wfile.write(self.answer)
 
     def log_message(self, *_: object) -> None:
         pass
