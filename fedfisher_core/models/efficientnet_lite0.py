@@ -138,7 +138,7 @@ class EfficientNetLite0(nn.Module):
 
 @model("efficientnet_lite0")
 def efficientnet_lite0(spec: ModelSpec) -> nn.Module:
-    """Build the network with running statistics that clients send; only the last layer may have a bias."""
+    """EfficientNet-Lite0 of Tan and Le (2019), with batch normalisation; only the last layer may have a bias."""
     if spec.widths:
         raise InputError(f"model {spec.name!r}: widths={spec.widths}; its skip connections tie them: allowed: none")
     images = require_images(spec.inputs, f"model {spec.name!r}")

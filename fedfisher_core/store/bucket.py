@@ -171,6 +171,7 @@ class Bucket:
                 # Where it has reached no service, its words say which.
                 reason, service = error, ""
             except InputError:
+                # Of what an answer lacks.
                 raise
             except ValueError:
                 # Botocore's words repeat what was given, which may hold a password.
