@@ -6,7 +6,6 @@ import resource
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import dask
+import psutil
 import pytest
 from distributed import Client
 from distributed.security import Security
@@ -314,17 +314,17 @@ def test_workers_that_do_not_answer_are_named(
     monkeypatch.setattr("flows.cluster._PATIENCE_SECONDS", 2)
     with dask_scheduler(os.environ) as scheduler, dask_worker(scheduler, os.environ, tmp_path) as worker:
         wait_for_workers(scheduler, 1)
-        children = subprocess.run(["pgrep", "-g", str(worker.process)], capture_output=True, text=True, check=True)
-        processes = [int(one) for one in children.stdout.split()]
+        nanny = psutil.Process(worker.process)
+        processes = [nanny, *nanny.children(recursive=True)]
         for process in processes:
-            os.kill(process, signal.SIGSTOP)
+            process.suspend()
         try:
             time.sleep(3)
             with pytest.raises(InputError, match=r"not all Dask workers have answered within 3 s; silent: tcp://"):
                 require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
         finally:
             for process in processes:
-                os.kill(process, signal.SIGCONT)
+                process.resume()
 
 
 def test_an_address_that_is_none_is_named() -> None:
