@@ -140,6 +140,7 @@ def test_what_does_not_fit_is_refused_before_any_work(workplace: Path) -> None:
     ],
     ids=["NaN", "too large", "complex", "sparse"],
 )
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 def test_weights_that_are_no_numbers_are_refused(workplace: Path, unusable: Tensor, message: str) -> None:
     content = weights()
     shape = content["head.weight"].shape
