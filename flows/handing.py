@@ -263,11 +263,11 @@ class Handing:
             if handed.settled or handed.late > now:
                 continue
             assert handed.last is not None
-            handed.late = now + self._workers.patience if handed.started < _MOST_STARTS - 1 else math.inf
+            handed.late = now + self._workers.patience
             if handed.started == 1 or handed.tasks == 1 or self._workers.is_stranded(handed.last):
                 self._start(handed)
-            else:
-                handed.late = now + self._workers.patience
+            if handed.started == _MOST_STARTS:
+                handed.late = math.inf
 
     def _result(self, future: PrefectFuture[Any]) -> Any:
         """Get what a task has returned or raised, or why the runner could not have it run."""

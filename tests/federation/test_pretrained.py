@@ -20,11 +20,10 @@ from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.store import Artifact
-from fedfisher_core.trunks.trunk import trunks
-from fedfisher_core.trunks.weights import require_weights
 from fedfisher_core.wire.uncompressed import bits_of
 from tests import tiny
 from tests.trunks import tiny_trunk
+from tests.trunks.installed import weights_of
 from tests.walked import Walked, walk_tiny
 
 CPU = torch.device("cpu")
@@ -244,10 +243,7 @@ def its_package_s_efficientnet(file: Path) -> nn.Module:
 def test_a_whole_network_from_weights_of_a_package_says_what_the_network_of_others_says(
     name: str, written_by_others: Callable[[Path], nn.Module]
 ) -> None:
-    try:
-        file = require_weights(trunks.get(name))
-    except InputError as error:
-        pytest.skip(str(error))
+    file = weights_of(name)
     spec = ModelSpec(name, Images(3, 32, 32), classes=1000, bias=True)
     own = spec.load(read_weights(PretrainedSettings(weights=name), spec)).eval()
     images = spec.inputs.drawn(3, torch.Generator().manual_seed(0))

@@ -256,6 +256,13 @@ def test_a_gpu_that_a_worker_has_passes(tmp_path: Path, empty: str, prefect_api:
         require_cluster(settings(tmp_path / "store", empty, device="cuda"), prefect_api)
 
 
+def test_a_worker_with_several_threads_is_named(tmp_path: Path, empty: str, prefect_api: str) -> None:
+    with dask_worker(empty, os.environ, tmp_path, "--nthreads", "2"):
+        wait_for_workers(empty, 1)
+        with pytest.raises(InputError, match=rf"^{named(empty)} has 2 threads; allowed: 1, .* --nworkers 2$"):
+            require_cluster(settings(tmp_path / "store", empty), prefect_api)
+
+
 def with_other_code(folder: Path) -> dict[str, str]:
     """The environment of a process that has the project with a changed module."""
     for package in ("fedfisher_core", "tasks", "flows"):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.errors import CorruptArtifactError, InputError, UnwritableError
 from fedfisher_core.settings import CacheSettings
 from fedfisher_core.store import (
     STAGES,
@@ -88,6 +88,22 @@ def test_what_one_machine_writes_another_finds_and_reads(url: str) -> None:
     assert path_of(found, "payload").read_bytes() == b"\0\1"
     assert read_timings(found) == {"seconds": 0.5}
     assert sorted(names_of(found)) == ["info.json", "payload", "tensors.safetensors"]
+
+
+def test_a_cache_that_is_full_costs_no_artifact_that_is_in_the_bucket(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise UnwritableError(f"{path} can't be written (run.cache.folder): No space left on device")
+
+    one, other = machine(url, "one"), machine(url, "other")
+    with monkeypatch.context() as patched:
+        patched.setattr(bucket_store, "put", full)
+        written = one.write(STEP, content())
+    found = other.find(STEP)
+    assert found is not None
+    assert found.digest == written.digest
+    assert torch.equal(read_tensors(found, "tensors.safetensors")["weight"], torch.ones(2, 3))
 
 
 def test_only_what_is_read_travels(url: str) -> None:

@@ -35,7 +35,9 @@ def test_missing_credentials_are_named(url: str, monkeypatch: pytest.MonkeyPatch
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(Path.cwd()))
-    with pytest.raises(InputError, match=rf"^run\.store='{url}' can't be read: .*[Cc]redentials"):
+    with pytest.raises(
+        InputError, match=rf"^run\.store='{url}' can't be read: .*[Cc]redentials; allowed: AWS_ACCESS_KEY_ID and "
+    ):
         open_store(url).prepare()
 
 

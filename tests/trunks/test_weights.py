@@ -7,8 +7,9 @@ import torch
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.trunks.trunk import Trunk, split_name, trunks
-from fedfisher_core.trunks.weights import load_trunk, prepare, require_weights
+from fedfisher_core.trunks.weights import load_trunk, prepare
 from tests.trunks import tiny_trunk
+from tests.trunks.installed import weights_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -88,18 +89,11 @@ def test_the_tests_are_given_the_weights_that_the_trunk_names(name: str) -> None
     assert re.search(rf"^TRUNKS := .*\b{'=='.join(package)}\b", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
-def weights_of(trunk: Trunk) -> Path:
-    try:
-        return require_weights(trunk)
-    except InputError as error:
-        pytest.skip(str(error))
-
-
 def test_mobilenet_makes_the_features_that_torchvision_pools() -> None:
     from torchvision.models import mobilenet_v2
 
     trunk = trunks.get("mobilenet_v2")
-    path = weights_of(trunk)
+    path = weights_of("mobilenet_v2")
     reference = mobilenet_v2()
     reference.load_state_dict(torch.load(path, weights_only=True))
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -114,7 +108,9 @@ def test_mobilenet_makes_the_features_that_torchvision_pools() -> None:
 def test_efficientnet_makes_the_features_of_the_network_that_its_weights_were_made_for(size: int) -> None:
     theirs = pytest.importorskip("efficientnet_lite_pytorch", reason="efficientnet-lite-pytorch is not installed")
     trunk = trunks.get("efficientnet_lite0")
-    reference = theirs.EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(weights_of(trunk))).eval()
+    reference = theirs.EfficientNet.from_pretrained(
+        "efficientnet-lite0", weights_path=str(weights_of("efficientnet_lite0"))
+    ).eval()
     images = torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
         features = load_trunk(trunk)(images)
