@@ -121,6 +121,23 @@ def dask_worker(
 
 
 @contextmanager
+def added_worker(scheduler: str, environment: Mapping[str, str], folder: Path, *options: str) -> Iterator[str]:
+    """Add a worker to a scheduler that other tests use too; its address. The scheduler has forgotten it afterwards."""
+    from distributed import Client
+
+    with Client(scheduler, timeout=60, set_as_default=False) as client:
+        before = set(client.nthreads())
+        with dask_worker(scheduler, environment, folder, *options):
+            client.wait_for_workers(len(before) + 1, timeout=120)
+            (added,) = set(client.nthreads()) - before
+            yield added
+        deadline = time.monotonic() + 60
+        while added in client.nthreads():
+            assert time.monotonic() < deadline, f"the scheduler still has {added}, which was killed"
+            time.sleep(0.05)
+
+
+@contextmanager
 def dask_cluster(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
     """A scheduler with two workers, each in a folder of its own that has no data."""
     environment = {key: value for key, value in environment.items() if key != "FEDFISHER_DATA_DIR"}

@@ -28,6 +28,7 @@ from flows import cluster, dask_client
 from flows.cluster import Guarded, look, require_cluster, versions
 from flows.dask_client import connected
 from tests.servers import (
+    added_worker,
     answering,
     dask_scheduler,
     dask_worker,
@@ -251,16 +252,16 @@ def test_a_gpu_that_no_worker_has_is_named(tmp_path: Path, like_here: str, prefe
 
 
 def test_a_gpu_that_a_worker_has_passes(tmp_path: Path, empty: str, prefect_api: str) -> None:
-    with dask_worker(empty, os.environ, tmp_path, "--resources", "GPU=1"):
-        wait_for_workers(empty, 1)
+    with added_worker(empty, os.environ, tmp_path, "--resources", "GPU=1"):
         require_cluster(settings(tmp_path / "store", empty, device="cuda"), prefect_api)
 
 
 def test_a_worker_with_several_threads_is_named(tmp_path: Path, empty: str, prefect_api: str) -> None:
-    with dask_worker(empty, os.environ, tmp_path, "--nthreads", "2"):
-        wait_for_workers(empty, 1)
-        with pytest.raises(InputError, match=rf"^{named(empty)} has 2 threads; allowed: 1, .* --nworkers 2$"):
-            require_cluster(settings(tmp_path / "store", empty), prefect_api)
+    with (
+        added_worker(empty, os.environ, tmp_path, "--nthreads", "2"),
+        pytest.raises(InputError, match=rf"^{named(empty)} has 2 threads; allowed: 1, .* --nworkers 2$"),
+    ):
+        require_cluster(settings(tmp_path / "store", empty), prefect_api)
 
 
 def with_other_code(folder: Path) -> dict[str, str]:
@@ -277,10 +278,8 @@ def test_a_worker_that_comes_later_with_other_code_refuses_what_others_do(tmp_pa
     with ExitStack() as stack:
         client = stack.enter_context(Client(like_here, set_as_default=False))
         (first,) = client.nthreads()
-        stack.enter_context(dask_worker(like_here, with_other_code(tmp_path), tmp_path))
-        wait_for_workers(like_here, 2)
+        late = stack.enter_context(added_worker(like_here, with_other_code(tmp_path), tmp_path))
         work = Guarded(versions(), store, stack.enter_context(store.marked()), partial(int, "7"))
-        (late,) = client.nthreads().keys() - {first}
         assert client.submit(work, workers=[first], pure=False).result() == 7
         with pytest.raises(JobError, match=r"^a Dask worker on .* has fedfisher's code [0-9a-f]+; allowed: [0-9a-f]+$"):
             client.submit(work, workers=[late], pure=False).result()

@@ -17,7 +17,7 @@ from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import RunSettings
 from flows.dask_workers import DaskWorkers
 from tests.flows.sleeping import Sleep
-from tests.servers import dask_scheduler, dask_worker, wait_for_workers
+from tests.servers import added_worker, dask_scheduler, dask_worker, wait_for_workers
 
 JOB = Sleep(name="sleep")
 
@@ -128,8 +128,7 @@ def test_what_was_kept_for_a_worker_that_has_gone_is_stranded(
     workers: DaskWorkers, scheduler: str, tmp_path: Path
 ) -> None:
     client, end = workers._dask.client, tmp_path / "end"
-    with dask_worker(scheduler, os.environ, tmp_path):
-        wait_for_workers(scheduler, 3)
+    with added_worker(scheduler, os.environ, tmp_path):
         waiting = [submit(workers, end) for _ in range(3)]
         places = {one: running_at(client, one) for one in waiting}
         again = submit(workers, before=waiting[0])
@@ -154,9 +153,7 @@ def test_what_computes_on_a_gpu_waits_for_the_worker_that_has_one(
     client, end = workers._dask.client, tmp_path / "end"
     others = set(client.nthreads())
     job = Sleep(name="sleep", numerics=Numerics(device="cuda"))
-    with dask_worker(scheduler, os.environ, tmp_path, "--resources", "GPU=1"):
-        wait_for_workers(scheduler, 3)
-        (gpu,) = set(client.scheduler_info(n_workers=-1)["workers"]) - others
+    with added_worker(scheduler, os.environ, tmp_path, "--resources", "GPU=1") as gpu:
         first, second = (submit(workers, end, job=job) for _ in range(2))
         try:
             assert running_at(client, first) == gpu
@@ -174,8 +171,7 @@ def test_a_worker_that_comes_later_has_its_part(workers: DaskWorkers, scheduler:
     waiting = [submit(workers, end) for _ in before]
     try:
         assert {running_at(client, one) for one in waiting} == before
-        with dask_worker(scheduler, os.environ, tmp_path):
-            wait_for_workers(scheduler, 3)
+        with added_worker(scheduler, os.environ, tmp_path):
             assert workers.places == 6
             assert submit(workers).result(timeout=20) not in before
     finally:
