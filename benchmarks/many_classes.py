@@ -22,7 +22,7 @@ from torch import Tensor
 from benchmarks.digit_pairs import CLASSES, training_pairs, write_pairs
 from fedfisher_core.client.training import train
 from fedfisher_core.configuration import validate
-from fedfisher_core.data.sources import DATA_DIR_VARIABLE
+from fedfisher_core.data.specs import DATA_DIR_VARIABLE
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.results import make_rows

@@ -12,8 +12,8 @@ import torch
 from fedfisher_core.attack.evidence import likelihoods
 from fedfisher_core.client.objectives.objective import objectives
 from fedfisher_core.client.statistic import statistics
-from fedfisher_core.data.sources import DATA_DIR_VARIABLE, PROJECT_DATA_DIR
-from fedfisher_core.data.specs import EMBEDDED, datasets
+from fedfisher_core.data.fetch import PROJECT_DATA_DIR
+from fedfisher_core.data.specs import DATA_DIR_VARIABLE, EMBEDDED, datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.contract import experiments
 from fedfisher_core.methods.method import methods

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fedfisher_core.data.hub import load_from_hub
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.errors import InputError
 from fedfisher_core.store.writing import new_folder, sweep
@@ -59,14 +60,7 @@ def fetch(name: str) -> Path:
 
 
 def _write_from_hub(spec: DatasetSpec, folder: Path) -> None:
-    import datasets as hub
-
-    try:
-        loaded = hub.load_dataset(spec.hub, spec.hub_config)
-    except (OSError, ValueError, hub.exceptions.DatasetNotFoundError) as error:
-        raise InputError(
-            f"data set {spec.name!r} can't be fetched from the hub ({type(error).__name__}: {error})"
-        ) from error
+    loaded = load_from_hub(spec)
     loaded["train"].to_parquet(folder / "train.parquet")
     loaded[spec.hub_test_split].to_parquet(folder / "test.parquet")
 

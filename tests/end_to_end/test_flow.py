@@ -24,7 +24,7 @@ from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistic import ServerView, TensorStatistic
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.configuration import validate
-from fedfisher_core.data.sources import DATA_DIR_VARIABLE
+from fedfisher_core.data.specs import DATA_DIR_VARIABLE
 from fedfisher_core.errors import IncompleteError, InputError
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
