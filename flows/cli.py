@@ -8,6 +8,8 @@ import socket
 import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -46,6 +48,21 @@ _DVC_STAGE = "DVC_STAGE"
 # A user's own results come before the reports that someone chose to commit.
 _REPORTS = (Path("results"), Path("reports"))
 _LEADERBOARD = Path("results/leaderboard")
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """An experiment that can be run.
+
+    Args:
+        settings: its own.
+        folder: where its report goes.
+        is_left: whether something is left to do.
+    """
+
+    settings: "ExperimentSettings"
+    folder: Path
+    is_left: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -173,35 +190,46 @@ def _run(options: argparse.Namespace) -> None:
     if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
         # Something is left to do: the server shall be there when torch is.
         server.start()
-    from flows.unchanged import is_unchanged
-    from flows.work import prepare
     from tasks.tracking import prepare_tracking
 
-    # All checks come before any work.
-    prepared = []
-    for config, settings in zip(options.config, chosen, strict=True):
-        with named(config, options.overrides):
-            prepared.append(prepare(settings))
-    incomplete: list[IncompleteError] = []
-    beside = ThreadPoolExecutor(max_workers=1)
-    for work in prepared:
-        if work.walk.may_shed or not is_unchanged(work):
-            # Recording waits for it, and says what went wrong; a command that is stopped does not.
-            beside.submit(prepare_tracking, work.settings.tracking)
-            _reach(server)
-            from flows.experiment import flow_of
+    with ExitStack() as holds:
+        checked = []
+        # All checks come before any work.
+        for config, settings in zip(options.config, chosen, strict=True):
+            with named(config, options.overrides):
+                checked.append(_check(settings, holds))
+        incomplete: list[IncompleteError] = []
+        beside = ThreadPoolExecutor(max_workers=1)
+        for one in checked:
+            if one.is_left:
+                # Recording waits for it, and says what went wrong; a command that is stopped does not.
+                beside.submit(prepare_tracking, one.settings.tracking)
+                _reach(server)
+                from flows.experiment import flow_of
 
-            try:
-                _on(server, flow_of(work.settings.experiment))(work.settings)
-            except IncompleteError as error:
-                print(f"fedfisher: {error}", file=sys.stderr)
-                incomplete.append(error)
-                if not error.reported:
-                    continue
-        _print_report(work.folder)
-        print(f"MLflow: {work.settings.tracking.mlflow}, browse it with `fedfisher ui`")
+                try:
+                    _on(server, flow_of(one.settings.experiment))(one.settings)
+                except IncompleteError as error:
+                    print(f"fedfisher: {error}", file=sys.stderr)
+                    incomplete.append(error)
+                    if not error.reported:
+                        continue
+            _print_report(one.folder)
+            print(f"MLflow: {one.settings.tracking.mlflow}, browse it with `fedfisher ui`")
     if incomplete:
         sys.exit(_code_of(incomplete))
+
+
+def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
+    """Check an experiment, and forget its plan again, which the flow makes anew: it is large where clients are many."""
+    from flows.invocation import command_line
+    from flows.unchanged import is_unchanged
+    from flows.work import prepare
+
+    work = prepare(settings)
+    # Nobody shall remove what is there before the flow uses it.
+    holds.enter_context(work.store.in_use(command_line()))
+    return _Checked(work.settings, work.folder, is_left=work.walk.may_shed or not is_unchanged(work))
 
 
 def _code_of(incomplete: Sequence[IncompleteError]) -> int:
