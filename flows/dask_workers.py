@@ -20,6 +20,7 @@ from fedfisher_core.settings import WorkSettings
 from fedfisher_core.store import Mark, open_store
 from flows.cluster import GPU, Guarded, versions
 from flows.console import configure_logging
+from flows.desertion import warned_of
 from flows.workers import Workers
 
 # While a task's result travels, its worker has the next one already.
@@ -54,6 +55,7 @@ class DaskWorkers(Workers):
             stack.enter_context(self._dask)
             if self._address is not None:
                 self._mark = stack.enter_context(self._store.marked())
+                stack.enter_context(warned_of(self._dask.client, self._address))
             self._stack = stack.pop_all()
         return self
 
