@@ -1,19 +1,21 @@
 """A Dask cluster whose workers and scheduler are killed, and the command beside them: what was done is kept.
 
-`make chaos` kills 20 times; `CHAOS_SEED` draws the same again.
+Once with a folder that all share and Prefect's server alone, once with the servers of a team and a bucket. `make chaos`
+kills 20 times with each; `CHAOS_SEED` draws the same again.
 """
 
 import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
-import yaml
+from mlflow import MlflowClient
 
 from tests.chaos.driver import (
     NAME,
@@ -25,13 +27,17 @@ from tests.chaos.driver import (
     said_in_one_line,
 )
 from tests.chaos.scale import SEED, scaled
-from tests.end_to_end.conftest import Workplace
+from tests.end_to_end.conftest import BIN, Workplace, same_rows
 from tests.servers import dask_worker, free_port, scheduler_at, wait_for_port, wait_for_workers
+from tests.swift import BUCKET, object_store
+from tests.team import CREDENTIALS, TeamServers, team_servers
 
 pytestmark = pytest.mark.end_to_end
 
 WORKERS = 2
+VICTIMS = ("worker", "scheduler", "command")
 KILLS = scaled(test=3, chaos=20)
+TEAM_KILLS = scaled(test=1, chaos=20)
 _PATIENCE_SECONDS = 600
 
 Unharmed = Callable[[str], Finished]
@@ -80,14 +86,38 @@ class Cluster:
         os.killpg(self._scheduler.process, signal.SIGKILL)
 
 
-@pytest.fixture
-def cluster(prefect_api: str, tmp_path: Path) -> Iterator[Cluster]:
-    environment = {name: value for name, value in os.environ.items() if name != "FEDFISHER_DATA_DIR"}
-    environment |= {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(tmp_path / "prefect"), "HOME": str(tmp_path)}
-    made = Cluster(environment, tmp_path / "workers")
+def started(environment: Mapping[str, str], root: Path) -> Iterator[Cluster]:
+    """A cluster that runs until the test ends."""
+    without_data = {name: value for name, value in environment.items() if name != "FEDFISHER_DATA_DIR"}
+    made = Cluster(without_data | {"PREFECT_HOME": str(root / "prefect"), "HOME": str(root)}, root / "workers")
     made.start()
     yield made
     made.stop()
+
+
+@pytest.fixture
+def cluster(prefect_api: str, tmp_path: Path) -> Iterator[Cluster]:
+    yield from started(os.environ | {"PREFECT_API_URL": prefect_api}, tmp_path)
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[TeamServers]:
+    with team_servers(os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+def credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mapping[str, str]]:
+    """Of a team's servers and of a bucket, for this process too, which asks MLflow what is recorded."""
+    with object_store(tmp_path / "swift") as environment:
+        for name, value in CREDENTIALS.items():
+            monkeypatch.setenv(name, value)
+        yield CREDENTIALS | environment
+
+
+@pytest.fixture
+def cluster_of_a_team(servers: TeamServers, credentials: Mapping[str, str], tmp_path: Path) -> Iterator[Cluster]:
+    yield from started(os.environ | credentials | {"PREFECT_API_URL": servers.prefect}, tmp_path)
 
 
 def struck(place: Workplace, cluster: Cluster, victim: str, *, after: float, rng: random.Random) -> None:
@@ -116,24 +146,69 @@ def struck(place: Workplace, cluster: Cluster, victim: str, *, after: float, rng
         cluster.start()
 
 
+def recorded_at(mlflow: str, name: str) -> Counter[tuple[str, str]]:
+    """Count what MLflow's server has of a benchmark, by what its experiments and runs are called without harm."""
+    client = MlflowClient(mlflow)
+    own = [one for one in client.search_experiments() if one.name.removesuffix("-summary") == name]
+    return Counter(
+        (one.name.replace(name, NAME, 1), run.info.run_name)
+        for one in own
+        for run in client.search_runs([one.experiment_id])
+        if run.data.tags.get("content")
+    )
+
+
+def harm(place: Workplace, cluster: Cluster, victims: Sequence[str], *, within: float, rng: random.Random) -> None:
+    """Kill one victim after the other, then run the benchmark to its end."""
+    for victim in victims:
+        after = rng.uniform(1, within)
+        print(place.folder, victim, after)
+        struck(place, cluster, victim, after=after, rng=rng)
+    last = rerun(place)
+    assert last.returncode == 0, last.stderr
+    require_no_orphans(place)
+
+
+def victims_of(kills: int, rng: random.Random) -> Iterator[list[str]]:
+    """Draw who is killed in each place."""
+    for left in range(kills, 0, -len(VICTIMS)):
+        yield rng.sample(VICTIMS, k=min(len(VICTIMS), left))
+
+
 def test_kills_cost_what_was_under_way(
     cluster: Cluster, unharmed: Unharmed, new_place: Callable[..., Workplace]
 ) -> None:
-    rng = random.Random(f"{SEED} dask")
-    wanted = unharmed(PLAIN)
-    left, places = KILLS, 0
-    while left:
-        place, places = new_place(str(places), "dask"), places + 1
-        changed = {"runner": "dask", "dask": {"scheduler": cluster.address}}
-        text = (place.folder / "params.yaml").read_text()
-        place.write("params.yaml", {**yaml.safe_load(text), "run": changed})
-        for victim in rng.sample(["worker", "scheduler", "command"], k=min(3, left)):
-            after = rng.uniform(1, wanted.seconds)
-            print(place.folder, victim, after)
-            struck(place, cluster, victim, after=after, rng=rng)
-            left -= 1
-        last = rerun(place)
-        assert last.returncode == 0, last.stderr
+    rng, wanted = random.Random(f"{SEED} dask"), unharmed(PLAIN)
+    for number, victims in enumerate(victims_of(KILLS, rng)):
+        place = new_place(str(number), "dask")
+        place.change({"run": {"runner": "dask", "dask": {"scheduler": cluster.address}}})
+        harm(place, cluster, victims, within=wanted.seconds, rng=rng)
         assert place.rows(NAME) == wanted.rows
         assert recorded(place) == wanted.recorded
-        require_no_orphans(place)
+
+
+def test_kills_cost_what_was_under_way_with_the_servers_of_a_team(
+    cluster_of_a_team: Cluster,
+    servers: TeamServers,
+    credentials: Mapping[str, str],
+    unharmed: Unharmed,
+    new_place: Callable[..., Workplace],
+) -> None:
+    rng, wanted = random.Random(f"{SEED} team"), unharmed(PLAIN)
+    for number, victims in enumerate(victims_of(TEAM_KILLS, rng)):
+        place, name = new_place(str(number), "dask"), f"{NAME}-{number}"
+        place.environment.update(credentials)
+        place.change(
+            {
+                "name": name,
+                "run": {
+                    "runner": "dask",
+                    "dask": {"scheduler": cluster_of_a_team.address},
+                    "store": f"s3://{BUCKET}/{name}",
+                },
+                "tracking": {"prefect_api": servers.prefect, "mlflow": servers.mlflow},
+            }
+        )
+        harm(place, cluster_of_a_team, victims, within=wanted.seconds, rng=rng)
+        assert same_rows(place.rows(name), wanted.rows)
+        assert recorded_at(servers.mlflow, name) == wanted.recorded

@@ -80,6 +80,11 @@ class Workplace:
     def write(self, name: str, settings: dict[str, object]) -> None:
         (self.folder / name).write_text(yaml.safe_dump(settings))
 
+    def change(self, settings: dict[str, object]) -> None:
+        """Replace some of the settings of the default file."""
+        known = yaml.safe_load((self.folder / "params.yaml").read_text())
+        self.write("params.yaml", {**known, **settings})
+
     def rows(self, benchmark: str) -> list[dict[str, object]]:
         """The rows of a report without what differs between reruns."""
         rows = json.loads((self.folder / "results" / benchmark / "results.json").read_text())

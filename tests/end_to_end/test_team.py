@@ -16,45 +16,19 @@ from psycopg import sql
 from tests.chaos.scale import much
 from tests.end_to_end.conftest import ROOT, Workplace, same_rows
 from tests.postgres import PASSWORD as OF_DATABASE
-from tests.postgres import postgres
-from tests.servers import dask_cluster, free_port, stopped_after, wait_for
+from tests.servers import dask_cluster
 from tests.swift import BUCKET, SECRET, object_store
+from tests.team import CREDENTIALS, FIGURES, LOG, PASSWORD, SCRIPT, TeamServers, team_servers
 
 pytestmark = pytest.mark.end_to_end
 
-SCRIPT = ROOT / "deploy" / "servers.sh"
-PASSWORD = "right % horse"
 _LONG_SECONDS = 900
 
 
 @pytest.fixture
-def database() -> Iterator[str]:
-    """The address of a PostgreSQL server with the databases of a team."""
-    with postgres() as address:
-        with psycopg.connect(f"{address}/postgres", autocommit=True) as connection:
-            for command in (ROOT / "deploy/databases.sql").read_text().splitlines():
-                connection.execute(command.encode())
-        yield address
-
-
-@pytest.fixture
-def servers(workplace: Workplace, tmp_path: Path, database: str) -> Iterator[tuple[str, ...]]:
-    """Prefect and MLflow as deploy/README.md starts them; the settings that name them."""
-    prefect, mlflow = free_port(), free_port()
-    environment = workplace.environment | {
-        "DATABASE": database,
-        "TEAM_PASSWORD": PASSWORD,
-        "PREFECT_PORT": str(prefect),
-        "MLFLOW_PORT": str(mlflow),
-        "MLFLOW_FIGURES": str(tmp_path / "figures"),
-    }
-    with stopped_after([str(SCRIPT)], environment, tmp_path, log=tmp_path / "servers.log"):
-        wait_for(f"http://127.0.0.1:{prefect}/api/health")
-        wait_for(f"http://127.0.0.1:{mlflow}/health")
-        yield (
-            *("--set", f"tracking.prefect_api=http://127.0.0.1:{prefect}/api"),
-            *("--set", f"tracking.mlflow=http://127.0.0.1:{mlflow}"),
-        )
+def servers(workplace: Workplace, tmp_path: Path) -> Iterator[TeamServers]:
+    with team_servers(workplace.environment, tmp_path) as running:
+        yield running
 
 
 @pytest.fixture
@@ -87,8 +61,7 @@ def rows_of(database: str) -> Iterator[bytes]:
 
 def test_machines_that_share_only_servers_give_the_rows_of_one(
     workplace: Workplace,
-    database: str,
-    servers: tuple[str, ...],
+    servers: TeamServers,
     bucket: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -97,11 +70,14 @@ def test_machines_that_share_only_servers_give_the_rows_of_one(
         # The default benchmark takes six minutes here where nothing else runs.
         shutil.copy(ROOT / "params.yaml", workplace.folder)
     workplace.run("fedfisher", "run", "params.yaml", "--set", "name=local", timeout=_LONG_SECONDS)
-    shared = (*servers, "--set", f"run.store={bucket}")
+    shared = (
+        *("--set", f"tracking.prefect_api={servers.prefect}"),
+        *("--set", f"tracking.mlflow={servers.mlflow}"),
+        *("--set", f"run.store={bucket}"),
+    )
     refused = workplace.run("fedfisher", "run", "params.yaml", *shared, code=2)
     assert "asks for credentials: 401" in refused.stderr.splitlines()[-1]
-    users = {"MLFLOW_TRACKING_USERNAME": "admin", "MLFLOW_TRACKING_PASSWORD": PASSWORD}
-    workplace.environment.update(users | {"PREFECT_API_AUTH_STRING": f"admin:{PASSWORD}"})
+    workplace.environment.update(CREDENTIALS)
     with dask_cluster(workplace.environment, tmp_path) as address:
         on_dask = ("--set", "run.runner=dask", "--set", f"run.dask.scheduler={address}")
         together = ("fedfisher", "run", "params.yaml", *shared, *on_dask, "--set", "name=together")
@@ -117,9 +93,9 @@ def test_machines_that_share_only_servers_give_the_rows_of_one(
     # Of all tensors the page needs the split alone, which it pictures.
     assert {path.parent.parent.name for path in (workplace.folder / "another").rglob("*.safetensors")} == {"partitions"}
 
-    for name, value in users.items():
+    for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    client = MlflowClient(servers[-1].partition("=")[2])
+    client = MlflowClient(servers.mlflow)
     names = {experiment.name for experiment in client.search_experiments()}
     assert {"together", "again"} <= names
 
@@ -129,15 +105,15 @@ def test_machines_that_share_only_servers_give_the_rows_of_one(
         workplace.folder,
         tmp_path / "one",
         tmp_path / "two",
-        tmp_path / "figures",
+        tmp_path / FIGURES,
         tmp_path / "swift" / "devices",
     )
     told = [[path for path in place.rglob("*") if path.is_file()] for place in places]
     assert all(told)
-    for path in (*(path for files in told for path in files), tmp_path / "servers.log"):
+    for path in (*(path for files in told for path in files), tmp_path / LOG):
         assert not secrets_in(path.read_bytes()), path
     for name in ("prefect", "mlflow", "mlflow_users"):
-        rows = list(rows_of(f"{database}/{name}"))
+        rows = list(rows_of(f"{servers.database}/{name}"))
         assert rows
         assert not [row for row in rows if secrets_in(row)]
 
