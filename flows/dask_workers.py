@@ -101,6 +101,13 @@ class DaskWorkers(Workers):
         with self._answered():
             return kept_for is not None and not kept_for & self._dask.client.nthreads().keys()
 
+    def forget(self, future: PrefectFuture[Any]) -> None:
+        """See `Workers.forget`; a scheduler holds a task, and all that it was given, as long as its future lives."""
+        if isinstance(future, PrefectDaskFuture):
+            self._kept_for.pop(future.wrapped_future.key, None)
+            # It has a callback that refers to it, so that it would live until Python looks for such circles.
+            future.wrapped_future.release()
+
     def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
         """See `Workers.guarded`; workers of a cluster that was there may have come after all were looked at."""
         return work if self._mark is None else Guarded(versions(), self._store, self._mark, work)

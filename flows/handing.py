@@ -172,34 +172,41 @@ class Handing:
                 handed = event.handed
                 batches, handed.batches, handed.reply = handed.batches, (), event.reply
                 return batches, event.done
-            handed = self._running.pop(event.task_run_id)
-            handed.tasks -= 1
-            result = self._result(event)
-            if not handed.batches:
-                return (), []
-            if handed.ends is not None:
-                # Whatever has stopped it, each of them gets a task of its own.
-                return handed.batches, [Done(None, 0.0)] * len(handed.batches)
-            if isinstance(result, _OF_ONE_MACHINE) and handed.started == 1 and self._is_spread(handed):
-                # The machine may be the reason. Its mistakes are quick, so that it would soon have all of the work.
-                handed.late = time.monotonic() + self._workers.patience
-                self._start(handed)
-                continue
-            if handed.settled:
-                # There is room for another now.
-                return (), []
-            if isinstance(result, Exception) and handed.tasks:
-                # As long as another task may still make it, nothing is lost; but that one may wait for ever.
-                handed.late = time.monotonic() + self._workers.patience
-                continue
-            if handed.suspected:
-                self._suspects.popleft()
-            elif len(handed.batches) == 1 and self._workers.has_ended(result):
-                handed.suspected, handed.late = True, math.inf
-                self._suspects.append(handed)
-                continue
-            handed.settled = True
-            return handed.batches, result
+            ended = self._ended(event)
+            self._workers.forget(event)
+            if ended is not None:
+                return ended
+
+    def _ended(self, future: PrefectFuture[Any]) -> tuple[tuple[Batch, ...], list[Done] | Exception] | None:
+        """Say as `wait` does what has become of a group whose task has ended; None where another task may make it."""
+        handed = self._running.pop(future.task_run_id)
+        handed.tasks -= 1
+        result = self._result(future)
+        if not handed.batches:
+            return (), []
+        if handed.ends is not None:
+            # Whatever has stopped it, each of them gets a task of its own.
+            return handed.batches, [Done(None, 0.0)] * len(handed.batches)
+        if isinstance(result, _OF_ONE_MACHINE) and handed.started == 1 and self._is_spread(handed):
+            # The machine may be the reason. Its mistakes are quick, so that it would soon have all of the work.
+            handed.late = time.monotonic() + self._workers.patience
+            self._start(handed)
+            return None
+        if handed.settled:
+            # There is room for another now.
+            return (), []
+        if isinstance(result, Exception) and handed.tasks:
+            # As long as another task may still make it, nothing is lost; but that one may wait for ever.
+            handed.late = time.monotonic() + self._workers.patience
+            return None
+        if handed.suspected:
+            self._suspects.popleft()
+        elif len(handed.batches) == 1 and self._workers.has_ended(result):
+            handed.suspected, handed.late = True, math.inf
+            self._suspects.append(handed)
+            return None
+        handed.settled = True
+        return handed.batches, result
 
     def _idle(self) -> list[_Handed]:
         """Those whose tasks wait for more, the one that may go on longest first."""

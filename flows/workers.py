@@ -80,6 +80,13 @@ class Workers:
         """
         return self._runner.submit(task, parameters=parameters)
 
+    def forget(self, future: PrefectFuture[Any]) -> None:
+        """Let go of what is held for a task whose result was read.
+
+        Args:
+            future: of the task.
+        """
+
     def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
         """Have work refused where it could come out otherwise than here.
 

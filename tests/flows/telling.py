@@ -41,6 +41,7 @@ class Told:
         self.parameters: list[dict[str, Any]] = []
         self.tasks: list[Task[..., Any]] = []
         self.submitted = threading.Condition()
+        self.forgotten: list[Promise] = []
         self.gone = False
         self.spread = True
         self.stranded = False
@@ -49,6 +50,8 @@ class Told:
     def submit(
         self, task: Task[..., Any], parameters: dict[str, Any], job: Job[Any], before: Promise | None = None
     ) -> Promise:
+        # Nobody would know any more where that one ran.
+        assert before not in self.forgotten
         with self.submitted:
             self.tasks.append(task)
             self.before.append(before)
@@ -56,6 +59,10 @@ class Told:
             self.promises.append(Promise())
             self.submitted.notify()
         return self.promises[-1]
+
+    def forget(self, future: Promise) -> None:
+        assert future not in self.forgotten
+        self.forgotten.append(future)
 
     def guarded(self, work: Callable[[], Any]) -> Callable[[], Any]:
         return work

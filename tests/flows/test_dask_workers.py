@@ -1,5 +1,6 @@
 """On which workers of a real Dask cluster tasks are started, and started a second time."""
 
+import gc
 import os
 import time
 import uuid
@@ -139,6 +140,28 @@ def test_what_was_kept_for_a_worker_that_has_gone_is_stranded(
     end.touch()
     workers._kept_for[again.wrapped_future.key] = kept_for - client.nthreads().keys()
     assert workers.is_stranded(again)
+
+
+def test_a_scheduler_has_nothing_left_of_what_is_forgotten(workers: DaskWorkers) -> None:
+    client, done = workers._dask.client, submit(workers)
+    key = done.wrapped_future.key
+    # Whoever is told when it ends is held by it, and it by the task.
+    done.add_done_callback(lambda one: None)
+    done.result(timeout=20)
+
+    def is_held() -> bool:
+        return bool(client.run_on_scheduler(lambda dask_scheduler: key in dask_scheduler.tasks))
+
+    gc.disable()
+    try:
+        assert is_held()
+        workers.forget(done)
+        deadline = time.monotonic() + 10
+        while is_held() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not is_held()
+    finally:
+        gc.enable()
 
 
 def test_what_only_this_machine_can_read_is_done_nowhere_else(workers: DaskWorkers) -> None:

@@ -51,6 +51,18 @@ def test_what_fails_is_told(handing: Handing, workers: Told, batch: Batch, group
     assert handing.wait() == ((batch,), error)
 
 
+def test_each_task_that_has_ended_is_let_go_of(handing: Handing, workers: Told, batch: Batch, group: Group) -> None:
+    handing.hand_over(group)
+    workers.promises[0].future.set_exception(JobError("broken disk", ""))
+    # It is tried on another machine, which must not be the one that failed.
+    ended = threading.Thread(target=handing.wait, daemon=True)
+    ended.start()
+    workers.wait_for(2)
+    workers.promises[1].future.set_result("done")
+    ended.join(timeout=10)
+    assert workers.forgotten == workers.promises
+
+
 def test_there_is_room_for_as_many_as_there_are_places(
     handing: Handing, workers: Told, batch: Batch, group: Group
 ) -> None:
