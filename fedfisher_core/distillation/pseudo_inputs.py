@@ -57,20 +57,21 @@ def reduced(moments: InputMoments, likeness: Likeness) -> InputMoments:
     return InputMoments({"mean": mean, "directions": directions[:0], "deviations": variances.sqrt()})
 
 
-def of_second_moment(factor: Tensor, size: int) -> InputMoments:
-    """Read the moments of inputs off the Kronecker factor A of a linear layer that sees them.
+def of_second_moment(moment: Tensor, size: int) -> InputMoments:
+    """Read the mean and the covariance of inputs off the second moment of what a linear layer sees.
 
     Args:
-        factor: second moment of the layer's inputs; with a bias its last column is their mean, else they have none.
+        moment: E x x^T over the layer's inputs; with a bias, a one follows each, so that the last column is their mean,
+            else they have none.
         size: numbers of an input.
 
     Returns:
         The mean, and as directions all eigenvectors of the covariance, each as long as the standard deviation along it.
         What compression made negative counts as 0.
     """
-    factor = factor.double()
-    mean = factor[:size, size] if len(factor) > size else factor.new_zeros(size)
-    values, vectors = torch.linalg.eigh(factor[:size, :size] - torch.outer(mean, mean))
+    moment = moment.double()
+    mean = moment[:size, size] if len(moment) > size else moment.new_zeros(size)
+    values, vectors = torch.linalg.eigh(moment[:size, :size] - torch.outer(mean, mean))
     directions = (vectors * values.clamp(min=0).sqrt()).T
     found = {"mean": mean, "directions": directions, "deviations": torch.zeros_like(mean)}
     return InputMoments({name: tensor.float() for name, tensor in found.items()})

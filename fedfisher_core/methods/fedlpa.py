@@ -9,11 +9,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
 from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.fisher.capture import trace
-from fedfisher_core.fisher.estimators import nominal_directions
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
 from fedfisher_core.fisher.layers import factored_layers, from_matrix, groups_of, to_matrix
 from fedfisher_core.fisher.matrix_names import join, matrix_names
@@ -76,12 +74,11 @@ def factor_scales(server: Server) -> dict[str, float]:
     Returns:
         sqrt(C') S^2, by matrix.
     """
-    directions = nominal_directions(estimator_of(server.fisher), server.spec.classes)
     network = server.spec.skeleton().eval()
     layers = factored_layers(network)
     seen = trace(network, layers, server.spec.inputs.zeros(1).to("meta"))
     return {
-        matrix: directions**0.5 * (math.prod(shape[2:]) if isinstance(layers[name], nn.Conv2d) else 1) ** 2
+        matrix: server.factor_scale * (math.prod(shape[2:]) if isinstance(layers[name], nn.Conv2d) else 1) ** 2
         for name, shape in seen.output_shapes.items()
         for matrix in matrix_names(name, groups_of(layers[name]))
     }

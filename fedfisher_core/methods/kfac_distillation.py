@@ -59,11 +59,11 @@ def kfac_distillation(
     samples: Samples = 64,
     learning_rate: LearningRate = 1e-3,
 ) -> Aggregate:
-    """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) from FedFisher(K-FAC), where x_i has the second moment A_i.
+    """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) from FedFisher(K-FAC), where x_i is like client i's inputs.
 
-    The factor A_i of a first linear layer is the second moment of the client's inputs: drawn ones are normal with it.
-    They have no mean where the layer has no bias. The defaults are those of `gaussian_distillation`, and were not tuned
-    for this method.
+    The factor A_i of a first linear layer is sqrt(C') times the second moment of what it sees, with the C' nominal
+    directions of K-FAC: x_i is normal with this moment. It has no mean where the layer has no bias. The defaults are
+    those of `gaussian_distillation`, and were not tuned for this method.
 
     Args:
         server: draws the inputs, and scores iterates of the solver where that selects among them.
@@ -79,7 +79,6 @@ def kfac_distillation(
     """
     begun = solver.minimise(kronecker_objective(uploads, factored_damping=factored_damping), server).parameters
     inputs, first = server.spec.inputs, _first_layer(server.spec)
-    draws = [
-        gaussian(of_second_moment(upload[KFAC].factors[first].inputs, inputs.size), inputs.shape) for upload in uploads
-    ]
+    moments = [upload[KFAC].factors[first].inputs / server.factor_scale for upload in uploads]
+    draws = [gaussian(of_second_moment(moment, inputs.size), inputs.shape) for moment in moments]
     return distilled(server, uploads, begun, draws, steps=steps, samples=samples, learning_rate=learning_rate)
