@@ -69,7 +69,11 @@ class ClassMoments(TensorStatistic):
         counts = labels.bincount(minlength=local.classes)
         counts[counts < FEWEST] = 0
         if not counts.any():
-            raise InputError(f"statistic {cls.name!r}: the client has no {FEWEST} examples of a class; it needs them")
+            raise InputError(
+                f"statistic {cls.name!r} needs {FEWEST} examples of one class, as the mean of one is the example "
+                f"itself; the client's {len(labels)} are all of different classes; allowed: more examples, and with "
+                f"partition.min_size={local.classes + 1} each client has enough"
+            )
         shares = counts.double() / counts.sum()
         low = LowFrequencies(tuple(inputs.shape[1:]), frequencies)
         used = counts[labels] > 0

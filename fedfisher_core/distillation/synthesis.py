@@ -1,5 +1,6 @@
 """Images that a teacher is sure of and a student gets wrong."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -117,6 +118,9 @@ def synthesise(
 
     Returns:
         The images of the step with the smallest loss, before `view`.
+
+    Raises:
+        ArithmeticError: the loss diverged.
     """
     noise = noise.clone().requires_grad_()
     learned = [*generator.parameters(), noise]
@@ -134,6 +138,10 @@ def synthesise(
                 + objective.adversarial * adversarial_loss(student(inputs), taught)
             )
             value = loss.item()
+            if not math.isfinite(value):
+                raise ArithmeticError(
+                    f"the loss of the generator is not finite; allowed: a learning rate of it below {learning_rate:g}"
+                )
             if best is None or value < best.loss:
                 best = Synthesised(pixels.detach(), value)
             # Asking for these gradients alone spares those of the networks' weights.

@@ -6,7 +6,7 @@ import torch
 from pydantic import NonNegativeFloat
 
 from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.upload import Column, Upload
+from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import mean_parameters, proportions, weighted_sum
 from fedfisher_core.methods.method import method
@@ -26,6 +26,16 @@ def _merge(fishers: Parameters, products: Parameters, mean: Parameters, fisher_f
             for name, fisher in fishers.items()
         }
     )
+
+
+def _fisher(upload: Upload) -> Parameters:
+    """F_i, in double precision: in single, what a tiny Fisher weights would be lost."""
+    return {name: fisher.double() for name, fisher in upload[DiagonalFisher].tensors.items()}
+
+
+def _product(upload: Upload) -> Parameters:
+    """F_i w_i."""
+    return {name: fisher * upload[Weights].tensors[name] for name, fisher in _fisher(upload).items()}
 
 
 def _of_sums(server: Server, sums: Sums, *, fisher_floor: float) -> Aggregate:
@@ -52,9 +62,9 @@ def fisher_merge(server: Server, uploads: Sequence[Upload], *, fisher_floor: Non
         sum_i p_i F_i w_i / sum_i p_i F_i.
     """
     weights = proportions(uploads)
-    total = weighted_sum(Column(uploads, lambda upload: upload[DiagonalFisher].tensors), weights)
-    products = (
-        {name: fisher * upload[Weights].tensors[name] for name, fisher in upload[DiagonalFisher].tensors.items()}
-        for upload in uploads
+    return _merge(
+        weighted_sum(map(_fisher, uploads), weights),
+        weighted_sum(map(_product, uploads), weights),
+        mean_parameters(uploads),
+        fisher_floor,
     )
-    return _merge(total, weighted_sum(products, weights), mean_parameters(uploads), fisher_floor)

@@ -128,8 +128,8 @@ class PairedDifference:
             level: probability that it misses the true difference.
 
         Returns:
-            Lower and upper bound; None for a single common seed, and for a difference that is the same in all seeds:
-            how much others would scatter can't be told from it.
+            Lower and upper bound, both 0 for what is equal in all seeds; None for a single common seed, and for any
+            other difference that is the same in all seeds: how much others would scatter can't be told from it.
         """
         if not self._varies:
             return (0.0, 0.0) if self._vanishes else None

@@ -157,6 +157,13 @@ def test_images_are_kept_at_the_smallest_loss(objective: Objective) -> None:
     assert [*shorter, last.made.loss] == sorted([*shorter, last.made.loss], reverse=True)
 
 
+def test_a_loss_that_is_not_finite_is_said() -> None:
+    with pytest.raises(
+        ArithmeticError, match=r"of the generator is not finite; allowed: a learning rate of it below 0\.001"
+    ):
+        made(Objective(math.inf, 0.0, 0.0), steps=2)
+
+
 def test_nothing_is_written_to_the_networks() -> None:
     one = made(OBJECTIVES[3])
     fresh = [normed(0), normed(1), normed(2)]

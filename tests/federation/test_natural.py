@@ -109,6 +109,21 @@ def test_who_made_test_images_alone_is_no_client_of_the_largest_and_refused_else
             walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": scheme, "clients": [7]})
 
 
+def test_clients_of_whom_none_has_test_examples_are_refused_before_any_training(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tiny.write_tiny(workplace / "data") / "tiny" / "test.parquet"
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "data"))
+    rows = pq.read_table(file)
+    makers = ["maker 6"] * len(rows)
+    pq.write_table(rows.set_column(rows.column_names.index("maker"), "maker", pa.array(makers)), file)
+    with pytest.raises(
+        InputError, match=r"^partition\.column='maker' of .*: none of the 2 clients has test examples; "
+    ):
+        walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": "largest", "clients": [2]})
+    assert not (workplace / "artifacts" / "clients").exists()
+
+
 def test_speaking_roles_are_clients_over_rounds(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     said = {role: "".join(rng.choice(list("abc"), size)) for role, size in (("B", 2400), ("A", 2000), ("C", 2800))}

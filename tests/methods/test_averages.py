@@ -135,6 +135,14 @@ def test_fisher_merge_averages_where_the_fisher_says_nothing(floor: float) -> No
     assert taken_from_the_mean == 1 if floor == 100 else taken_from_the_mean < 1
 
 
+def test_fisher_merge_loses_nothing_to_tiny_fishers() -> None:
+    client = tiny.initial()
+    fishers = {name: torch.full_like(tensor, 1e-44) for name, tensor in client.items()}
+    upload = Upload(5, {Weights: Weights(client), DiagonalFisher: DiagonalFisher(fishers)})
+    (network,) = aggregate("fisher_merge", [upload, upload], fisher_floor=0.0).networks
+    assert all(torch.allclose(network[name], tensor, rtol=1e-6) for name, tensor in client.items())
+
+
 def test_fisher_merge_without_its_floor_is_fedfisher_with_diagonals_in_closed_form() -> None:
     uploads = different(tiny.TINY)
     for index, upload in enumerate(uploads):

@@ -10,7 +10,7 @@ from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from fedfisher_core.reporting.equivalence import WelchDifference
 from fedfisher_core.reporting.formats import plural
-from fedfisher_core.reporting.measure import Measure, gather
+from fedfisher_core.reporting.measure import DIGITS, Measure, gather
 from fedfisher_core.reporting.ranks import holm
 from fedfisher_core.settings import AVERAGE, PLAIN
 
@@ -31,6 +31,7 @@ class Verdict(StrEnum):
     OPEN = "not decided"
     NO_DEVIATION = "no deviation published"
     ONE_SEED = "one seed here"
+    NO_SPREAD = "neither varies"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Comparison:
         setting: our setting.
         published: the published result.
         ours: our accuracy over the seeds.
-        test: of the difference; None where one of the two has no deviation.
+        test: of the difference; None where one of the two has no deviation, or both have one of 0.
     """
 
     setting: Setting
@@ -78,7 +79,9 @@ class Comparison:
     def verdict(self) -> Verdict:
         """What the comparison shows."""
         if self.test is None:
-            return Verdict.ONE_SEED if self.published.deviation is not None else Verdict.NO_DEVIATION
+            if self.published.deviation is None:
+                return Verdict.NO_DEVIATION
+            return Verdict.ONE_SEED if self.ours.deviation is None else Verdict.NO_SPREAD
         if self.test.p_equivalent <= LEVEL:
             return Verdict.EQUIVALENT
         if self.test.p_beyond <= LEVEL:
@@ -127,7 +130,9 @@ def compare(rows: Iterable[Row], published: Sequence[PublishedResult]) -> tuple[
 def _difference(ours: Measure, result: PublishedResult) -> WelchDifference | None:
     if ours.deviation is None or result.deviation is None:
         return None
-    return WelchDifference.of(ours, result.measure)
+    # Where neither varies, how much others would scatter can't be told.
+    difference = WelchDifference.of(ours, result.measure)
+    return difference if difference.error > 10**-DIGITS else None
 
 
 def not_run(rows: Iterable[Row], published: Sequence[PublishedResult]) -> list[str]:

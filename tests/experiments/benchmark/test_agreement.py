@@ -82,6 +82,13 @@ def test_one_seed_is_not_tested() -> None:
     assert comparison.deviations == pytest.approx(40)
 
 
+def test_what_does_not_vary_is_not_tested() -> None:
+    (comparison,) = compare(rows(0.8, 0.8), [published(0.78, 0.0)])
+    assert comparison.verdict is Verdict.NO_SPREAD
+    (comparison,) = compare(rows(0.8, 0.8, 0.8), [published(0.78, 0.001)])
+    assert comparison.verdict is Verdict.EQUIVALENT
+
+
 def test_deviations_are_the_published_ones_and_never_ours() -> None:
     (comparison,) = compare(rows(0.5, 0.6), [published(0.6, 0.04)])
     assert comparison.deviations == pytest.approx(-1.25)
