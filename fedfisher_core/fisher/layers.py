@@ -45,8 +45,8 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
     for name, module in model.named_modules():
         if isinstance(module, BatchNormalisation):
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(module).__name__}, whose running statistics are no parameters; allowed: "
-                f"GroupNorm, LayerNorm or {BatchNorm.__module__}.BatchNorm in its place"
+                f"layer {name!r} has type {type(module).__name__}, whose running statistics are no parameters; "
+                f"allowed: GroupNorm, LayerNorm or {BatchNorm.__module__}.BatchNorm in its place"
             )
         own = list(module.parameters(recurse=False))
         if not own:
@@ -57,7 +57,7 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
             )
         if not isinstance(module, nn.Embedding | Layer | Normalisation):
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(module).__name__}; Fisher blocks exist for Linear, Conv2d, Embedding, "
+                f"layer {name!r} has type {type(module).__name__}; Fisher blocks exist for Linear, Conv2d, Embedding, "
                 f"LayerNorm, GroupNorm and BatchNorm only"
             )
         _require_options(name, module)
@@ -87,12 +87,12 @@ def factored_layers(model: nn.Module) -> dict[str, FactoredLayer]:
     for name, layer in fisher_layers(model).items():
         if isinstance(layer, nn.Embedding):
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(layer).__name__}; Kronecker factors exist for Linear, Conv2d, LayerNorm, "
-                f"GroupNorm and BatchNorm only"
+                f"layer {name!r} has type {type(layer).__name__}; Kronecker factors exist for Linear, Conv2d, "
+                f"LayerNorm, GroupNorm and BatchNorm only"
             )
         if isinstance(layer, nn.LayerNorm) and len(layer.normalized_shape) != 1:
             raise UnsupportedLayerError(
-                f"layer {name!r} is a LayerNorm with normalized_shape={layer.normalized_shape}; Kronecker factors "
+                f"layer {name!r} has type LayerNorm with normalized_shape={layer.normalized_shape}; Kronecker factors "
                 f"exist for one dimension only"
             )
         layers[name] = layer
@@ -117,7 +117,7 @@ def matrix_layers(model: nn.Module) -> dict[str, Layer]:
     for name, layer in fisher_layers(model).items():
         if not isinstance(layer, nn.Linear | nn.Conv2d):
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(layer).__name__}; {what} exist for Linear and Conv2d only"
+                f"layer {name!r} has type {type(layer).__name__}; {what} exist for Linear and Conv2d only"
             )
         if isinstance(layer, nn.Conv2d) and layer.groups != 1:
             raise UnsupportedLayerError(
@@ -139,7 +139,7 @@ def _require_options(name: str, layer: FisherLayer) -> None:
     for option, (value, allowed) in options.items():
         if value != allowed:
             raise UnsupportedLayerError(
-                f"layer {name!r} is a {type(layer).__name__} with {option}={value}; allowed: {allowed}"
+                f"layer {name!r} has type {type(layer).__name__} with {option}={value}; allowed: {allowed}"
             )
 
 

@@ -30,8 +30,8 @@ def _first_layer(spec: ModelSpec) -> str:
     name, layer = next(iter(factored_layers(spec.skeleton()).items()))
     if not isinstance(layer, nn.Linear) or layer.in_features != spec.inputs.size:
         raise UnsupportedLayerError(
-            f"the first layer, {name!r}, is a {type(layer).__name__} that does not see inputs as a whole; allowed: a "
-            f"Linear of {spec.inputs.size} inputs, and 'gaussian_distillation' for others"
+            f"the first layer, {name!r}, has type {type(layer).__name__}, which does not see inputs as a whole; "
+            f"allowed: a Linear of {spec.inputs.size} inputs, and 'gaussian_distillation' for others"
         )
     return name
 

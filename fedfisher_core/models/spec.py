@@ -146,8 +146,8 @@ class ModelSpec:
                 nn.init.uniform_(parameter, -(layer.hidden_size**-0.5), layer.hidden_size**-0.5, generator=generator)
         elif any(True for _ in layer.parameters(recurse=False)):
             raise UnsupportedLayerError(
-                f"model {self.name!r}: layer {name!r} is a {type(layer).__name__}; initial weights can be drawn for "
-                f"Linear, Conv2d, Embedding, LayerNorm, GroupNorm and GRU only, or by a layer's own method "
+                f"model {self.name!r}: layer {name!r} has type {type(layer).__name__}; initial weights can be drawn "
+                f"for Linear, Conv2d, Embedding, LayerNorm, GroupNorm and GRU only, or by a layer's own method "
                 f"initialise(generator)"
             )
         for child, part in layer.named_children():
@@ -158,9 +158,9 @@ class ModelSpec:
         for name, layer in network.named_modules():
             if isinstance(layer, BatchNormalisation):
                 raise UnsupportedLayerError(
-                    f"model {self.name!r}: layer {name!r} is a {type(layer).__name__}, whose statistics of batches no "
-                    f"client sends; allowed: GroupNorm, LayerNorm or fedfisher_core.models.batch_norm.BatchNorm in its "
-                    f"place"
+                    f"model {self.name!r}: layer {name!r} has type {type(layer).__name__}, whose statistics of batches "
+                    f"no client sends; allowed: GroupNorm, LayerNorm or fedfisher_core.models.batch_norm.BatchNorm in "
+                    f"its place"
                 )
 
     def _require_parameters_only(self, network: nn.Module) -> None:

@@ -104,8 +104,8 @@ def stack(spec: ModelSpec, weights: Mapping[str, Tensor]) -> nn.Module:
             setattr(whole.get_submodule(parent), last, StackedConv2d(layer, own["weight"], own.get("bias")))
         elif own or isinstance(layer, Dropout):
             raise UnsupportedLayerError(
-                f"model {spec.name!r}: layer {name!r} is a {type(layer).__name__}, of which several can't be computed "
-                "side by side; allowed: Linear and Conv2d that pads with zeros, neither of them frozen, and layers "
+                f"model {spec.name!r}: layer {name!r} has type {type(layer).__name__}, of which several can't be "
+                "computed side by side; allowed: Linear and Conv2d that pads with zeros, neither of them frozen, and layers "
                 "without weights and dropout"
             )
     return whole[0]

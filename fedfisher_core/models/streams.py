@@ -77,7 +77,7 @@ def streams(spec: ModelSpec) -> tuple[StreamLayer, ...]:
     modules = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)}
     for name, module in network.named_modules():
         if name not in modules and any(True for _ in module.parameters(recurse=False)):
-            raise _no_streams(spec, f"layer {name!r} is a {type(module).__name__}")
+            raise _no_streams(spec, f"layer {name!r} has type {type(module).__name__}")
     groups, nodes = _connect(spec, network, modules)
     fixed = {groups.find(node) for node in nodes if node.op in ("placeholder", "output")}
     numbers: dict[fx.Node, int] = {}

@@ -190,5 +190,5 @@ def test_computing_projections_leaves_no_trace_in_the_network(kind: type[Statist
 @by_kind
 def test_projections_refuse_a_layer_by_its_name(kind: type[Statistic]) -> None:
     spec = ModelSpec("normalised", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES)
-    with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):
+    with pytest.raises(UnsupportedLayerError, match="layer 'norm' has type BatchNorm2d"):
         kind.shapes(spec)

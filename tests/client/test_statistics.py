@@ -282,7 +282,7 @@ def test_fishers_of_a_certain_network_are_finite(cls: type[Statistic]) -> None:
 @pytest.mark.parametrize("cls", [DiagonalFisher, KFAC, DenseFisher], ids=lambda cls: cls.name)
 def test_fishers_refuse_a_layer_by_its_name(cls: type[Statistic]) -> None:
     spec = ModelSpec("normalised", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES)
-    with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):
+    with pytest.raises(UnsupportedLayerError, match="layer 'norm' has type BatchNorm2d"):
         cls.shapes(spec)
 
 

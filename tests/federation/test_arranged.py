@@ -87,10 +87,15 @@ def test_decoded_examples_keep_their_type(place: Path, dataset: str, dtype: torc
             "texts",
             "gru",
             "fisher_merge",
-            "method 'fisher_merge' can't serve model 'gru': layer 'gru' is a GRU; Fisher bl",
+            "method 'fisher_merge' can't serve model 'gru': layer 'gru' has type GRU; Fisher bl",
         ),
-        ("texts", "gru", "fedfisher_kfac", "method 'fedfisher_kfac' can't serve model 'gru': layer 'gru' is a GRU"),
-        ("texts", "transformer", "fedfisher_kfac", "'transformer': layer 'tokens' is a Embedding; Kronecker factors"),
+        ("texts", "gru", "fedfisher_kfac", "method 'fedfisher_kfac' can't serve model 'gru': layer 'gru' has type GRU"),
+        (
+            "texts",
+            "transformer",
+            "fedfisher_kfac",
+            "'transformer': layer 'tokens' has type Embedding; Kronecker factors",
+        ),
         ("texts", "transformer", "gaussian_distillation", "method 'gaussian_distillation' can't serve model 'tran"),
         ("texts", "gru", "mixture_distillation", "method 'mixture_distillation' can't serve model 'gru'"),
         ("table", "transformer", "fedavg", "model 'transformer' takes tokens; the data has 6 numbers"),
@@ -113,15 +118,15 @@ PRIVATE = {"privacy": {"epsilon": 8.0}}
 @pytest.mark.parametrize(
     ("dataset", "model", "changes", "message"),
     [
-        ("texts", "bag", NNGEOMETRY, "fisher.backend='nngeometry', model 'bag': layer 'embedding' is a Embedding"),
+        ("texts", "bag", NNGEOMETRY, "fisher.backend='nngeometry', model 'bag': layer 'embedding' has type Embedding"),
         (
             "table",
             "places",
             NNGEOMETRY,
             "fisher.backend='nngeometry', model 'places': layer 'each', a Linear, sees inputs",
         ),
-        ("texts", "gru", PRIVATE, "model 'gru' with privacy: layer 'gru' is a GRU"),
-        ("texts", "transformer", PRIVATE, "model 'transformer' with privacy: layer 'tokens' is a Embedding"),
+        ("texts", "gru", PRIVATE, "model 'gru' with privacy: layer 'gru' has type GRU"),
+        ("texts", "transformer", PRIVATE, "model 'transformer' with privacy: layer 'tokens' has type Embedding"),
         (
             "table",
             "places",
@@ -147,5 +152,5 @@ def test_a_network_on_tokens_is_planned(place: Path) -> None:
 
 def test_batch_normalisation_is_refused_before_any_work(place: Path) -> None:
     settings = tiny.tiny_settings(place, data={"dataset": "banners"}, model={"name": "normalised"})
-    with pytest.raises(InputError, match=r"model 'normalised': layer 'norm' is a BatchNorm2d, .*: GroupNorm"):
+    with pytest.raises(InputError, match=r"model 'normalised': layer 'norm' has type BatchNorm2d, .*: GroupNorm"):
         check_federations(settings)

@@ -47,7 +47,9 @@ def test_methods_that_know_of_no_layer_serve_it(workplace: Path, method: str) ->
 
 @pytest.mark.parametrize("method", REFUSED)
 def test_methods_of_matrices_refuse_it_by_name(workplace: Path, method: str) -> None:
-    with pytest.raises(InputError, match=f"method '{method}' can't serve model 'batch_norm': .*'norm' is a BatchNorm"):
+    with pytest.raises(
+        InputError, match=f"method '{method}' can't serve model 'batch_norm': .*'norm' has type BatchNorm"
+    ):
         walk_tiny(workplace, {method: {}}, model={"name": SPEC.name})
 
 

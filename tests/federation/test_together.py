@@ -176,7 +176,7 @@ def test_the_last_group_has_what_is_left() -> None:
         ({"model": {"initialisation": "different"}}, r"model\.initialisation='different'; allowed: null"),
         ({"data": {"dataset": "tiny_augmented"}}, r"data\.dataset=tiny_augmented, whose images are cropped"),
         ({"privacy": {"epsilon": 8}}, "with privacy: its gradients are clipped"),
-        ({"model": {"name": SPEC.name}}, r"model 'batch_norm': layer 'norm' is a BatchNorm"),
+        ({"model": {"name": SPEC.name}}, r"model 'batch_norm': layer 'norm' has type BatchNorm"),
     ],
 )
 def test_what_can_t_train_together_is_refused_before_any_work(

@@ -57,38 +57,42 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
     "batch normalisation": (
         nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Flatten()),
         IMAGES,
-        "layer '1' is a BatchNorm2d, .*; allowed: GroupNorm, LayerNorm or .*\\.BatchNorm in its place",
+        "layer '1' has type BatchNorm2d, .*; allowed: GroupNorm, LayerNorm or .*\\.BatchNorm in its place",
     ),
     "batch normalisation without parameters": (
         nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, affine=False, track_running_stats=False)),
         torch.zeros(3, 4),
-        "layer '1' is a BatchNorm1d",
+        "layer '1' has type BatchNorm1d",
     ),
     "another layer": (
         nn.Sequential(nn.Linear(4, 4), nn.PReLU()),
         torch.zeros(3, 4),
-        "layer '1' is a PReLU; Fisher blocks exist for Linear, Conv2d, Embedding, LayerNorm, GroupNorm ",
+        "layer '1' has type PReLU; Fisher blocks exist for Linear, Conv2d, Embedding, LayerNorm, GroupNorm ",
     ),
-    "recurrent": (Recurrent(), TOKENS, "layer 'gru' is a GRU; Fisher blocks exist for Linear, Conv2d, Embedding, L"),
+    "recurrent": (
+        Recurrent(),
+        TOKENS,
+        "layer 'gru' has type GRU; Fisher blocks exist for Linear, Conv2d, Embedding, L",
+    ),
     "unfactored embedding": (
         nn.Sequential(nn.Embedding(7, 2), nn.Flatten()),
         TOKENS,
-        "layer '0' is a Embedding; .*(Kronecker factors|backend 'nngeometry').* exist for Linear",
+        "layer '0' has type Embedding; .*(Kronecker factors|backend 'nngeometry').* exist for Linear",
     ),
     "embedding with padding": (
         nn.Sequential(nn.Embedding(7, 2, padding_idx=0), nn.Flatten()),
         TOKENS,
-        "layer '0' is a Embedding with padding_idx=0; allowed: None",
+        "layer '0' has type Embedding with padding_idx=0; allowed: None",
     ),
     "embedding with a norm": (
         nn.Sequential(nn.Embedding(7, 2, max_norm=1.0), nn.Flatten()),
         TOKENS,
-        "layer '0' is a Embedding with max_norm=1.0; allowed: None",
+        "layer '0' has type Embedding with max_norm=1.0; allowed: None",
     ),
     "embedding by frequency": (
         nn.Sequential(nn.Embedding(7, 2, scale_grad_by_freq=True), nn.Flatten()),
         TOKENS,
-        "layer '0' is a Embedding with scale_grad_by_freq=True; allowed: False",
+        "layer '0' has type Embedding with scale_grad_by_freq=True; allowed: False",
     ),
     "shared parameter": (shared(), torch.zeros(3, 4), "layers '0' and '1' share"),
     "used twice": (Twice(), torch.zeros(3, 4), "layer 'first' is used twice"),
@@ -150,7 +154,7 @@ def fisher_of(model: nn.Module, inputs: Tensor) -> None:
 @pytest.mark.parametrize("loss", list(Loss))
 def test_recurrent_layers_have_no_fisher_in_any_form(loss: Loss) -> None:
     for approximation in Approximation:
-        with pytest.raises(UnsupportedLayerError, match="layer 'gru' is a GRU"):
+        with pytest.raises(UnsupportedLayerError, match="layer 'gru' has type GRU"):
             compute_fisher(Recurrent(), TOKENS, approximations={approximation}, loss=loss)
 
 
@@ -222,14 +226,18 @@ def test_nngeometry_is_kept_from_paddings_that_it_does_not_know(options: dict[st
 
 def test_factors_of_normalisations_of_several_dimensions_are_refused() -> None:
     model = nn.Sequential(nn.LayerNorm((5, 4)), nn.Flatten())
-    with pytest.raises(UnsupportedLayerError, match=r"layer '0' is a LayerNorm .*=\(5, 4\); .* for one dimension only"):
+    with pytest.raises(
+        UnsupportedLayerError, match=r"layer '0' has type LayerNorm .*=\(5, 4\); .* for one dimension only"
+    ):
         compute_fisher(model, torch.zeros(3, 5, 4), approximations={Approximation.KFAC})
 
 
 @pytest.mark.parametrize("norm", [nn.GroupNorm(2, 4), nn.LayerNorm(4)])
 def test_nngeometry_is_kept_from_normalisations(norm: nn.Module) -> None:
     model = nn.Sequential(nn.Conv2d(2, 4, 3), norm, nn.Flatten())
-    with pytest.raises(UnsupportedLayerError, match=f"layer '1' is a {type(norm).__name__}; .*exist for Linear and"):
+    with pytest.raises(
+        UnsupportedLayerError, match=f"layer '1' has type {type(norm).__name__}; .*exist for Linear and"
+    ):
         compute_fisher(model, IMAGES, backend=Backend.NNGEOMETRY)
 
 

@@ -19,7 +19,7 @@ ROWS = ModelSpec("mlp", arranged.NUMBERS, classes=3, widths=(7, 6, 5))
 GRU = ModelSpec("gru", arranged.SEQUENCES, classes=3, widths=(4, 6))
 TRANSFORMER = ModelSpec("transformer", arranged.SEQUENCES, classes=3, widths=(4, 6))
 
-EMBEDDING = "layer '{embedding}' is a Embedding"
+EMBEDDING = "layer '{embedding}' has type Embedding"
 FEATURES = "the layers with weights are {embedding}, "
 OF_FEATURES = ("fedcgs", "gh_lda", "fedpft")
 # Diagonal and whole Fishers exist for embeddings and normalisations, and for no recurrent layer.
@@ -65,7 +65,9 @@ def test_every_method_serves_a_recurrent_layer_or_says_why_not(name: str) -> Non
     if name not in REFUSED and name not in FISHERS:
         bind_written(name, {}, [GRU])
         return
-    reason = "layer '(gru' is a GRU|embedding' is a Embedding)|the generator takes images|weights are embedding, gru, "
+    reason = (
+        "layer '(gru' has type GRU|embedding' has type Em.*)|the generator takes images|weights are embedding, gru, "
+    )
     with pytest.raises(InputError, match=f"method '{name}' can't serve model 'gru': .*({reason})"):
         bind_written(name, {}, [GRU])
 
@@ -85,7 +87,7 @@ def test_methods_of_linear_layers_serve_them_on_any_inputs(name: str, spec: Mode
         return
     if (name, spec) == ("kfac_distillation", ONE_HOT):
         with pytest.raises(
-            InputError, match="the first layer, 'head', is a Linear that does not see inputs as a whole"
+            InputError, match="the first layer, 'head', has type Linear, which does not see inputs as a whole"
         ):
             bind_written(name, {}, [spec])
         return

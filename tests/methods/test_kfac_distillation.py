@@ -85,6 +85,8 @@ def test_inputs_are_drawn_with_the_moments_of_the_clients(
 
 
 def test_networks_that_begin_with_a_convolution_are_refused() -> None:
-    message = "'kfac_distillation' can't serve model 'tiny': the first layer, 'conv', is a Conv2d that does not see"
+    message = (
+        "'kfac_distillation' can't serve model 'tiny': the first layer, 'conv', has type Conv2d, which does not see"
+    )
     with pytest.raises(InputError, match=message):
         bind_written("kfac_distillation", {}, [tiny.TINY])

@@ -192,7 +192,7 @@ def test_a_network_that_a_method_cannot_serve_is_refused(name: str) -> None:
     spec = ModelSpec("normalised", Images(1, tiny.SIZE, tiny.SIZE), classes=tiny.CLASSES)
     with pytest.raises(InputError) as caught:
         bind_written(name, {}, [spec])
-    for named in (f"method '{name}'", "model 'normalised'", "layer 'norm' is a BatchNorm2d"):
+    for named in (f"method '{name}'", "model 'normalised'", "layer 'norm' has type BatchNorm2d"):
         assert named in str(caught.value)
 
 

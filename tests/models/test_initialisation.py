@@ -74,7 +74,7 @@ def test_a_group_normalisation_begins_without_changing_what_it_normalises() -> N
 
 
 def test_a_layer_that_cannot_be_initialised_is_refused() -> None:
-    with pytest.raises(UnsupportedLayerError, match="model 'bent': layer 'bend' is a PReLU; initial weights"):
+    with pytest.raises(UnsupportedLayerError, match="model 'bent': layer 'bend' has type PReLU; initial weights"):
         ModelSpec("bent", Images(1, 6, 6), classes=3).initialise(torch.Generator())
 
 
@@ -98,7 +98,8 @@ class Batched(nn.Module):
 @pytest.mark.parametrize(("name", "layer"), [("normalised", "BatchNorm2d"), ("batched", "BatchNorm1d")])
 def test_batch_normalisation_is_refused_and_another_is_named(name: str, layer: str) -> None:
     with pytest.raises(
-        UnsupportedLayerError, match=f"model '{name}': layer 'norm' is a {layer}, .*; allowed: GroupNorm, LayerNorm or "
+        UnsupportedLayerError,
+        match=f"model '{name}': layer 'norm' has type {layer}, .*; allowed: GroupNorm, LayerNorm or ",
     ):
         ModelSpec(name, Images(1, 6, 6), classes=3).initialise(torch.Generator())
 

@@ -159,13 +159,13 @@ def test_weights_are_not_copied() -> None:
 @pytest.mark.parametrize(
     ("name", "inputs", "reason"),
     [
-        ("ma_echo_cnn", COLOURED, r"layer 'drop\w*' is a Dropout"),
-        ("resnet18_batch_norm", COLOURED, "is a BatchNorm"),
-        ("gru", Tokens(7, 11), "is a Embedding"),
-        ("reflecting", COLOURED, "layer 'conv' is a Conv2d"),
+        ("ma_echo_cnn", COLOURED, r"layer 'drop\w*' has type Dropout"),
+        ("resnet18_batch_norm", COLOURED, "has type BatchNorm"),
+        ("gru", Tokens(7, 11), "has type Embedding"),
+        ("reflecting", COLOURED, "layer 'conv' has type Conv2d"),
         ("behind_dropout", COLOURED, "depend on chance or on other examples"),
         ("less_its_mean", COLOURED, "depend on chance or on other examples"),
-        ("frozen_first", COLOURED, "layer 'first' is a Linear.*neither of them frozen"),
+        ("frozen_first", COLOURED, "layer 'first' has type Linear.*neither of them frozen"),
         ("reading_weights", COLOURED, "can't be computed side by side"),
         ("one_for_all", COLOURED, r"outputs of shape \(1, 3\)"),
     ],

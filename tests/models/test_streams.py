@@ -157,7 +157,7 @@ def test_reordered_units_compute_the_same_function(name: str, bias: bool) -> Non
         ("concatenated", "its function depends on the order of its hidden units"),
         ("branching", "its operations depend on its inputs"),
         ("grouped", "layer 'more' looks at 2 numbers of 4 units"),
-        ("normalised", "layer 'norm' is a BatchNorm2d"),
+        ("normalised", "layer 'norm' has type BatchNorm2d"),
     ],
 )
 def test_networks_whose_units_are_not_alike_are_refused(name: str, reason: str) -> None:
@@ -166,7 +166,9 @@ def test_networks_whose_units_are_not_alike_are_refused(name: str, reason: str) 
 
 
 def test_a_layer_that_draws_its_own_weights_has_no_stream() -> None:
-    with pytest.raises(UnsupportedLayerError, match="model 'bag': layer 'embedding' is a Embedding; allowed: Linear"):
+    with pytest.raises(
+        UnsupportedLayerError, match="model 'bag': layer 'embedding' has type Embedding; allowed: Linear"
+    ):
         streams(ModelSpec("bag", arranged.SEQUENCES, classes=3))
 
 

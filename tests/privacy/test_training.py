@@ -264,7 +264,7 @@ def test_layers_without_a_gradient_for_each_example_are_named() -> None:
     spec = ModelSpec("normalised", Images(1, 6, 6), classes=3)
     data = tiny.examples(4)
     normalised = spec.build()
-    with pytest.raises(UnsupportedLayerError, match="layer 'norm' is a BatchNorm2d"):
+    with pytest.raises(UnsupportedLayerError, match="layer 'norm' has type BatchNorm2d"):
         run(normalised, data.inputs, data.labels, TrainSettings())
     circular = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"), nn.Flatten(), nn.Linear(2 * 36, 3))
     with pytest.raises(UnsupportedLayerError, match=r"layer '0' .*padding_mode='circular'; allowed .*'zeros'"):

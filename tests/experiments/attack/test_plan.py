@@ -110,7 +110,7 @@ class RowsNormalised(nn.Module):
 def test_fishers_of_normalisations_are_not_attacked(tmp_path: Path) -> None:
     chosen = {"model": {"name": "rows_normalised"}}
     assert plan(tmp_path, **chosen, methods={"fedavg": {}}).trials
-    with pytest.raises(InputError, match="method 'fisher_merge' can't be attacked: layer 'norm' is a LayerNorm"):
+    with pytest.raises(InputError, match="method 'fisher_merge' can't be attacked: layer 'norm' has type LayerNorm"):
         plan(tmp_path, **chosen, methods={"fisher_merge": {}})
 
 
