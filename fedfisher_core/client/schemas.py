@@ -36,4 +36,5 @@ def upload_schema(uploads: Sequence[BoundStatistic], spec: ModelSpec, wire: Wire
     try:
         return fit(statistics, family=Family(wire.format), budget_bits=budget, factor_bits=wire.factor_bits)
     except InputError as error:
-        raise InputError(f"wire.budget={wire.budget}, wire.format={wire.format}: {error}") from error
+        setting = f"wire.budget={wire.budget}, wire.format={wire.format}"
+        raise InputError(f"{setting}: {error}; or wire.budget=none") from error

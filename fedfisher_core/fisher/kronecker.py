@@ -34,14 +34,6 @@ class Kronecker:
         """
         return self.outputs @ matrix @ self.inputs
 
-    def diagonal(self) -> Tensor:
-        """Diagonal of the block, as a matrix of shape (g, a)."""
-        return self.outputs.diagonal()[:, None] * self.inputs.diagonal()[None, :]
-
-    def trace(self) -> Tensor:
-        """Sum of the block's eigenvalues, a scalar."""
-        return self.outputs.trace() * self.inputs.trace()
-
     def damped(self, damping: float) -> "Kronecker":
         """Add to both factors what brings the block near A (x) G + damping I (Martens and Grosse 2015, section 6.3).
 
@@ -61,35 +53,9 @@ class Kronecker:
         root = math.sqrt(damping)
         return Kronecker(_raised(self.inputs, ratio * root), _raised(self.outputs, root / ratio))
 
-    def eigendecomposition(self) -> "KroneckerEigen":
-        """Eigenvalues and eigenvectors of the block, from those of its two factors."""
-        input_values, input_vectors = torch.linalg.eigh(self.inputs)
-        output_values, output_vectors = torch.linalg.eigh(self.outputs)
-        return KroneckerEigen(output_values[:, None] * input_values[None, :], input_vectors, output_vectors)
-
 
 def _raised(factor: Tensor, value: float) -> Tensor:
     return factor + value * torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
-
-
-@dataclass(frozen=True)
-class KroneckerEigen:
-    """The eigendecomposition of a block; its eigenvectors, as matrices, are u_i v_j^T.
-
-    Args:
-        values: eigenvalues, shape (g, a).
-        input_vectors: v_j in columns, shape (a, a).
-        output_vectors: u_i in columns, shape (g, g).
-    """
-
-    values: Tensor
-    input_vectors: Tensor
-    output_vectors: Tensor
-
-    def product(self, matrix: Tensor) -> Tensor:
-        """Multiply the block by a vector; see `Kronecker.product`."""
-        coefficients = self.values * (self.output_vectors.T @ matrix @ self.input_vectors)
-        return self.output_vectors @ coefficients @ self.input_vectors.T
 
 
 @dataclass(frozen=True)
@@ -159,10 +125,6 @@ class KroneckerSum:
         outputs = self.outputs.view(rows, -1, rows).diagonal(dim1=0, dim2=2)
         inputs = self.inputs.view(-1, columns, columns).diagonal(dim1=1, dim2=2)
         return outputs.T @ inputs
-
-    def trace(self) -> Tensor:
-        """Sum of the operator's eigenvalues, a scalar."""
-        return self.diagonal().sum()
 
 
 @dataclass(frozen=True)

@@ -105,8 +105,8 @@ def stack(spec: ModelSpec, weights: Mapping[str, Tensor]) -> nn.Module:
         elif own or isinstance(layer, Dropout):
             raise UnsupportedLayerError(
                 f"model {spec.name!r}: layer {name!r} has type {type(layer).__name__}, of which several can't be "
-                "computed side by side; allowed: Linear and Conv2d that pads with zeros, neither of them frozen, and layers "
-                "without weights and dropout"
+                "computed side by side; allowed: Linear and Conv2d that pads with zeros, neither of them frozen, "
+                "and layers without weights and dropout"
             )
     return whole[0]
 

@@ -11,6 +11,8 @@ import numpy as np
 from torch import Tensor
 
 _LARGEST = 100.0
+_CONFIDENCE = 0.95
+"""Probability with which a bound holds, at least."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,12 @@ def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
     return float(min(beta + 2 * guesses.canaries * delta * alpha, 1.0))
 
 
-def lower_bound(guesses: Guesses, *, delta: float, confidence: float = 0.95) -> float:
-    """Find the largest epsilon that the guesses refute.
+def lower_bound(guesses: Guesses, *, delta: float) -> float:
+    """Find the largest epsilon that the guesses refute at 95 % confidence.
 
     Args:
         guesses: how they went.
         delta: of the guarantee.
-        confidence: probability with which the bound holds, at least.
 
     Returns:
         A lower bound on epsilon, from 0 to 100.
@@ -82,7 +83,7 @@ def lower_bound(guesses: Guesses, *, delta: float, confidence: float = 0.95) -> 
     from scipy.optimize import brentq
 
     def excess(epsilon: float) -> float:
-        return p_value(guesses, epsilon=epsilon, delta=delta) - (1 - confidence)
+        return p_value(guesses, epsilon=epsilon, delta=delta) - (1 - _CONFIDENCE)
 
     if excess(0.0) >= 0:
         return 0.0

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from fedfisher_core.errors import InputError
 from fedfisher_core.lazily import computed_once
-from fedfisher_core.secure import shamir
 from fedfisher_core.secure.fixed_point import FixedPoint
-from fedfisher_core.secure.keys import KEY_BYTES, TAG_BYTES
+from fedfisher_core.secure.keys import KEY_BYTES
 from fedfisher_core.settings import Round
 
 KEYS_BYTES = 2 * KEY_BYTES
-SEALED_BYTES = 2 * shamir.SHARE_BYTES + TAG_BYTES
 
 _log = logging.getLogger("fedfisher.secure")
 

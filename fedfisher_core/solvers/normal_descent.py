@@ -8,6 +8,9 @@ from torch import Tensor
 from fedfisher_core.solvers.quadratic import dot
 from fedfisher_core.solvers.solution import check_positive
 
+_TOLERANCE = 1e-9
+"""Directions are added until the last two have less than this part of the change."""
+
 
 def normal_descent(
     product: Callable[[Tensor], Tensor],
@@ -16,7 +19,6 @@ def normal_descent(
     *,
     steps: int,
     rate: float,
-    tolerance: float = 1e-9,
 ) -> Tensor:
     """Take the last iterate of w <- w - rate grad(mean((K w - z)^2)), for a symmetric K.
 
@@ -32,7 +34,6 @@ def normal_descent(
         target: z, of the same shape.
         steps: k.
         rate: of the descent.
-        tolerance: directions are added until the last two have less than this part of the change.
 
     Returns:
         w_k, in the precision of the start.
@@ -40,7 +41,7 @@ def normal_descent(
     Raises:
         InputError: a setting is not positive.
     """
-    check_positive(steps=steps, rate=rate, tolerance=tolerance)
+    check_positive(steps=steps, rate=rate)
     residual = target - product(start)
     length = float(torch.linalg.vector_norm(residual))
     if length == 0:
@@ -58,7 +59,7 @@ def normal_descent(
             direction = direction - dot(one, direction) * one
         coefficients = _coefficients(diagonal, beside, steps, 2 * rate / start.numel())
         left = float(torch.linalg.vector_norm(direction))
-        small = coefficients[-2:].abs().max() <= tolerance * torch.linalg.vector_norm(coefficients)
+        small = coefficients[-2:].abs().max() <= _TOLERANCE * torch.linalg.vector_norm(coefficients)
         exhausted = left <= torch.finfo(start.dtype).eps * max(map(abs, diagonal))
         diverged = not torch.isfinite(coefficients).all()
         if len(basis) == most or exhausted or diverged or (len(basis) > 1 and small):

@@ -79,10 +79,8 @@ class Manifest:
     code: StrictStr
     settings: dict[StrictStr, Any]
     inputs: dict[StrictStr, StrictStr]
-    files: dict[
-        Annotated[StrictStr, AfterValidator(_plain)], Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-    ]
-    timings: dict[StrictStr, Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]]
+    files: dict[_FileName, _Sha256]
+    timings: dict[StrictStr, _Measure]
     libraries: dict[StrictStr, StrictStr]
 
     def artifact(self, path: Path, *, shed: bool = False, bucket: str | None = None) -> Artifact:

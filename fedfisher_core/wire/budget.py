@@ -115,7 +115,7 @@ def fit(
         return plain
     if family is Family.FLOAT32:
         raise InputError(
-            f"family 'float32' takes {plain.bits} bits, budget_bits is {budget_bits}; "
+            f"family 'float32' takes {plain.bits} bits, the budget is {budget_bits}; "
             "allowed: a larger budget, none, or the family 'paper' or 'fedfisher'"
         )
     try:
@@ -123,7 +123,7 @@ def fit(
             return _schema(statistics, _paper(statistics, fixed, budget_bits, factor_bits))
         schema = _schema(statistics, _ours(statistics, fixed, budget_bits))
         if schema.bits > budget_bits:
-            raise InputError(f"budget_bits is {budget_bits}; allowed: at least {schema.bits}")
+            raise InputError(f"the budget is {budget_bits}; allowed: at least {schema.bits}")
     except InputError as error:
         raise _explain(statistics, fixed, error) from error
     return schema
@@ -162,7 +162,7 @@ def _paper(
     exact = sum(taken for codec, taken in bits if isinstance(codec, Float32))
     if exact * _FEW > budget:
         raise InputError(
-            f"budget_bits is {budget}, of which {exact} are for numbers that family 'paper' sends as they are; "
+            f"the budget is {budget} bits, of which {exact} are for numbers that family 'paper' sends as they are; "
             f"allowed: at most {budget // _FEW}"
         )
     left = budget - HEADER_BITS - sum(taken for codec, taken in bits if not isinstance(codec, Float32))
@@ -181,7 +181,7 @@ def _paper(
             )
         codecs[statistic.name] = codec
     if left < 0:
-        raise InputError(f"budget_bits is {budget}; allowed: at least {budget - left}")
+        raise InputError(f"the budget is {budget} bits; allowed: at least {budget - left}")
     return codecs
 
 
@@ -193,13 +193,13 @@ def _half(bits: int, size: int) -> int:
 def _quantised(width: int, size: int, budget: int) -> Uniform:
     codec = uniform(width, most=MAX_QUANTISED_WIDTH)
     if codec is None:
-        raise InputError(f"budget_bits is {budget}; allowed: enough for 2 bits of each of {size:,} entries")
+        raise InputError(f"the budget is {budget} bits; allowed: enough for 2 bits of each of {size:,} entries")
     return codec
 
 
 def _enough(statistic: StatisticSpec, codec: Codec | None, budget: int) -> Codec:
     if codec is None:
-        raise InputError(f"budget_bits is {budget}, which leaves too little for statistic {statistic.name!r}")
+        raise InputError(f"the budget is {budget} bits, which leaves too little for statistic {statistic.name!r}")
     return codec
 
 

@@ -172,14 +172,14 @@ def test_nothing_raises_its_own_allowance(wire_format: str) -> None:
 
 
 def test_what_calls_itself_weights_does_not_fit_as_it_is() -> None:
-    with pytest.raises(InputError, match=f"family 'float32' takes .* bits, budget_bits is {FEDAVG}"):
+    with pytest.raises(InputError, match=f"family 'float32' takes .* bits, the budget is {FEDAVG}"):
         upload_schema(bound(Weights, WeightsAgain), LENET, WireSettings(format="float32"))
 
 
 @pytest.mark.parametrize("wire_format", ["fedfisher", "paper"])
 @pytest.mark.parametrize("statistic", [GreedyUpdate, ExactUpdate])
 def test_a_statistic_that_keeps_to_no_share_is_refused(statistic: type[Statistic], wire_format: str) -> None:
-    with pytest.raises(InputError, match=rf"budget_bits is {FEDAVG}|'greedy_update' takes \d+ bits"):
+    with pytest.raises(InputError, match=rf"the budget is {FEDAVG}|'greedy_update' takes \d+ bits"):
         upload_schema(bound(Weights, statistic), LENET, WireSettings(format=wire_format))
 
 

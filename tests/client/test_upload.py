@@ -110,7 +110,7 @@ def test_what_is_sent_costs_no_more_than_fedavg(classes: tuple[type[Statistic], 
 
 
 def test_a_budget_that_nothing_fits_is_refused_with_what_is_needed() -> None:
-    with pytest.raises(InputError, match=r"budget_bits is 1000"):
+    with pytest.raises(InputError, match=r"the budget is 1000"):
         upload_schema(bind_statistics((Weights, KFAC), {}), LENET, WireSettings(budget=1000))
     with pytest.raises(InputError, match=r"family 'float32' takes \d+ bits"):
         upload_schema(bind_statistics((Weights, KFAC), {}), LENET, WireSettings(budget="fedavg", format="float32"))

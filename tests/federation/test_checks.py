@@ -78,7 +78,7 @@ def test_a_restriction_to_nowhere_is_refused(workplace: Path, only: Any, message
         ),
         (
             {"methods": ["fedfisher_kfac"], "wire": {"budget": 1000}},
-            "method 'fedfisher_kfac' can't serve model 'tiny': wire.budget=1000, wire.format=fedfisher: budget_bits is",
+            "method 'fedfisher_kfac' can't serve model 'tiny': wire.budget=1000, wire.format=fedfisher: the budget is",
         ),
         (
             {"methods": ["fedfisher_kfac"], "fisher": {"memory_mib": 1}},

@@ -10,12 +10,16 @@ from scipy.stats import chi2
 from fedfisher_core.errors import InputError
 from fedfisher_core.secure.client import Client
 from fedfisher_core.secure.fixed_point import FixedPoint
+from fedfisher_core.secure.keys import TAG_BYTES
 from fedfisher_core.secure.masking import mask
 from fedfisher_core.secure.protocol import collect
 from fedfisher_core.secure.shamir import SHARE_BYTES
-from fedfisher_core.secure.terms import KEYS_BYTES, SEALED_BYTES, Terms
+from fedfisher_core.secure.terms import KEYS_BYTES, Terms
 from fedfisher_core.settings import Round
 from tests.secure.parties import SIZE, members, run, terms, values
+
+# Two shares under one tag.
+SEALED_BYTES = 2 * SHARE_BYTES + TAG_BYTES
 
 
 @pytest.mark.parametrize("bits", [32, 64])

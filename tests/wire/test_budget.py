@@ -129,14 +129,14 @@ def test_weights_alone_take_the_whole_of_a_smaller_budget(family: Family, width:
 
 def test_float32_is_refused_beyond_its_budget() -> None:
     statistics = [weights(LENET), kfac(LENET)]
-    with pytest.raises(InputError, match=f"'float32' takes .* bits, budget_bits is {fedavg_bits(statistics[0].size)}"):
+    with pytest.raises(InputError, match=f"'float32' takes .* bits, the budget is {fedavg_bits(statistics[0].size)}"):
         fit(statistics, family=Family.FLOAT32, budget_bits=fedavg_bits(statistics[0].size))
 
 
 @pytest.mark.parametrize("family", [Family.PAPER, Family.FEDFISHER])
 @pytest.mark.parametrize("extra", [kfac, diagonal])
 def test_a_hopeless_budget_is_refused(family: Family, extra) -> None:
-    with pytest.raises(InputError, match="budget_bits is 300"):
+    with pytest.raises(InputError, match="the budget is 300"):
         fit([weights(LENET), extra(LENET)], family=family, budget_bits=300)
 
 
