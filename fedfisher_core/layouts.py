@@ -217,7 +217,7 @@ def require_images(layout: Layout, who: str) -> Images:
         InputError: they are something else.
     """
     if not isinstance(layout, Images):
-        raise InputError(f"{who} takes images; the data has {layout}")
+        raise InputError(f"{who} takes images; the data has {layout}; allowed: data of images")
     return layout
 
 
@@ -235,5 +235,5 @@ def require_tokens(layout: Layout, who: str) -> Tokens:
         InputError: they are something else.
     """
     if not isinstance(layout, Tokens):
-        raise InputError(f"{who} takes tokens; the data has {layout}")
+        raise InputError(f"{who} takes tokens; the data has {layout}; allowed: data of tokens")
     return layout

@@ -140,11 +140,14 @@ def require_split(
     """
     examples, count = int(labels.sum()), cell.clients
     if validation_size > examples:
-        raise InputError(f"data.validation_size={validation_size} exceeds the {examples} training examples")
+        raise InputError(
+            f"data.validation_size={validation_size} exceeds the {examples} training examples; "
+            f"allowed: up to {examples}"
+        )
     if count * settings.min_size > examples:
         raise InputError(
             f"partition.clients={count} with partition.min_size={settings.min_size} needs {count * settings.min_size} "
-            f"training examples; there are {examples}"
+            f"training examples; there are {examples}; allowed: up to {examples // count} for each of so many clients"
         )
     if cell.scheme == "classes":
         _require_classes(count, settings.classes_per_client, labels)
@@ -161,12 +164,14 @@ def require_split(
 
 
 def _require_classes(count: int, each: int, labels: Indices) -> None:
-    if each > len(labels):
-        raise InputError(f"partition.classes_per_client={each} exceeds the {len(labels)} classes of the data")
+    if (classes := len(labels)) < each:
+        raise InputError(
+            f"partition.classes_per_client={each} exceeds the {classes} classes of the data; allowed: up to {classes}"
+        )
     if count * each < len(labels) and labels.all():
         raise InputError(
             f"partition.clients={count} with partition.classes_per_client={each} leaves classes to nobody; "
-            f"clients x classes_per_client must be at least {len(labels)}"
+            f"allowed: a product of the two of {len(labels)} or more"
         )
 
 

@@ -111,11 +111,13 @@ def _require_enough_clients(settings: FederationSettings) -> None:
     if least is None:
         return
     if cohort is not None and least > cohort:
-        raise InputError(f"run.min_clients={least} exceeds rounds.cohort={cohort}")
+        raise InputError(f"run.min_clients={least} exceeds rounds.cohort={cohort}; allowed: up to {cohort}")
     unseen, smallest = settings.unseen_clients, min(settings.partition.clients)
     if least > smallest - unseen:
         less = f" less measures.personalisation.unseen_clients={unseen}" if unseen else ""
-        raise InputError(f"run.min_clients={least} exceeds partition.clients={smallest}{less}")
+        raise InputError(
+            f"run.min_clients={least} exceeds partition.clients={smallest}{less}; allowed: up to {smallest - unseen}"
+        )
 
 
 def _require_label(settings: FederationSettings, dataset: str) -> None:

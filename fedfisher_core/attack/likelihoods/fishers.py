@@ -18,6 +18,6 @@ def require_expected(statistic: type[Statistic], knowledge: Knowledge) -> None:
     """
     if isinstance(knowledge.estimator, Empirical):
         raise InputError(
-            f"statistic {statistic.name!r}: the estimator 'empirical' needs the labels of generated images, which have "
-            f"none; allowed: 'exact', 'monte_carlo'"
+            f"statistic {statistic.name!r}: fisher.estimator='empirical' needs the labels of generated images, which "
+            f"have none; allowed: 'auto', 'exact', 'truncated', 'monte_carlo'"
         )
