@@ -53,7 +53,7 @@ class NullSpaceProjection(TensorStatistic):
     def compute(cls, local: "Local") -> Self:
         """Pass once over the client's examples; moments are summed, and the projections computed, in double."""
         layers = matrix_layers(local.network)
-        moments: dict[str, _Moment] = {}
+        moments: dict[str, _LinearMoment | _ConvolutionMoment] = {}
 
         def see(name: str, inputs: Tensor, outputs: Tensor) -> None:
             if name not in moments:
@@ -107,32 +107,32 @@ class OfficialProjection(TensorStatistic):
         return dict(_shapes(spec))
 
 
-class _Moment:
-    """The running sum of x x^T over a layer's inputs."""
+class _LinearMoment:
+    """The running sum of x x^T over a linear layer's inputs."""
 
     def __init__(self, size: int, *, like: Tensor) -> None:
-        self.total = like.new_zeros(size, size, dtype=torch.float64)
-        self.rows = 0
+        self._total = like.new_zeros(size, size, dtype=torch.float64)
+        self._rows = 0
 
     def add(self, inputs: Tensor) -> None:
-        """Add a batch of a linear layer's inputs, shape (examples, inputs)."""
-        if len(self.total) > inputs.shape[1]:
+        """Add a batch of inputs, shape (examples, inputs)."""
+        if len(self._total) > inputs.shape[1]:
             inputs = _append_one(inputs)
-        self.total += inputs.T @ inputs
-        self.rows += len(inputs)
+        self._total += inputs.T @ inputs
+        self._rows += len(inputs)
 
     def mean(self) -> Tensor:
         """Mean of x x^T over all rows."""
-        return self.total / self.rows
+        return self._total / self._rows
 
 
-class _ConvolutionMoment(_Moment):
+class _ConvolutionMoment:
     """The running sum of x x^T over a convolution's patches."""
 
     def __init__(self, geometry: Geometry, *, like: Tensor) -> None:
         self._geometry = geometry
         self._moment: PatchMoment | RowMoment = patch_moment(geometry, like=like)
-        self.rows = 0
+        self._rows = 0
 
     def add(self, inputs: Tensor) -> None:
         """Add a batch of inputs, shape (examples, channels, height, width)."""
@@ -144,16 +144,16 @@ class _ConvolutionMoment(_Moment):
             for part in padded.split(max(1, WORKSPACE // each)):
                 self._moment.add(self._geometry.patches(part))
         self._moment.flush()
-        self.rows += len(inputs) * self._geometry.windows
+        self._rows += len(inputs) * self._geometry.windows
 
     def mean(self) -> Tensor:
         """Mean of x x^T over all patches."""
-        return self._moment.value() / self.rows
+        return self._moment.value() / self._rows
 
 
-def _moment(layer: Layer, inputs: Tensor, outputs: Tensor) -> _Moment:
+def _moment(layer: Layer, inputs: Tensor, outputs: Tensor) -> _LinearMoment | _ConvolutionMoment:
     if isinstance(layer, nn.Linear):
-        return _Moment(_inputs(layer), like=inputs)
+        return _LinearMoment(_inputs(layer), like=inputs)
     return _ConvolutionMoment(Geometry.of(layer, inputs.shape, outputs.shape), like=inputs)
 
 
