@@ -29,6 +29,31 @@ _AHEAD = 1
 R = TypeVar("R")
 
 
+class _Runner(DaskTaskRunner):
+    """Gives each task a key of its own.
+
+    By default Dask makes the key of a function and its arguments, which it pickles and reads back up to three times.
+    """
+
+    def submit(  # type: ignore[override]
+        self,
+        task: Task[..., Any],
+        parameters: dict[str, Any],
+        wait_for: Any = None,
+        dependencies: Any = None,
+    ) -> PrefectDaskFuture[Any]:
+        """See `DaskTaskRunner.submit`."""
+        future = self.client.submit(
+            task,
+            parameters=parameters,
+            wait_for=wait_for,
+            dependencies=dependencies,
+            return_type="state",
+            pure=False,
+        )
+        return PrefectDaskFuture(wrapped_future=future, task_run_id=future.task_run_id)
+
+
 class DaskWorkers(Workers):
     """Workers of Dask; tasks that read more than the store run on this machine.
 
@@ -40,7 +65,7 @@ class DaskWorkers(Workers):
     def __init__(self, run: WorkSettings, count: int) -> None:
         _quieten()
         self._address = run.dask.scheduler
-        self._dask = DaskTaskRunner(address=self._address) if self._address else _cluster_here(count)
+        self._dask = _Runner(address=self._address) if self._address else _cluster_here(count)
         self._home: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=1)
         self._stack = ExitStack()
         self.patience = run.dask.straggler_seconds
@@ -146,8 +171,8 @@ class DaskWorkers(Workers):
             raise
 
 
-def _cluster_here(count: int) -> DaskTaskRunner:
-    return DaskTaskRunner(
+def _cluster_here(count: int) -> _Runner:
+    return _Runner(
         cluster_kwargs={
             "n_workers": count,
             # A job sets the threads of its tensor operations for its whole process.

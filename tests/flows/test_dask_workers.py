@@ -16,7 +16,8 @@ from prefect_dask.task_runners import PrefectDaskFuture
 
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import RunSettings
-from flows.dask_workers import DaskWorkers
+from flows.dask_workers import DaskWorkers, _Runner
+from tasks.job import run_jobs
 from tests.flows.sleeping import Sleep
 from tests.servers import added_worker, dask_scheduler, dask_worker, wait_for_workers
 
@@ -162,6 +163,24 @@ def test_a_scheduler_has_nothing_left_of_what_is_forgotten(workers: DaskWorkers)
         assert not is_held()
     finally:
         gc.enable()
+
+
+class Counted:
+    """Knows how often it was pickled."""
+
+    times = 0
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        Counted.times += 1
+        return Counted, ()
+
+
+def test_what_a_task_is_given_is_pickled_once(scheduler: str) -> None:
+    with _Runner(address=scheduler) as runner:
+        handed = [runner.submit(run_jobs, {"title": "one", "work": Counted()}) for _ in range(2)]
+        runner.client.cancel([one.wrapped_future for one in handed], force=True)
+        assert len({one.wrapped_future.key for one in handed}) == 2
+        assert Counted.times <= 2
 
 
 def test_what_only_this_machine_can_read_is_done_nowhere_else(workers: DaskWorkers) -> None:
