@@ -16,6 +16,7 @@ from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
 from fedfisher_core.fisher.layers import factored_layers, from_matrix, groups_of, to_matrix
 from fedfisher_core.fisher.matrix_names import join, matrix_names
 from fedfisher_core.methods.averaging import proportions
+from fedfisher_core.methods.factors import factor_scale
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
@@ -74,11 +75,12 @@ def factor_scales(server: Server) -> dict[str, float]:
     Returns:
         sqrt(C') S^2, by matrix.
     """
+    scale = factor_scale(server)
     network = server.spec.skeleton().eval()
     layers = factored_layers(network)
     seen = trace(network, layers, server.spec.inputs.zeros(1).to("meta"))
     return {
-        matrix: server.factor_scale * (math.prod(shape[2:]) if isinstance(layers[name], nn.Conv2d) else 1) ** 2
+        matrix: scale * (math.prod(shape[2:]) if isinstance(layers[name], nn.Conv2d) else 1) ** 2
         for name, shape in seen.output_shapes.items()
         for matrix in matrix_names(name, groups_of(layers[name]))
     }

@@ -11,6 +11,7 @@ from fedfisher_core.distillation.pseudo_inputs import gaussian, of_second_moment
 from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.fisher.layers import factored_layers
 from fedfisher_core.methods.distilling import LearningRate, Samples, Steps, distilled
+from fedfisher_core.methods.factors import factor_scale
 from fedfisher_core.methods.fedfisher import (
     ConjugateGradients,
     FactoredDamping,
@@ -79,6 +80,6 @@ def kfac_distillation(
     """
     begun = solver.minimise(kronecker_objective(uploads, factored_damping=factored_damping), server).parameters
     inputs, first = server.spec.inputs, _first_layer(server.spec)
-    moments = [upload[KFAC].factors[first].inputs / server.factor_scale for upload in uploads]
+    moments = [upload[KFAC].factors[first].inputs / factor_scale(server) for upload in uploads]
     draws = [gaussian(of_second_moment(moment, inputs.size), inputs.shape) for moment in moments]
     return distilled(server, uploads, begun, draws, steps=steps, samples=samples, learning_rate=learning_rate)

@@ -7,12 +7,10 @@ from enum import StrEnum
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.local import estimator_of
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.fisher.estimators import nominal_directions
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import FisherSettings
 
@@ -87,12 +85,6 @@ class Server:
         self.device = device
         self._validation = validation
         self._used = False
-
-    @property
-    def factor_scale(self) -> float:
-        """sqrt(C'): how much larger a Kronecker factor A is than the second moment of its layer's inputs, and G smaller
-        than that of the slopes; see `Block.kronecker`."""
-        return nominal_directions(estimator_of(self.fisher), self.spec.classes) ** 0.5
 
     @property
     def used_validation(self) -> bool:
