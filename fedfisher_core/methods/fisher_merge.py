@@ -11,7 +11,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import mean_parameters, proportions, weighted_sum
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import Summation, Sums, weighted_terms
+from fedfisher_core.methods.sums import Summation, Sums, weighted_by, weighted_terms
 from fedfisher_core.models.spec import Parameters
 
 
@@ -26,16 +26,6 @@ def _merge(fishers: Parameters, products: Parameters, mean: Parameters, fisher_f
             for name, fisher in fishers.items()
         }
     )
-
-
-def _fisher(upload: Upload) -> Parameters:
-    """F_i, in double precision: in single, what a tiny Fisher weights would be lost."""
-    return {name: fisher.double() for name, fisher in upload[DiagonalFisher].tensors.items()}
-
-
-def _product(upload: Upload) -> Parameters:
-    """F_i w_i."""
-    return {name: fisher * upload[Weights].tensors[name] for name, fisher in _fisher(upload).items()}
 
 
 def _of_sums(server: Server, sums: Sums, *, fisher_floor: float) -> Aggregate:
@@ -63,8 +53,8 @@ def fisher_merge(server: Server, uploads: Sequence[Upload], *, fisher_floor: Non
     """
     weights = proportions(uploads)
     return _merge(
-        weighted_sum(map(_fisher, uploads), weights),
-        weighted_sum(map(_product, uploads), weights),
+        weighted_sum((weighted_by(DiagonalFisher, upload)["fisher"] for upload in uploads), weights),
+        weighted_sum((weighted_by(DiagonalFisher, upload)["product"] for upload in uploads), weights),
         mean_parameters(uploads),
         fisher_floor,
     )

@@ -12,21 +12,12 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import weighted_sum
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import Summation, Sums, counted_weights
+from fedfisher_core.methods.sums import Summation, Sums, counted_weights, weighted_by
 from fedfisher_core.models.spec import Parameters
 
 
 def _terms(upload: Upload) -> dict[str, Parameters]:
-    return {**counted_weights(upload), **_weighted(upload)}
-
-
-def _weighted(upload: Upload) -> dict[str, Parameters]:
-    """F_i and F_i w_i, in double precision."""
-    fisher = {name: tensor.double() for name, tensor in upload[DiagonalFisher].tensors.items()}
-    return {
-        "fisher": fisher,
-        "product": {name: fisher[name] * tensor for name, tensor in upload[Weights].tensors.items()},
-    }
+    return {**counted_weights(upload), **weighted_by(DiagonalFisher, upload)}
 
 
 def _match(
@@ -90,8 +81,8 @@ def gradient_matching(
     ones = [1.0] * len(uploads)
     return _match(
         server.initial,
-        fisher=weighted_sum((_weighted(upload)["fisher"] for upload in uploads), sizes),
-        product=weighted_sum((_weighted(upload)["product"] for upload in uploads), sizes),
+        fisher=weighted_sum((weighted_by(DiagonalFisher, upload)["fisher"] for upload in uploads), sizes),
+        product=weighted_sum((weighted_by(DiagonalFisher, upload)["product"] for upload in uploads), sizes),
         weights=weighted_sum(
             Column(uploads, lambda upload: {name: one.double() for name, one in upload[Weights].tensors.items()}), ones
         ),

@@ -74,6 +74,23 @@ def counted_weights(upload: Upload) -> dict[str, Parameters]:
     return {"weights": weights, "clients": {"count": torch.tensor(1 / upload.num_examples, dtype=torch.float64)}}
 
 
+def weighted_by(statistic: type[TensorStatistic], upload: Upload) -> dict[str, Parameters]:
+    """Weight a client's parameters coordinate by coordinate.
+
+    Args:
+        statistic: the one that holds the weights F_i, named and shaped like w_i.
+        upload: of the client.
+
+    Returns:
+        "fisher" (F_i) and "product" (F_i w_i), in double precision: in single, what a tiny F_i weights would be lost.
+    """
+    fisher = {name: tensor.double() for name, tensor in upload[statistic].tensors.items()}
+    return {
+        "fisher": fisher,
+        "product": {name: fisher[name] * tensor for name, tensor in upload[Weights].tensors.items()},
+    }
+
+
 def weighted_terms(statistic: type[TensorStatistic]) -> Callable[[Upload], dict[str, Parameters]]:
     """Terms of averages in which each coordinate has a weight of its own.
 
@@ -87,9 +104,8 @@ def weighted_terms(statistic: type[TensorStatistic]) -> Callable[[Upload], dict[
 
     def terms(upload: Upload) -> dict[str, Parameters]:
         weights = weights_term(upload)["weights"]
-        fisher = {name: upload[statistic].tensors[name].double() for name in weights}
-        product = {name: fisher[name] * tensor for name, tensor in weights.items()}
-        energy = torch.stack([(product[name] * tensor).sum() for name, tensor in weights.items()]).sum()
-        return {"weights": weights, "fisher": fisher, "product": product, "energy": {"total": energy}}
+        weighted = weighted_by(statistic, upload)
+        energy = torch.stack([(weighted["product"][name] * tensor).sum() for name, tensor in weights.items()]).sum()
+        return {"weights": weights, **weighted, "energy": {"total": energy}}
 
     return terms
