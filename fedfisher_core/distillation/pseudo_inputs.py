@@ -69,12 +69,13 @@ def of_second_moment(moment: Tensor, size: int) -> InputMoments:
         The mean, and as directions all eigenvectors of the covariance, each as long as the standard deviation along it.
         What compression made negative counts as 0.
     """
-    moment = moment.double()
+    # A GPU's library chooses other signs of eigenvectors, along which other inputs are drawn.
+    device, moment = moment.device, moment.double().cpu()
     mean = moment[:size, size] if len(moment) > size else moment.new_zeros(size)
     values, vectors = torch.linalg.eigh(moment[:size, :size] - torch.outer(mean, mean))
     directions = (vectors * values.clamp(min=0).sqrt()).T
     found = {"mean": mean, "directions": directions, "deviations": torch.zeros_like(mean)}
-    return InputMoments({name: tensor.float() for name, tensor in found.items()})
+    return InputMoments({name: tensor.float().to(device) for name, tensor in found.items()})
 
 
 def gaussian(moments: InputMoments, shape: Sequence[int]) -> Draw:
