@@ -1,31 +1,22 @@
 """The `fedfisher` command."""
 
 import argparse
-import importlib
 import json
 import os
 import socket
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import DivergedClientError, IncompleteError, InputError, OutputError
-from flows.output import nobody_reads
-from flows.server import PrefectServer
-from flows.stopping import leave, stop_on_sigterm, told_to_stop
+from flows import running
+from flows.output import nobody_reads, print_report
+from flows.stopping import leave, told_to_stop
 from tasks.lifeline import end_with_parent
 
 if TYPE_CHECKING:
-    from prefect import Flow
-
     from fedfisher_core.settings import ExperimentSettings
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 # Nothing here phones home, and Prefect reports what goes wrong rather than every task that does not. A temporary server
 # that is stopped in the middle of writing down an event tells of it in a hundred lines; no result rests on that event.
@@ -48,21 +39,6 @@ _DVC_STAGE = "DVC_STAGE"
 # A user's own results come before the reports that someone chose to commit.
 _REPORTS = (Path("results"), Path("reports"))
 _LEADERBOARD = Path("results/leaderboard")
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """An experiment that can be run.
-
-    Args:
-        settings: its own.
-        folder: where its report goes.
-        is_left: whether something is left to do.
-    """
-
-    settings: "ExperimentSettings"
-    folder: Path
-    is_left: bool
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -103,7 +79,7 @@ def _code_for(error: Exception) -> int | None:
         case InputError() | DivergedClientError():
             return 2
         case IncompleteError():
-            return _code_of([error])
+            return running.code_of([error])
         case OutputError():
             return 1
         case _:
@@ -183,105 +159,15 @@ def _settings(options: argparse.Namespace) -> "ExperimentSettings":
 
 
 def _run(options: argparse.Namespace) -> None:
-    from fedfisher_core.experiments.loading import load, named
-
-    chosen = [load(config, options.overrides) for config in options.config]
-    server = PrefectServer(_prefect_api(chosen))
-    if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
-        # Something is left to do: the server shall be there when torch is.
-        server.start()
-    from tasks.tracking import prepare_tracking
-
-    with ExitStack() as holds:
-        checked = []
-        # All checks come before any work.
-        for config, settings in zip(options.config, chosen, strict=True):
-            with named(config, options.overrides):
-                checked.append(_check(settings, holds))
-        incomplete: list[IncompleteError] = []
-        beside = ThreadPoolExecutor(max_workers=1)
-        for one in checked:
-            if one.is_left:
-                # Recording waits for it, and says what went wrong; a command that is stopped does not.
-                beside.submit(prepare_tracking, one.settings.tracking)
-                _reach(server)
-                from flows.experiment import flow_of
-
-                try:
-                    _on(server, flow_of(one.settings.experiment))(one.settings)
-                except IncompleteError as error:
-                    print(f"fedfisher: {error}", file=sys.stderr)
-                    incomplete.append(error)
-                    if not error.reported:
-                        continue
-            _print_report(one.folder)
-            print(f"MLflow: {one.settings.tracking.mlflow}, browse it with `fedfisher ui`")
+    incomplete = running.run(options.config, options.overrides)
     if incomplete:
-        sys.exit(_code_of(incomplete))
-
-
-def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
-    """Check an experiment, and forget its plan again, which the flow makes anew: it is large where clients are many."""
-    from flows.invocation import command_line
-    from flows.unchanged import is_unchanged
-    from flows.work import prepare
-
-    work = prepare(settings)
-    # Nobody shall remove what is there before the flow uses it.
-    holds.enter_context(work.store.in_use(command_line()))
-    return _Checked(work.settings, work.folder, is_left=work.walk.may_shed or not is_unchanged(work))
-
-
-def _code_of(incomplete: Sequence[IncompleteError]) -> int:
-    return 2 if all(error.by_user for error in incomplete) else 1
-
-
-def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
-    """The one server of all experiments of a command."""
-    first, *others = dict.fromkeys(settings.tracking.prefect_api for settings in chosen)
-    if others:
-        raise InputError(f"tracking.prefect_api={others[0]!r} beside {first!r}; allowed in one command: one")
-    return first
+        sys.exit(running.code_of(incomplete))
 
 
 def _stage(options: argparse.Namespace) -> None:
     if _DVC_STAGE in os.environ:
         end_with_parent()
-    settings = _settings(options)
-    server = PrefectServer(settings.tracking.prefect_api)
-    server.start()
-    from fedfisher_core.experiments.loading import named
-    from flows.sharing import REPORT
-    from flows.work import prepare
-
-    with named(options.config, options.overrides):
-        stages = [*prepare(settings).plan.stages, REPORT]
-    if options.stage not in stages:
-        raise InputError(f"stage {options.stage!r} of {settings.name}; allowed: {', '.join(stages)}")
-    _reach(server)
-    from flows.experiment import stage_flow_of
-
-    _on(server, stage_flow_of(settings.experiment, options.stage))(settings)
-
-
-def _on(server: PrefectServer, flow: "Flow[P, R]") -> "Flow[P, R]":
-    from flows.records import looked_after
-
-    return looked_after(flow) if server.temporary else flow
-
-
-def _reach(server: PrefectServer) -> None:
-    """Have Prefect loaded, which takes seconds, and its server ready."""
-    from flows.console import configure_logging
-
-    stop_on_sigterm()
-    server.find()
-    importlib.import_module("flows.experiment")
-    if server.temporary:
-        # It starts for longer than MLflow needs, which the end of a run would wait for.
-        importlib.import_module("mlflow")
-    server.wait()
-    configure_logging()
+    running.run_stage(options.config, options.overrides, options.stage)
 
 
 def _report(options: argparse.Namespace) -> None:
@@ -293,26 +179,7 @@ def _report(options: argparse.Namespace) -> None:
         known = sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{RESULTS}")})
         where = " and ".join(map(str, folders))
         raise InputError(f"no report {options.name!r} in {where}; allowed: {', '.join(known) or 'none yet'}")
-    _print_report(found[0])
-
-
-def _print_report(folder: Path) -> None:
-    from fedfisher_core.experiments.contract import experiments
-    from fedfisher_core.experiments.loading import DEFAULT
-    from fedfisher_core.failures import read_failed
-    from fedfisher_core.reporting.folder import FAILED
-    from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows
-    from fedfisher_core.reporting.tables import as_text
-
-    path = folder / RESULTS
-    experiment = experiments.get(experiment_of_rows(path) or DEFAULT)
-    rows = experiment.read(path)
-    if not rows:
-        raise InputError(f"{path} has no rows; allowed: at least one")
-    print(as_text(experiment.tables(rows)))
-    for one in read_failed(folder / FAILED):
-        print(f"\nfailed: {one.job}: {one.reason}")
-    print(f"\nreport: {folder / 'index.html'}")
+    print_report(found[0])
 
 
 def _leaderboard(options: argparse.Namespace) -> None:
