@@ -21,6 +21,7 @@ from fedfisher_core.store import Mark, open_store
 from flows.cluster import GPU, Guarded, versions
 from flows.console import configure_logging
 from flows.desertion import warned_of
+from flows.packed import Packed
 from flows.workers import Workers
 
 # While a task's result travels, its worker has the next one already.
@@ -135,7 +136,8 @@ class DaskWorkers(Workers):
 
     def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
         """See `Workers.guarded`; workers of a cluster that was there may have come after all were looked at."""
-        return work if self._mark is None else Guarded(versions(), self._store, self._mark, work)
+        packed = Packed.of(work)
+        return packed if self._mark is None else Guarded(versions(), self._store, self._mark, packed)
 
     def _elsewhere(self, before: PrefectFuture[Any] | None) -> frozenset[str]:
         """The workers but for the one where another task runs or ran; none where there is no other, or no such task."""

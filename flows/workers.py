@@ -88,13 +88,13 @@ class Workers:
         """
 
     def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
-        """Have work refused where it could come out otherwise than here.
+        """Make work ready for workers, and have it refused where it could come out otherwise than here.
 
         Args:
             work: of a task.
 
         Returns:
-            The work, with the check before it; as it is where all workers are of this run.
+            The work, with the check before it where workers may be of others than this run.
         """
         return work
 
