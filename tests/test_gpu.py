@@ -54,6 +54,7 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
             "server_optimiser": {name: {} for name in ("fedavgm", "fedadagrad", "fedadam", "fedyogi")},
         },
     },
+    "together": {"methods": {"fedavg": {}}, "train": {"together": 2}},
     "privacy": {
         "methods": {"fedavg": {}, "fedfisher_diag": {}},
         "privacy": {"epsilon": 8.0, "delta": 1e-3},

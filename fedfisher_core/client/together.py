@@ -61,7 +61,7 @@ def train_together(
         descent = Descent(network, settings, velocities=[velocity[:count] for velocity in velocities])
         for _ in stretch:
             batches, inputs = stacked.draw(count)
-            outputs = network(inputs).unflatten(0, (-1, count)).unbind(1)
+            outputs = network(inputs).chunk(count)
             losses = torch.stack(
                 [
                     one.losses(own[: len(batch)], one.examples.labels[batch]).mean()
@@ -110,11 +110,11 @@ class _Stacked:
         """Draw the next batch of each of the first clients.
 
         Returns:
-            Indices of each one's own examples; and inputs, shape (longest batch * count, ...), the clients taking
-            turns. Shorter batches are filled up with the client's first example.
+            Indices of each one's own examples; and inputs, shape (count * longest batch, ...), one client's after
+            another's. Shorter batches are filled up with the client's first example.
         """
         batches = [next(one) for one in self.batches[:count]]
-        rows = pad_sequence(batches) + self.offsets[:count]
+        rows = pad_sequence(batches, batch_first=True) + self.offsets[:count, None]
         return batches, self.inputs[rows.flatten()]
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional
 from fedfisher_core.errors import UnsupportedLayerError
 from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.models.stacked import require_stackable, stack
+from fedfisher_core.models.stacked import StackedConv2d, require_stackable, stack
 from tests import tiny
 
 COLOURED = Images(3, 32, 32)
@@ -136,16 +136,26 @@ def test_outputs_and_gradients_are_those_of_each_network_by_itself(name: str, in
     require_stackable(spec)
     starts = [tiny.initial(spec, seed=seed) for seed in range(NETWORKS)]
     stacked = stack(spec, {name: torch.stack([one[name] for one in starts]) for name in starts[0]})
-    images = torch.randn(4, NETWORKS, *inputs.shape, generator=torch.Generator().manual_seed(0))
-    outputs = stacked(images.flatten(0, 1)).unflatten(0, (-1, NETWORKS))
+    images = torch.randn(NETWORKS, 4, *inputs.shape, generator=torch.Generator().manual_seed(0))
+    outputs = stacked(images.flatten(0, 1)).unflatten(0, (NETWORKS, -1))
     gradients = torch.autograd.grad(outputs.square().sum(), list(stacked.parameters()))
     for number, start in enumerate(starts):
         network = spec.load(start)
-        own = network(images[:, number])
-        torch.testing.assert_close(outputs[:, number], own, rtol=1e-5, atol=1e-5)
+        own = network(images[number])
+        torch.testing.assert_close(outputs[number], own, rtol=1e-5, atol=1e-5)
         for (name, weight), gradient in zip(network.named_parameters(), gradients, strict=True):
             (expected,) = torch.autograd.grad(own.square().sum(), weight, retain_graph=True)
             torch.testing.assert_close(gradient[number], expected, rtol=1e-4, atol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_convolutions_have_the_same_maps_as_groups_of_one_call(bias: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    layer = nn.Conv2d(4, 6, kernel_size=3, groups=2, stride=2, padding=1)
+    weight = torch.randn(NETWORKS, *layer.weight.shape, generator=generator)
+    stacked = StackedConv2d(layer, weight, torch.randn(NETWORKS, 6, generator=generator) if bias else None)
+    images = torch.randn(NETWORKS * 5, 4, 8, 7, generator=generator)
+    torch.testing.assert_close(stacked.as_groups(images), stacked(images), rtol=1e-5, atol=1e-5)
 
 
 def test_weights_are_not_copied() -> None:
