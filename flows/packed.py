@@ -17,8 +17,8 @@ _LEVEL = 1
 class Packed(Generic[R]):
     """Work that is pickled once, where it is handed over, and read where it is done.
 
-    Dask pickles what a task is given together with its graph, and reads it back on its way. An aggregation of many
-    clients is given a reference to each of their uploads, so that this is most of what the command ever holds.
+    Dask pickles what a task is given together with its graph, and reads it back on its way. An aggregation is given a
+    reference to each upload, so that to pass on those of many clients took more memory than all that came before.
 
     Args:
         data: the work, pickled and compressed.
