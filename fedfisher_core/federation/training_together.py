@@ -5,6 +5,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from torch import nn
+
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.client.objectives.objective import Knowledge
 from fedfisher_core.client.past import NO_PAST
@@ -63,7 +65,9 @@ class TrainTogether(TrainClient):
         first, read = jobs[0], inputs[0]
         place, start = first.place, load_start(read.start, first.place.device)
         group = [replace(first, client=client) for client in first.members]
-        members = [one._member(read, start) for one in group]
+        # Objectives that read a network are refused: the losses of all may be made of one.
+        skeleton = place.spec.skeleton()
+        members = [one._member(read, start, skeleton) for one in group]
         begun = time.perf_counter()
         trained = train_together(place.spec, members, place.train)
         seconds = time.perf_counter() - begun
@@ -81,10 +85,9 @@ class TrainTogether(TrainClient):
                 contents[job.client] = DivergedClientError(f"{job.whose}: {found}")
         return [contents[job.client] for job in jobs]
 
-    def _member(self, inputs: TrainingInputs[Artifact], start: Parameters) -> Member:
+    def _member(self, inputs: TrainingInputs[Artifact], start: Parameters, skeleton: nn.Module) -> Member:
         examples = examples_of(self.place, inputs, self.client)
-        losses = self.losses(self.place.spec.skeleton(), examples, NO_PAST)
-        return Member(start, examples, self.chance(inputs), losses)
+        return Member(start, examples, self.chance(inputs), self.losses(skeleton, examples, NO_PAST))
 
 
 def group_of(clients: Sequence[int], client: int, size: int) -> tuple[int, ...]:
