@@ -6,6 +6,7 @@ import queue
 import socket
 import threading
 import time
+import traceback
 import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -224,7 +225,7 @@ class Guarded(Generic[R]):
         """Do the work.
 
         Raises:
-            JobError: names this machine, what it has, and what is allowed.
+            JobError: names this machine, what it has, and what is allowed; or what kept it from reading the work.
             UnwritableError: names this machine, whose disk is full.
         """
         worker = f"a Dask worker on {socket.gethostname()}"
@@ -240,6 +241,9 @@ class Guarded(Generic[R]):
             return self.work()
         except UnwritableError as error:
             raise UnwritableError(f"{worker}: {error}") from error
+        except (ImportError, AttributeError) as error:
+            # What a job raises of these is told as text: this is what kept the work from being read.
+            raise JobError(f"{worker} can't read a task: {error}", traceback.format_exc()) from error
 
 
 @cache

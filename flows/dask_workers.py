@@ -134,9 +134,11 @@ class DaskWorkers(Workers):
             # It has a callback that refers to it, so that it would live until Python looks for such circles.
             future.wrapped_future.release()
 
-    def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
+    def guarded(self, work: Callable[[], R], job: Job[Any]) -> Callable[[], R]:
         """See `Workers.guarded`; workers of a cluster that was there may have come after all were looked at."""
-        packed = Packed.of(work)
+        if job.reads_sources:
+            return work
+        packed = Packed(work)
         return packed if self._mark is None else Guarded(versions(), self._store, self._mark, packed)
 
     def _elsewhere(self, before: PrefectFuture[Any] | None) -> frozenset[str]:

@@ -242,7 +242,7 @@ class Handing:
         whole = partial(work, store=self._store, share_gpu=self._share_gpu)
         future = self._workers.submit(
             self._alone if handed.ends is None and not others else self._together,
-            parameters={"title": handed.title, "work": self._workers.guarded(whole)},
+            parameters={"title": handed.title, "work": self._workers.guarded(whole, first.jobs[0])},
             job=first.jobs[0],
             # Once: where all workers end that a task may go to, it waits for ever. What has ended its workers has none
             # left to keep away from.

@@ -87,11 +87,12 @@ class Workers:
             future: of the task.
         """
 
-    def guarded(self, work: Callable[[], R]) -> Callable[[], R]:
+    def guarded(self, work: Callable[[], R], job: Job[Any]) -> Callable[[], R]:
         """Make work ready for workers, and have it refused where it could come out otherwise than here.
 
         Args:
             work: of a task.
+            job: the first that it computes.
 
         Returns:
             The work, with the check before it where workers may be of others than this run.

@@ -65,7 +65,7 @@ class TrainTogether(TrainClient):
         first, read = jobs[0], inputs[0]
         place, start = first.place, load_start(read.start, first.place.device)
         group = [replace(first, client=client) for client in first.members]
-        # Objectives that read a network are refused: the losses of all may be made of one.
+        # Objectives that read a network are refused, so that one serves to make all losses.
         skeleton = place.spec.skeleton()
         members = [one._member(read, start, skeleton) for one in group]
         begun = time.perf_counter()

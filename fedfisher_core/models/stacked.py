@@ -68,7 +68,7 @@ class StackedConv2d(nn.Module):
         if inputs.is_cuda:
             return self.as_groups(inputs)
         # A call for each, as a processor takes longer for groups.
-        apart, weights = inputs.chunk(len(self.weight)), self.weight.unbind()
+        apart, weights = inputs.unflatten(0, (len(self.weight), -1)).unbind(), self.weight.unbind()
         biases = [None] * len(weights) if self.bias is None else self.bias.unbind()
         return torch.cat([self._convolved(*one, self._groups) for one in zip(apart, weights, biases, strict=True)])
 
@@ -139,12 +139,12 @@ def require_stackable(spec: ModelSpec) -> None:
     """
     generator = torch.Generator().manual_seed(0)
     network = stack(spec, {name: torch.stack([one, one]) for name, one in spec.initialise(generator).items()}).train()
-    inputs = spec.inputs.drawn(2 * 3, generator)
-    changed = inputs.clone()
-    changed[3:] = spec.inputs.drawn(3, generator)
+    inputs, others = spec.inputs.drawn(2 * 3, generator), spec.inputs.drawn(2 * 3, generator)
+    # Each network beside one that is given something else.
+    beside = torch.cat([inputs[:3], others[3:]]), torch.cat([others[:3], inputs[3:]])
     try:
         with torch.no_grad():
-            outputs, others = network(inputs), network(changed)
+            outputs, first, last = (network(one) for one in (inputs, *beside))
     except RuntimeError as error:
         raise UnsupportedLayerError(
             f"model {spec.name!r} can't be computed side by side with others: {error}"
@@ -154,7 +154,7 @@ def require_stackable(spec: ModelSpec) -> None:
             f"model {spec.name!r} has outputs of shape {tuple(outputs.shape)} for three examples of each of two "
             f"networks; allowed: {(2 * 3, spec.classes)}"
         )
-    if not torch.equal(outputs[:3], others[:3]):
+    if not torch.equal(outputs, torch.cat([first[:3], last[3:]])):
         raise UnsupportedLayerError(
             f"model {spec.name!r} can't be computed side by side with others: its outputs for an example depend on "
             "chance or on other examples"

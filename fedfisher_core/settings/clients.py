@@ -205,7 +205,7 @@ class TrainSettings(Strict):
     together: Annotated[int, Field(ge=2, le=1000)] | None = Field(
         None,
         description="clients that train in one call a step, their weights stacked, with the results of training one "
-        "at a time up to rounding; faster on threads for small clients and small batches; default: one at a time",
+        "at a time up to rounding; faster on threads for small clients; default: one at a time",
     )
     objective: Objectives = Field(
         {PLAIN: ObjectiveChoice()},

@@ -64,7 +64,7 @@ class Told:
         assert future not in self.forgotten
         self.forgotten.append(future)
 
-    def guarded(self, work: Callable[[], Any]) -> Callable[[], Any]:
+    def guarded(self, work: Callable[[], Any], job: Job[Any]) -> Callable[[], Any]:
         return work
 
     def is_spread(self, job: Job[Any]) -> bool:

@@ -313,6 +313,18 @@ def test_a_full_disk_is_named_with_its_machine(tmp_path: Path, like_here: str) -
             client.submit(full, pure=False).result(timeout=60)
 
 
+def test_work_that_a_worker_can_not_read_is_told_with_its_machine(tmp_path: Path, like_here: str) -> None:
+    # As where a plug-in of the same version has other code there.
+    def read() -> None:
+        raise ImportError("cannot import name 'median' from 'medians'")
+
+    store = Store(tmp_path / "store")
+    with store.marked() as mark, Client(like_here, set_as_default=False) as client:
+        unread = Guarded(versions(), store, mark, read)
+        with pytest.raises(JobError, match=r"^a Dask worker on .* can't read a task: cannot import name 'median'"):
+            client.submit(unread, pure=False).result(timeout=60)
+
+
 def test_workers_that_do_not_answer_are_named(
     tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from prefect_dask.task_runners import PrefectDaskFuture
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import RunSettings
 from flows.dask_workers import DaskWorkers, _Runner
+from flows.packed import Packed
 from tasks.job import run_jobs
 from tests.flows.sleeping import Sleep
 from tests.servers import added_worker, dask_scheduler, dask_worker, wait_for_workers
@@ -229,3 +231,11 @@ def test_the_only_worker_is_asked_again(workers: DaskWorkers, monkeypatch: pytes
     monkeypatch.setattr(client, "processing", lambda: running)
     assert workers._elsewhere(first) == frozenset()
     assert submit(workers, before=first).result(timeout=20)
+
+
+def test_work_for_dask_is_packed_and_work_for_this_machine_is_not(workers: DaskWorkers) -> None:
+    work = partial(int, "7")
+    packed = workers.guarded(work, JOB)
+    assert isinstance(packed, Packed)
+    assert packed() == 7
+    assert workers.guarded(work, Reading(name="reading")) is work

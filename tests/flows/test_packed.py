@@ -15,17 +15,17 @@ def named(number: int) -> Artifact:
 
 
 def test_packed_work_gives_what_the_work_gives_wherever_it_is_read() -> None:
-    packed = Packed.of(partial(int, "7"))
+    packed = Packed(partial(int, "7"))
     assert pickle.loads(pickle.dumps(packed))() == 7
 
 
 def test_packed_work_raises_what_the_work_raises() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
-        Packed.of(partial(int, "seven"))()
+        Packed(partial(int, "seven"))()
 
 
 def test_references_to_many_uploads_are_short() -> None:
     work = partial(len, [named(number) for number in range(1000)])
-    packed = Packed.of(work)
+    packed = Packed(work)
     assert packed() == 1000
     assert len(packed.data) < len(pickle.dumps(work)) / 2

@@ -104,6 +104,30 @@ class Centred(nn.Module):
         return self.head(inputs.flatten(1) - inputs.flatten(1).mean(0))
 
 
+@model("running_total")
+class Summing(nn.Module):
+    """A linear layer whose outputs add up over the examples of a batch, each with those before it."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.head = nn.Linear(spec.inputs.size, spec.classes)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(inputs.flatten(1)).cumsum(0)
+
+
+@model("of_a_constant")
+class Constant(nn.Module):
+    """A network that convolves an image of its own."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, spec.classes, kernel_size=8)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return inputs.mean((1, 2, 3))[:, None] * self.conv(torch.ones(1, 1, 8, 8)).flatten(1)
+
+
 @model("frozen_first")
 class Frozen(nn.Module):
     """Two linear layers, of which the first is not trained."""
@@ -175,6 +199,8 @@ def test_weights_are_not_copied() -> None:
         ("reflecting", COLOURED, "layer 'conv' has type Conv2d"),
         ("behind_dropout", COLOURED, "depend on chance or on other examples"),
         ("less_its_mean", COLOURED, "depend on chance or on other examples"),
+        ("running_total", COLOURED, "depend on chance or on other examples"),
+        ("of_a_constant", COLOURED, "can't be computed side by side"),
         ("frozen_first", COLOURED, "layer 'first' has type Linear.*neither of them frozen"),
         ("reading_weights", COLOURED, "can't be computed side by side"),
         ("one_for_all", COLOURED, r"outputs of shape \(1, 3\)"),
