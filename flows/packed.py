@@ -32,5 +32,6 @@ class Packed(Generic[R]):
             ImportError: this machine lacks a part of what the work is made of.
             AttributeError: likewise.
         """
+        # It came with a task, which Dask has read in the same way: who could send the one could send the other.
         work: Callable[[], R] = pickle.loads(zlib.decompress(self.data))
         return work()
