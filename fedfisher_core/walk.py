@@ -145,7 +145,8 @@ class Walk:
         for job, step, artifact in zip(batch.jobs, batch.steps, own, strict=True):
             if step.key in self._restoring:
                 ready, changed = self._restoring.keep(job.name, artifact)
-                self._start(ready)
+                for name in ready:
+                    self._start(name)
                 failure = failure if changed is None else self._leave([job.name], changed)
                 continue
             for name in self._missing.pop(step.key):
@@ -173,7 +174,7 @@ class Walk:
         diverged = isinstance(error, DivergedClientError)
         if len(batch.jobs) > 1 and not diverged:
             for job, inputs, step in zip(batch.jobs, batch.inputs, batch.steps, strict=True):
-                self._queue(job.name, job, inputs, step)
+                self._queue(job, inputs, step, alone=True)
             return None
         if batch.steps[0].key in self._restoring:
             return self._leave((job.name for job in batch.jobs), Failure.of(batch.jobs[0].name, error))
@@ -189,7 +190,7 @@ class Walk:
                 alone = Batch((job,), (inputs,), (step,))
                 failure = self.lose(alone, DivergedClientError(diverged[job.name])) or failure
             else:
-                self._queue(job.name, job, inputs, step)
+                self._queue(job, inputs, step, alone=True)
         return failure
 
     def _go_on_without(self, names: list[str], error: Exception) -> Failure | None:
@@ -254,19 +255,22 @@ class Walk:
             self._note(name, found)
             return True
         self._missing[step.key] = [name]
-        self._start(self._restoring.ask(name))
+        for ready in self._restoring.ask(name):
+            if ready == name:
+                self._queue(job, inputs, step)
+            else:
+                self._start(ready)
         return False
 
     def _note(self, name: str, artifact: Artifact) -> None:
         self._artifacts[name] = artifact
         self._passing.done(name)
 
-    def _start(self, names: Iterable[str]) -> None:
-        """Queue jobs whose inputs are whole."""
-        for name in names:
-            job = self.graph[name]
-            inputs = inputs_of(job.needs, self._artifacts)
-            self._queue(job.batch, job, inputs, job.step(inputs))
+    def _start(self, name: str) -> None:
+        """Queue a job whose inputs are whole now."""
+        job = self.graph[name]
+        inputs = inputs_of(job.needs, self._artifacts)
+        self._queue(job, inputs, job.step(inputs))
 
     def _leave(self, names: Iterable[str], failure: Failure) -> Failure:
         """Leave out what can't be computed again, and all that needs it."""
@@ -276,9 +280,9 @@ class Walk:
             self._fail(self._missing.pop(step.key), failure)
         return failure
 
-    def _queue(self, name: str, job: Job[Any], inputs: Any, step: Step) -> None:
+    def _queue(self, job: Job[Any], inputs: Any, step: Step, *, alone: bool = False) -> None:
         # What is computed again fails in another way than what is missing, so that no batch has both.
-        batch = (name, step.key in self._restoring)
+        batch = (job.name if alone else job.batch, step.key in self._restoring)
         if batch not in self._batches:
             heapq.heappush(self._ready, (-job.size(inputs), next(self._order), batch))
         self._batches.setdefault(batch, []).append((job, inputs, step))

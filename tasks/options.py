@@ -13,6 +13,7 @@ from prefect.context import TaskRunContext
 from prefect.states import State
 
 from fedfisher_core.errors import DivergedClientError, InputError, SomeDivergedError
+from fedfisher_core.heap import keep_freed
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.reproducible import reproducible_gpu
 from fedfisher_core.settings import WorkSettings
@@ -76,7 +77,7 @@ def limited(chosen: Task[P, R], run: WorkSettings) -> Task[P, R]:
 
 @contextmanager
 def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
-    """Set the threads of a task's tensor operations and, on a GPU, wait for its slot and have it round reproducibly.
+    """Set the threads and memory of a task's tensors and, on a GPU, wait for its slot and have it round reproducibly.
 
     Args:
         numerics: where it computes.
@@ -86,6 +87,7 @@ def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
         LockedError: another process holds the GPU for half of the time that the task has.
     """
     torch.set_num_threads(numerics.threads)
+    keep_freed()
     if numerics.device == "cpu":
         yield
     else:
