@@ -10,7 +10,7 @@ from pathlib import Path
 from fedfisher_core.errors import InputError
 from fedfisher_core.scratch import scratch
 from fedfisher_core.settings import TrackingSettings
-from tasks.layout import upgrade
+from tasks.layout import copy_kept, keep, upgrade
 from tasks.waiting import patiently_held
 
 _PATIENCE_SECONDS = 1800
@@ -97,11 +97,13 @@ def _holds_rows(database: sqlite3.Connection, table: str) -> bool:
 def _lay_out(path: Path, settings: TrackingSettings) -> None:
     """Have MLflow make a database elsewhere and put it into the file in one transaction."""
     with scratch() as folder:
-        made = folder / "mlflow.db"
-        done = upgrade(made)
-        if done.returncode != 0:
-            last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
-            raise InputError(f"tracking.mlflow={settings.mlflow!r} can't be laid out by MLflow: {last}")
+        made, version = folder / "mlflow.db", _newest_layout()
+        if not copy_kept(made, version):
+            done = upgrade(made)
+            if done.returncode != 0:
+                last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
+                raise InputError(f"tracking.mlflow={settings.mlflow!r} can't be laid out by MLflow: {last}")
+            keep(made, version)
         with closing(sqlite3.connect(made)) as source, _opened(path, settings) as target:
             # The copy itself would wait for another writer without end.
             target.execute("BEGIN EXCLUSIVE")

@@ -79,7 +79,7 @@ def test_a_database_that_was_left_half_made_is_made_anew(tmp_path: Path) -> None
 
 def test_a_layout_that_is_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()
-    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary")}
+    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     code = (
         "from fedfisher_core.settings import TrackingSettings as T; import tasks.tracking as t; t.prepare_tracking(T())"
     )
