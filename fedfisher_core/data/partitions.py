@@ -242,7 +242,9 @@ def _share_classes(
 ) -> list[Indices]:
     """Give client i the part shares[i, k] / sum_j shares[j, k] of class k.
 
-    Where all shares of a class are 0 in floating point, nobody gets anything: such a draw is too small for any client.
+    Parts end at whole examples, rounded down as in FedFisher's code, so that the last client has what is left, an
+    example of nearly every class. Where all shares of a class are 0 in floating point, nobody gets anything: such a
+    draw is too small for any client.
     """
     parts: list[list[Indices]] = [[] for _ in shares]
     if not (shares.sum(axis=0) > 0).all():

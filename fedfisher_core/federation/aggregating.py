@@ -258,9 +258,8 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         protocol_bits: int = 0,
     ) -> Traffic:
         """Count what was sent; the server sends `protocol_bits` beside the start and the global model."""
-        pooled = self.bound.method.pooled
-        beside = 0 if pooled else self.memory.sent_bits(inputs)
-        down = download(self.place, made, server.initial, pooled=pooled, turn=self.turn, beside_bits=beside)
+        beside = 0 if self.bound.method.pooled else self.memory.sent_bits(inputs)
+        down = download(self.place, made, server.initial, bound=self.bound, turn=self.turn, beside_bits=beside)
         # Each round has a protocol of its own.
         start_bits = down.start_bits + protocol_bits
         return Traffic(

@@ -78,7 +78,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
             _require_shared_start(settings, label)
         require_starts(settings, label, methods[label].method.uploads)
         admitted = [place.cell for place in places if scopes[label].admits(place.cell)]
-        require_rounds(settings, label, methods[label], {cell.server_optimiser for cell in admitted})
+        require_rounds(settings, label, methods[label], admitted)
         # A source that can't be read is refused before any work rests on it.
         source_digest(methods[label].method.function, *methods[label].method.uploads)
     _require_one_release(settings, methods)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedfisher_core.federation.place import Place
+from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine
 from fedfisher_core.wire.payload import Schema
 from fedfisher_core.wire.uncompressed import bits_of, uncompressed
@@ -26,7 +27,7 @@ class Download:
         start_bits: what those that train start from.
         model_bits: the global model, to all clients.
         start_sent: what is sent before the training: SEED, MODEL after the first round and where weights are
-            pre-trained, or NOTHING where every client draws weights of its own or none trains.
+            pre-trained, or NOTHING where every client draws weights of its own or what it uploads needs none.
     """
 
     start_bits: int
@@ -35,7 +36,7 @@ class Download:
 
 
 def download(
-    place: Place, made: Aggregate, start: Mapping[str, Tensor], *, pooled: bool, turn: int, beside_bits: int
+    place: Place, made: Aggregate, start: Mapping[str, Tensor], *, bound: BoundMethod, turn: int, beside_bits: int
 ) -> Download:
     """Count what a server sends: the start to the clients of the round, and the global model, encoded as it is, to all.
 
@@ -45,7 +46,7 @@ def download(
         place: the federation.
         made: what the method made of the uploads.
         start: the weights that the round started from.
-        pooled: whether the data of all clients lies where the server is.
+        bound: the method.
         turn: the round, from 1.
         beside_bits: what each client of the round is sent beside its start.
 
@@ -53,7 +54,7 @@ def download(
         The bits.
     """
     takers, model_bits = len(place.cohort(turn)), len(place.participants) * _model_bits(made)
-    if pooled:
+    if bound.method.pooled or not bound.method.trains:
         return Download(0, model_bits, NOTHING)
     if turn > 1:
         return Download(takers * (bits_of(start) + beside_bits), model_bits, MODEL)

@@ -1,6 +1,6 @@
 """What several rounds, server optimisers and objectives with a memory ask of a federation, before any client trains."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from itertools import product
 
 from fedfisher_core.client.features import last_layer
@@ -11,18 +11,18 @@ from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.method import methods
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.server_optimisers.binding import bind_server_optimiser
-from fedfisher_core.settings import FederationSettings
+from fedfisher_core.settings import Cell, FederationSettings
 from fedfisher_core.sources import source_digest
 
 
-def require_rounds(settings: FederationSettings, label: str, bound: BoundMethod, optimisers: Iterable[str]) -> None:
+def require_rounds(settings: FederationSettings, label: str, bound: BoundMethod, cells: Sequence[Cell]) -> None:
     """Check that clients and server can go on from what a method returns.
 
     Args:
         settings: of the federation.
         label: the method's.
         bound: the method.
-        optimisers: labels of the server optimisers that it runs with.
+        cells: in which it runs.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
@@ -33,13 +33,21 @@ def require_rounds(settings: FederationSettings, label: str, bound: BoundMethod,
             f"rounds.cohort={rounds.cohort}, but wire.secure.dropouts of method {label!r} names clients that are not "
             "in every round; allowed: one of them"
         )
+    for objective in dict.fromkeys(cell.objective for cell in cells):
+        exchange = bind_objective(objective, settings.train.objective).objective.exchange
+        if exchange is not None and bound.summation is not None:
+            raise InputError(
+                f"train.objective={objective!r} with wire.server_view='secure_sum' of method {label!r}: what each "
+                "client reports for this objective is no part of the sum; allowed: 'declared', or for this method an "
+                f"objective without reports, by methods.{label}.only.objective"
+            )
     if bound.method.continues:
         return
     able = ", ".join(sorted(name for name in methods if methods.get(name).continues))
     reason = f"method {label!r} returns no single network of the clients' shape; allowed: {able}"
     if rounds.count > 1:
         raise InputError(f"rounds.count={rounds.count}, but {reason}; or rounds.count=1")
-    for optimiser in optimisers:
+    for optimiser in dict.fromkeys(cell.server_optimiser for cell in cells):
         if not bind_server_optimiser(optimiser, rounds.server_optimiser).is_average:
             raise InputError(
                 f"rounds.server_optimiser={optimiser!r}, but {reason}; or average, also for this method alone by "

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -121,7 +121,8 @@ def collect_securely(
     }
     secrets = {number: _secrets(cell.seed, number, private) for number in readers}
     layout = {name: array.shape for name, array in next(iter(readers.values()))().items()}
-    terms = _terms(secure, layout, {number: one.signing for number, one in secrets.items()}, session=session)
+    exponents = tuple(_size(name, secure, summation.counted_once) for name in layout)
+    terms = _terms(secure, layout, exponents, {number: one.signing for number, one in secrets.items()}, session=session)
     clients = [
         Client(number, read, terms=terms, root=secrets[number].root, signing=secrets[number].signing)
         for number, read in readers.items()
@@ -165,11 +166,16 @@ def _secrets(seed: int, client: int, private: bytes) -> _Secrets:
     return _Secrets(root=derive(drawn.bytes(KEY_BYTES), purpose=private), signing=drawn.bytes(KEY_BYTES))
 
 
-def _terms(secure: SecureSettings, layout: Layout, signing: Mapping[int, bytes], *, session: bytes) -> Terms:
+def _terms(
+    secure: SecureSettings,
+    layout: Layout,
+    exponents: tuple[int, ...],
+    signing: Mapping[int, bytes],
+    *,
+    session: bytes,
+) -> Terms:
     """What clients agree on before anybody looks at a statistic."""
     active = secure.adversary == "active"
-    examples = _exponent(secure.most_examples)
-    exponents = tuple(examples if name == _EXAMPLES else examples + _exponent(secure.clip) for name in layout)
     threshold = default_threshold(len(signing), active=active) if secure.threshold is None else secure.threshold
     return Terms(
         session=session,
@@ -178,6 +184,15 @@ def _terms(secure: SecureSettings, layout: Layout, signing: Mapping[int, bytes],
         code=FixedPoint(layout, exponents, clients=len(signing), bits=secure.bits),
         verification_keys={number: verification_key(key) for number, key in signing.items()} if active else None,
     )
+
+
+def _size(name: str, secure: SecureSettings, counted_once: Set[str]) -> int:
+    """The e up to whose 2^e a client's addend is held for sure: its examples, and with a term its size as well."""
+    examples, clip = _exponent(secure.most_examples), _exponent(secure.clip)
+    if name == _EXAMPLES:
+        return examples
+    # What counts once may be the client itself, which is 1.
+    return max(0, clip) if name.partition("/")[0] in counted_once else examples + clip
 
 
 def _exponent(bound: float) -> int:

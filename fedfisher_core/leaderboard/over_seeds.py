@@ -116,12 +116,12 @@ def beside_best(entries: Sequence[Entry], first: str) -> tuple[BesideBest, ...]:
     return tuple(found)
 
 
-def in_reports(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[InReport, ...]:
-    """Look at the first of some methods in each report by itself.
+def in_reports(entries: Sequence[Entry], first: str) -> tuple[InReport, ...]:
+    """Look at one method in each report by itself, beside all that ran there.
 
     Args:
         entries: of any kind.
-        labels: of single networks.
+        first: the method's label; it returns a single network.
 
     Returns:
         The reports in which it ran, by name.
@@ -132,17 +132,16 @@ def in_reports(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[InRepor
         settings = [
             {one.method: one.score for one in column} for column in gather(complete, lambda one: one.setting).values()
         ]
-        ran = [scores for scores in settings if labels[0] in scores]
+        ran = [scores for scores in settings if first in scores]
         if not ran:
             continue
-        others = over_seeds(own, labels)
+        others = over_seeds(own, [first, *dict.fromkeys(one.method for one in complete if one.method != first)])
         found.append(
             InReport(
                 report=report,
                 num_settings=len(ran),
                 num_highest=sum(
-                    all(score < scores[labels[0]] for method, score in scores.items() if method != labels[0])
-                    for scores in ran
+                    all(score < scores[first] for method, score in scores.items() if method != first) for scores in ran
                 ),
                 nearest=min(
                     (one for one in others if one.kind is Role.ONE_NETWORK),

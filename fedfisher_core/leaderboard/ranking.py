@@ -132,7 +132,7 @@ def _rank_track(track: str, entries: Sequence[Entry]) -> TrackRanks | None:
         beside=beside_others(scores, labels),
         over_seeds=over_seeds(entries, labels),
         beside_best=beside_best(entries, labels[0]),
-        in_reports=in_reports(entries, labels),
+        in_reports=in_reports(entries, labels[0]),
     )
 
 

@@ -12,7 +12,7 @@ from fedfisher_core.client.weights import Weights
 from fedfisher_core.methods.averaging import weighted_sum
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import Summation, Sums, counted_weights, weighted_by
+from fedfisher_core.methods.sums import COUNTED_WEIGHTS, Summation, Sums, counted_weights, weighted_by
 from fedfisher_core.models.spec import Parameters
 
 
@@ -50,7 +50,7 @@ def _of_sums(server: Server, sums: Sums, *, prior: float) -> Aggregate:
     "gradient_matching",
     uploads=(Weights, DiagonalFisher),
     reference="https://arxiv.org/abs/2310.12808",
-    sums=Summation(_terms, _of_sums),
+    sums=Summation(_terms, _of_sums, COUNTED_WEIGHTS),
     shared_start=True,
 )
 def gradient_matching(

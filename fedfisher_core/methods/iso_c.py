@@ -13,7 +13,7 @@ from fedfisher_core.methods.averaging import weighted_sum
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.selection import Factors, keep_best, tries_several
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import Summation, Sums, counted_weights
+from fedfisher_core.methods.sums import COUNTED_WEIGHTS, Summation, Sums, counted_weights
 from fedfisher_core.methods.task_vectors import beyond_rounding, moved
 from fedfisher_core.models.spec import Parameters
 
@@ -35,7 +35,7 @@ def _of_sums(server: Server, sums: Sums, *, scale: Factors) -> Aggregate:
     "iso_c",
     uploads=(Weights,),
     reference="https://arxiv.org/abs/2502.04959",
-    sums=Summation(counted_weights, _of_sums),
+    sums=Summation(counted_weights, _of_sums, COUNTED_WEIGHTS),
     shared_start=True,
     validates=tries_several("scale"),
 )

@@ -50,15 +50,21 @@ class Summation:
         terms: the products x_i that one client computes of its statistics, in double precision, by name and tensor;
             the sums are of n_i x_i.
         aggregate: what the server makes of the sums: a function like the method's, with the same settings.
+        counted_once: names of terms that are divided by n_i, so that their sums need no room for examples.
     """
 
     terms: Callable[[Upload], Mapping[str, Parameters]]
     aggregate: Callable[..., Aggregate]
+    counted_once: frozenset[str] = frozenset()
 
 
 def weights_term(upload: Upload) -> dict[str, Parameters]:
     """The weights w_i, as term "weights"."""
     return {"weights": {name: tensor.double() for name, tensor in upload[Weights].tensors.items()}}
+
+
+COUNTED_WEIGHTS = frozenset({"weights", "clients"})
+"""Names of the terms of `counted_weights`."""
 
 
 def counted_weights(upload: Upload) -> dict[str, Parameters]:

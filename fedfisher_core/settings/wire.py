@@ -26,8 +26,8 @@ class SecureSettings(Strict):
         ge=2.0**-40,
         le=2.0**40,
         description="size up to which a client's number (a weight, a Fisher's entry, their product) is held for sure: "
-        "times its examples it is cut off at clip times most_examples, both rounded up to powers of two, and the "
-        "fraction of numbers cut off is reported",
+        "times its examples it is cut off at clip times most_examples, both rounded up to powers of two (a number that "
+        "counts once for each client, at clip itself), and the fraction of numbers cut off is reported",
     )
     most_examples: int = Field(
         2**17,

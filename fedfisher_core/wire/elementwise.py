@@ -53,7 +53,8 @@ class Float32:
 class Uniform:
     """Uniform symmetric quantisation of each tensor (Jhunjhunwala et al. 2024, Equation 116).
 
-    s + 1 bits an entry and 32 for the tensor's largest magnitude m; the error is at most m / (2 (2**s - 1)).
+    s + 1 bits an entry and 32 for the tensor's largest magnitude m; the error is at most m / (2 (2**s - 1)), and
+    m 2**-23 by single precision, which counts from s = 20 on.
 
     Args:
         levels_log2: s, 1 to 23; the paper's 16-bit vectors have s = 15.

@@ -91,6 +91,13 @@ def test_who_sends_all_data_starts_from_nothing(workplace: Path, initialisation:
     assert row.download_bits == CLIENTS * (256 + 32 * SIZE)
 
 
+def test_who_uploads_nothing_of_its_training_starts_from_nothing(workplace: Path) -> None:
+    done = walk_tiny(workplace, {"fedcgs": {}}, model={"name": "linear", "bias": True})
+    row = done.rows["fedcgs"]
+    assert row.start_sent == NOTHING
+    assert row.download_bits == CLIENTS * 8 * len(encoded(networks(done.aggregate("fedcgs"))))
+
+
 @pytest.mark.parametrize("wire", [{"budget": 7000}, {"budget": "none"}, {"format": "paper"}])
 def test_downloads_do_not_depend_on_how_uploads_are_shortened(workplace: Path, wire: dict[str, Any]) -> None:
     row = walk_tiny(workplace, {"fedavg": {}}, wire=wire).rows["fedavg"]

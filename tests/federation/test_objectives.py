@@ -184,9 +184,19 @@ def test_secure_sums_and_the_pooled_client_know_the_objective(workplace: Path) -
             {"methods": {"fedavg": {"only": {"objective": "fedprox"}}}},
             r"methods\.fedavg\.only\.objective='fedprox' is no point of the benchmark; allowed: plain",
         ),
+        (
+            {
+                "train": {"momentum": 0.0, "objective": ["plain", "scaffold"]},
+                "methods": {"fedavg": {"wire": {"budget": "none", "server_view": "secure_sum"}}},
+            },
+            r"train\.objective='scaffold' with wire\.server_view='secure_sum' of method 'fedavg': what each client "
+            r"reports .* allowed: 'declared', or .*methods\.fedavg\.only\.objective",
+        ),
     ],
 )
-def test_unknown_objectives_are_refused_before_any_work(workplace: Path, changes: dict[str, Any], message: str) -> None:
+def test_objectives_that_cannot_be_are_refused_before_any_work(
+    workplace: Path, changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         check_federations(tiny.tiny_settings(workplace, **changes))
     assert list(workplace.iterdir()) == []

@@ -147,6 +147,13 @@ def test_networks_differ_by_no_more_than_the_quantisation_steps(bits: int, train
         assert ((fisher > 0) & ~known).double().mean() < 0.01
 
 
+def test_what_counts_once_for_each_client_needs_no_room_for_its_examples(trained: Trained) -> None:
+    # With room for 2**17 examples, 32 bits would round weights to eighths.
+    secure, plain = (network(trained.run("iso_c", wire)) for wire in (SECURE | {"secure": {"bits": 32}}, PLAIN))
+    for key, tensor in plain.items():
+        torch.testing.assert_close(secure[key], tensor, rtol=1e-3, atol=1e-4)
+
+
 def test_every_solver_of_the_objective_works_on_sums(trained: Trained) -> None:
     for solver in ("conjugate_gradients", "gradient_descent"):
         secure, plain = (

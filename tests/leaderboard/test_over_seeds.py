@@ -81,3 +81,24 @@ def test_the_first_of_a_track_is_looked_at_in_each_report(tmp_path: Path) -> Non
     assert (ensemble.other, ensemble.difference.mean) == ("ensemble", pytest.approx(0.15))
     assert "8 of 8" in html
     assert "1 of 2" in html
+
+
+def test_the_nearest_of_a_report_is_any_that_ran_there(tmp_path: Path) -> None:
+    def rows(alpha: int, **accuracies: tuple[float, ...]) -> list[Row]:
+        return [
+            row
+            for method, own in accuracies.items()
+            for row in scored(method, *own, alpha=float(alpha), track="best_effort")
+        ]
+
+    many = [rows(alpha, a=(0.9, 0.8), b=(0.6, 0.7), c=(0.5, 0.5)) for alpha in range(1, 9)]
+    # Too few settings for a rank, and above the first of the track in each.
+    few = [rows(alpha, a=(0.6, 0.7), c=(0.5, 0.5), d=(0.9, 0.9)) for alpha in (1, 2)]
+    write_report(tmp_path, "many", *many)
+    write_report(tmp_path, "few", *few)
+    (found,) = rank_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    assert (found.first, "d" in found.ranked.methods) == ("a", False)
+    of_few, _ = found.in_reports
+    assert (of_few.report, of_few.num_highest) == ("few", 0)
+    assert of_few.nearest is not None
+    assert (of_few.nearest.other, of_few.nearest.difference.mean) == ("d", pytest.approx(-0.25))

@@ -59,7 +59,7 @@ def fedprox_adaptive(
     """FedProx with a mu that rises when the loss rises, and falls when the loss has fallen for some rounds.
 
     The loss is the mean cross-entropy of the weights that the server sent, on the examples of the round's clients,
-    each of which reports its own: 32 bits.
+    each of which reports its own, as a payload of one number.
 
     Args:
         logits: f, shape (batch, classes).
