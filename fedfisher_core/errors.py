@@ -1,5 +1,6 @@
 """The errors that a user can cause, or must be told of by name."""
 
+import re
 from collections.abc import Mapping
 
 
@@ -100,6 +101,18 @@ class IncompleteError(RuntimeError):
         self.reported = reported
 
 
+def anonymous(text: str) -> str:
+    """Leave user and password out of an address, or of a line that may hold one.
+
+    Args:
+        text: an address from the environment, or an error's words.
+
+    Returns:
+        The text; where it has an @ behind `://`, without all between them.
+    """
+    return re.sub("://.*@", "://", text, flags=re.DOTALL)
+
+
 def shown(value: object, *, longest: int = 200) -> str:
     """Write a value for a message, which must be readable whatever the value is.
 
@@ -108,9 +121,9 @@ def shown(value: object, *, longest: int = 200) -> str:
         longest: characters of it to show.
 
     Returns:
-        Its `repr`, cut.
+        Its `repr`, cut, without the password of an address.
     """
-    return shortened(repr(value), longest=longest)
+    return shortened(anonymous(repr(value)), longest=longest)
 
 
 def shortened(text: str, *, longest: int = 200) -> str:

@@ -52,6 +52,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    if sys.stderr is None:
+        # It was closed, which libraries that write to it do not expect.
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open until the end.
     options = _parser().parse_args(arguments)
     try:
         options.command(options)

@@ -16,11 +16,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fedfisher_core.errors import InputError, JobError, OutputError, UnwritableError
+from fedfisher_core.errors import InputError, JobError, OutputError, UnwritableError, anonymous
 from fedfisher_core.failures import described
 from fedfisher_core.jobs import Numerics
 from fedfisher_core.settings import CacheSettings, WorkSettings
-from fedfisher_core.settings.base import anonymous
 from fedfisher_core.store import Mark, Store, open_store
 from flows.dask_client import connected
 

@@ -10,9 +10,8 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, anonymous
 from fedfisher_core.settings import ExperimentSettings, TrackingSettings
-from fedfisher_core.settings.base import anonymous
 from fedfisher_core.store import open_store
 from flows.cluster import require_cluster
 from flows.databases import require_database, require_writable

@@ -33,8 +33,8 @@ class Unused:
         return len(self.sizes) > len(self.kept) or sum(self.sizes.values()) > sum(self.kept.values())
 
     def __str__(self) -> str:
-        size = sum(self.sizes.values()) / 2**20
-        return f"{len(self.sizes)} artifacts, {size:.0f} MiB; {len(self.kept)} stay"
+        removed, kept = (sum(own.values()) / 2**20 for own in (self.sizes, self.kept))
+        return f"{len(self.sizes)} artifacts, {removed:.0f} MiB; {len(self.kept)} stay, {kept:.0f} MiB"
 
 
 def find_unused(settings: ExperimentSettings) -> Unused:

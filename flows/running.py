@@ -54,6 +54,7 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
     from fedfisher_core.experiments.loading import load, named
 
     chosen = [load(config, overrides) for config in configs]
+    _require_own_folders(configs, chosen)
     server = PrefectServer(_prefect_api(chosen))
     if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
         # Something is left to do: the server shall be there when torch is.
@@ -109,7 +110,7 @@ def run_stage(config: Path, overrides: Sequence[str], stage: str) -> None:
     with named(config, overrides):
         stages = [*prepare(settings).plan.stages, REPORT]
     if stage not in stages:
-        raise InputError(f"stage {stage!r} of {settings.name}; allowed: {', '.join(stages)}")
+        raise InputError(f"{settings.name} has no stage {stage!r}; allowed: {', '.join(stages)}")
     _reach(server)
     from flows.experiment import stage_flow_of
 
@@ -138,6 +139,19 @@ def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
     # Nobody shall remove what is there before the flow uses it.
     holds.enter_context(work.store.in_use(command_line()))
     return _Checked(work.settings, work.folder, is_left=work.walk.may_shed or not is_unchanged(work))
+
+
+def _require_own_folders(configs: Sequence[Path], chosen: "Sequence[ExperimentSettings]") -> None:
+    """Check that no experiment of a command writes over another's report."""
+    found: dict[Path, Path] = {}
+    for config, settings in zip(configs, chosen, strict=True):
+        folder = settings.run.reports / settings.name
+        if folder in found:
+            raise InputError(
+                f"{config} and {found[folder]}: name={settings.name!r} in both, which is the folder of the report; "
+                "allowed in one command: names that differ"
+            )
+        found[folder] = config
 
 
 def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:

@@ -43,10 +43,14 @@ def leave(stop: KeyboardInterrupt) -> NoReturn:
     Args:
         stop: decides the exit code, 143 after SIGTERM and 130 after Ctrl-C.
     """
-    print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(143 if isinstance(stop, Terminated) else 130)
+    try:
+        print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+    finally:
+        # Whoever reads the output, as `tee`, may have ended by the same signal.
+        os._exit(143 if isinstance(stop, Terminated) else 130)
 
 
 def _note_signals() -> None:

@@ -14,7 +14,10 @@ import yaml
 from fedfisher_core import reporting, sources
 from fedfisher_core.experiments.contract import experiment_of
 from fedfisher_core.experiments.loading import load
+from fedfisher_core.federation.secure import AggregateSecurely
 from fedfisher_core.jobs import graph_of, inputs_of, needed_for
+from fedfisher_core.methods.method import methods
+from fedfisher_core.server_optimisers.optimiser import server_optimisers
 from fedfisher_core.settings import ExperimentSettings, FederationSettings
 from fedfisher_core.store import Store
 from fedfisher_core.walk import walk_here
@@ -105,6 +108,16 @@ def test_the_attack_names_the_code_of_all_its_jobs(closures: dict[str, dict[str,
     modules = set().union(*closures["attack"].values())
     assert "fedfisher_core.attack.inversion" in modules
     assert missing("attack", map(file_of, modules)) == set()
+
+
+@pytest.mark.parametrize("stage", ["aggregates", "attack"])
+def test_a_stage_that_aggregates_names_the_code_of_all_methods(stage: str) -> None:
+    registered = [registry.get(name).function for registry in (methods, server_optimisers) for name in registry]
+    # Other tests register some of their own.
+    own = [one for one in registered if one.__module__.startswith(sources.CORE)]
+    modules = sources.modules_of(*own, AggregateSecurely)
+    assert "fedfisher_core.alignment.transport" in modules
+    assert missing(stage, map(file_of, modules)) == set()
 
 
 @pytest.mark.parametrize(("stage", "config"), [("report", ROOT / "params.yaml"), ("attack", ATTACK)])

@@ -3,10 +3,9 @@ from typing import Any
 import pytest
 
 from fedfisher_core.configuration import validate
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, anonymous
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.settings import Cell, FisherSettings, MethodEntry
-from fedfisher_core.settings.base import anonymous
 from fedfisher_core.settings.fishers import FEW_CLASSES
 
 
@@ -110,6 +109,8 @@ from fedfisher_core.settings.fishers import FEW_CLASSES
             {"run": {"dask": {"scheduler": "tcp://host:99999"}}},
             "run.dask.scheduler='tcp://host:99999': has a port beyond",
         ),
+        ({"run": {"dask": "tcp://me:hidden@host:8786"}}, "run.dask='tcp://host:8786': must be a mapping of settings"),
+        ({"tracking": "http://me:hidden@host"}, "tracking='http://host': must be a mapping of settings"),
         ({"run": {"store": "s3:/bucket/x"}}, "run.store='s3:/bucket/x': has one slash after its scheme; allowed: "),
         ({"run": {"dask": {"scheduler": "tcp://me:hidden@host:8786"}}}, "run.dask.scheduler: must hold no user"),
         ({"run": {"store": "s3://bucket//x"}}, "run.store='s3://bucket//x': must be a folder, or s3://BUCKET"),
@@ -298,6 +299,7 @@ def test_an_exact_fisher_is_described_as_before_there_were_others() -> None:
     before = {"backend": "native", "estimator": "exact", "samples": 1, "passes": "shared", "memory_mib": 256}
     assert FisherSettings().chosen(10, private=False, on_gpu=False).described() == before
     assert FisherSettings(tolerance=0.5).chosen(10, private=False, on_gpu=False).described() == before
+    assert FisherSettings(samples=3).chosen(10, private=False, on_gpu=False).described() == before
     truncated = {**before, "estimator": "truncated", "tolerance": 0.01, "directions": 16}
     assert FisherSettings().chosen(100, private=False, on_gpu=False).described() == truncated
     assert "tolerance" not in FisherSettings().model_dump()

@@ -1,5 +1,6 @@
 """Where a data set comes from: a folder of files, the Hugging Face hub, the embedded digits, or other data sets."""
 
+import glob
 import hashlib
 import os
 from collections.abc import Sequence
@@ -210,7 +211,8 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
         characters = hub.ClassLabel(names=list(CHARACTER_NAMES))
         return {split: hub.Dataset(table).cast_column("label", characters) for split, table in windows.items()}
     if source.folder is not None:
-        files = {split: str(source.folder / f"{split}.parquet") for split in SPLITS}
+        # The library takes a path for a pattern.
+        files = {split: glob.escape(str(source.folder / f"{split}.parquet")) for split in SPLITS}
         try:
             # One by one: read together, a split is given every column that the other has, without content.
             return {

@@ -10,7 +10,7 @@ import torch
 
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.data.tensors import select
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.errors import DivergedClientError, shown
 from fedfisher_core.evaluation.memory import working_memory
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
@@ -24,7 +24,7 @@ from fedfisher_core.jobs import Job, digests_of, names_in
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.running_statistics import batch_norms, estimate
-from fedfisher_core.models.spec import Parameters
+from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.server_optimisers.binding import BoundServerOptimiser, bind_server_optimiser
 from fedfisher_core.sources import source_digest
@@ -201,10 +201,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
             seconds = perf_counter() - begun
-        for network in made.networks:
-            for key, tensor in network.items():
-                if not torch.isfinite(tensor).all():
-                    raise ArithmeticError(f"method {name!r} returned a parameter {key!r} that is not finite")
+        _require_networks(name, made, self.place.spec)
         return made, {"seconds": seconds, "peak_memory_bytes": float(peak.bytes)}
 
     def _advanced(
@@ -265,6 +262,35 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         return Traffic(
             upload_bits, upload_bits_formula, start_bits + down.model_bits, down.start_sent, start_bits=start_bits
         )
+
+
+def _require_networks(name: str, made: object, spec: ModelSpec) -> None:
+    """Check what a method returns, which anyone may have written.
+
+    Args:
+        name: the method's.
+        made: what it returned.
+        spec: the network that clients trained.
+
+    Raises:
+        TypeError: it is no `Aggregate`.
+        ValueError: a network has other parameters than it should have.
+        ArithmeticError: a parameter is not finite.
+    """
+    if not isinstance(made, Aggregate):
+        raise TypeError(f"method {name!r} returned {type(made).__name__}; allowed: Aggregate")
+    shapes = (made.spec or spec).shapes()
+    for network in made.networks:
+        if network.keys() != shapes.keys():
+            raise ValueError(f"method {name!r} returned parameters {shown(sorted(network))}; allowed: {sorted(shapes)}")
+        for key, tensor in network.items():
+            if tuple(tensor.shape) != tuple(shapes[key]):
+                raise ValueError(
+                    f"method {name!r} returned a parameter {key!r} of shape {tuple(tensor.shape)}; allowed: "
+                    f"{tuple(shapes[key])}"
+                )
+            if not torch.isfinite(tensor).all():
+                raise ArithmeticError(f"method {name!r} returned a parameter {key!r} that is not finite")
 
 
 def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Server:

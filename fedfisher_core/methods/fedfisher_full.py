@@ -17,6 +17,7 @@ DEFAULT_SOLVER = ConjugateGradients()
 @method(
     "fedfisher_full",
     uploads=(Weights, DenseFisher),
+    sees_each=(),
     reference="https://arxiv.org/abs/2403.12329",
     validates=solver_validates,
 )

@@ -20,7 +20,11 @@ DEFAULT_SOLVER = ConjugateGradients()
 
 
 @method(
-    "fedfisher_kfac", uploads=(Weights, KFAC), reference="https://arxiv.org/abs/2403.12329", validates=solver_validates
+    "fedfisher_kfac",
+    uploads=(Weights, KFAC),
+    sees_each=(),
+    reference="https://arxiv.org/abs/2403.12329",
+    validates=solver_validates,
 )
 def fedfisher_kfac(
     server: Server,

@@ -23,7 +23,7 @@ from fedfisher_core.models.spec import Parameters
 from fedfisher_core.solvers.normal_descent import normal_descent
 
 
-@method("fedlpa", uploads=(Weights, KFAC), reference="https://arxiv.org/abs/2310.00339")
+@method("fedlpa", uploads=(Weights, KFAC), sees_each=(), reference="https://arxiv.org/abs/2310.00339")
 def fedlpa(
     server: Server,
     uploads: Sequence[Upload],

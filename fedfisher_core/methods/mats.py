@@ -21,6 +21,7 @@ from fedfisher_core.solvers.quadratic import kronecker_quadratic
 @method(
     "mats",
     uploads=(Weights, KFAC),
+    sees_each=(),
     reference="https://arxiv.org/abs/2312.04339",
     validates=tries_several("off_diagonal"),
 )

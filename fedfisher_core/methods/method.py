@@ -97,7 +97,7 @@ def method(
     *,
     uploads: tuple[type[Statistic], ...],
     reference: str,
-    sees_each: tuple[type[Statistic], ...] = (),
+    sees_each: tuple[type[Statistic], ...] | None = None,
     ranked: bool = True,
     pooled: bool = False,
     shared_start: bool | Callable[[Any], bool] = False,
@@ -116,7 +116,8 @@ def method(
         name: its name in the settings.
         uploads: the statistics that every client sends.
         reference: address of the paper or code that it follows.
-        sees_each: those of them of which it needs every client's own, though others make do with the sum.
+        sees_each: those of them of which it needs every client's own, though others make do with the sum; by default
+            all of them, or none where the method is written in sums.
         ranked: False for an ensemble or a reference, which stand apart from methods that leave one network in one shot.
         pooled: whether it is given one client that holds all data, instead of the clients.
         shared_start: whether it needs the weights that all clients started from, or tells that from its settings;
@@ -137,6 +138,9 @@ def method(
     """
     if asks_again and ranked:
         raise InputError(f"method {name!r}: asks_again=True with ranked=True; allowed: ranked=False")
+
+    if sees_each is None:
+        sees_each = uploads if sums is None else ()
 
     def register(function: Aggregation) -> Aggregation:
         settings = settings_of(function, owner="method", name=name, reserved=RESERVED)

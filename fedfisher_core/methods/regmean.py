@@ -19,6 +19,7 @@ from fedfisher_core.models.spec import Parameters
 @method(
     "regmean",
     uploads=(Weights, Gram),
+    sees_each=(),
     reference="https://arxiv.org/abs/2212.09849",
     validates=tries_several("off_diagonal"),
 )

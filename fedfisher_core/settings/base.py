@@ -4,7 +4,6 @@ The bounds are far beyond what any experiment needs. They keep a slip of the pen
 """
 
 import os
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -132,25 +131,15 @@ def without_credentials(address: Any) -> Any:
     return address
 
 
-def anonymous(text: str) -> str:
-    """Leave user and password out of an address, or of a line that may hold one.
-
-    Args:
-        text: an address from the environment, or an error's words.
-
-    Returns:
-        The text; where it has an @ behind `://`, without all between them.
-    """
-    return re.sub("://.*@", "://", text, flags=re.DOTALL)
-
-
 def as_tuple(value: Any) -> Any:
     """Let a setting with several values be given as one."""
     return value if value is None or isinstance(value, list | tuple) else (value,)
 
 
 def as_mapping(value: Any) -> Any:
-    """Let a mapping to settings be given as a list of its keys."""
+    """Let a mapping to settings be given as a list of its keys, or as its only key."""
+    if isinstance(value, str):
+        return {value: {}}
     if not isinstance(value, list | tuple):
         return value
     if not all(isinstance(key, str) for key in value) or len(set(value)) < len(value):

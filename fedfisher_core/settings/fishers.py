@@ -121,4 +121,8 @@ class FisherSettings(Strict):
     def described(self) -> dict[str, Any]:
         """What decides a Fisher, as JSON has it; of settings whose estimator and memory are chosen."""
         unused = set() if self.estimator == "truncated" else {"tolerance", "directions"}
-        return {name: value for name, value in dict(self).items() if name not in unused}
+        described = {name: value for name, value in dict(self).items() if name not in unused}
+        if self.estimator != "monte_carlo":
+            # Their number decides nothing, and was always written.
+            described["samples"] = type(self).model_fields["samples"].default
+        return described

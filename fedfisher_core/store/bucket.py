@@ -15,9 +15,8 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import Any
 
-from fedfisher_core.errors import CorruptArtifactError, InputError, OutputError
+from fedfisher_core.errors import CorruptArtifactError, InputError, OutputError, anonymous
 from fedfisher_core.settings import BUCKET
-from fedfisher_core.settings.base import anonymous
 
 log = logging.getLogger("fedfisher")
 

@@ -49,6 +49,18 @@ def read(name: str = "tiny", **options: Any) -> Dataset:
     return read_dataset(find_source(name), **options)
 
 
+@pytest.mark.parametrize("folder", ["data[12]", "data?", "data*", "data[1", "é #%20"])
+def test_a_folder_is_taken_by_its_name_and_not_as_a_pattern(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    write(tmp_path / folder, label=[0, 2])
+    # What the name would match as a pattern.
+    write(tmp_path / "data1", label=[1, 1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", folder)
+    assert read().train.labels.tolist() == [0, 2]
+
+
 def test_a_folder_of_parquet_files_is_read(root: Path) -> None:
     tiny.write_tiny(root)
     dataset = read()

@@ -52,7 +52,11 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (["run", "theory.yaml", "--set", "run.store=/proc/nowhere"], ["run.store='/proc/nowhere'"]),
         (["run", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"], ["tracking.mlflow", "can't be"]),
-        (["stage", "clients", "theory.yaml"], ["stage 'clients' of theory", "allowed: seeds, report"]),
+        (["stage", "clients", "theory.yaml"], ["theory has no stage 'clients'", "allowed: seeds, report"]),
+        (
+            ["run", "theory.yaml", "same.yaml"],
+            ["same.yaml and theory.yaml: name='theory' in both", "allowed in one command: names that differ"],
+        ),
         (["report", "nothing"], ["no report 'nothing' in results", "allowed: theory"]),
         (["run", "theory.yaml", "--set", "name=demo"], ["name='demo'", "params.yaml", "allowed: others"]),
         (["run", "odd.yaml"], ["config 'odd.yaml': unknown experiment 'tow_layer'", "did you mean 'two_layer'?"]),
@@ -72,6 +76,7 @@ def test_what_can_not_be_run_is_refused_by_name(
     (project / "odd.yaml").write_text("experiment: tow_layer\n")
     (project / "none.yaml").write_text("name: none\nmethods: {gaussian_distillation: {samples: 0}}\n")
     (project / "far.yaml").write_text("name: far\ndata: {dataset: nowhere}\n")
+    (project / "same.yaml").write_text("name: theory\n")
     (project / "params.yaml").write_text("name: demo\n")
     with pytest.raises(SystemExit) as caught:
         main(arguments)

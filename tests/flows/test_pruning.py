@@ -66,13 +66,13 @@ def prune(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
 def test_what_a_report_rests_on_stays(project: Path, capsys: pytest.CaptureFixture[str], where: str) -> None:
     made = artifacts(project, used=2, unused=1, where=where)
     (project / "results").mkdir(exist_ok=True)
-    assert prune(capsys) == (0, "removed 1 artifacts, 0 MiB; 2 stay")
+    assert prune(capsys) == (0, "removed 1 artifacts, 0 MiB; 2 stay, 0 MiB")
     assert [one.path.exists() for one in made] == [True, True, False]
 
 
 def test_it_can_only_be_said_what_would_be_removed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = artifacts(project, used=1, unused=2)
-    assert prune(capsys, "--dry-run") == (0, "would remove 2 artifacts, 0 MiB; 1 stay")
+    assert prune(capsys, "--dry-run") == (0, "would remove 2 artifacts, 0 MiB; 1 stay, 0 MiB")
     assert all(one.path.exists() for one in made)
 
 
@@ -80,9 +80,9 @@ def test_removing_most_needs_a_word(project: Path, capsys: pytest.CaptureFixture
     made = artifacts(project, used=1, unused=2)
     code, message = prune(capsys)
     assert code == 2
-    assert "most of artifacts would be removed: 2 artifacts, 0 MiB; 1 stay; confirm with --yes" in message
+    assert "most of artifacts would be removed: 2 artifacts, 0 MiB; 1 stay, 0 MiB; confirm with --yes" in message
     assert all(one.path.exists() for one in made)
-    assert prune(capsys, "--yes") == (0, "removed 2 artifacts, 0 MiB; 1 stay")
+    assert prune(capsys, "--yes") == (0, "removed 2 artifacts, 0 MiB; 1 stay, 0 MiB")
     assert [one.path.exists() for one in made] == [True, False, False]
 
 
@@ -96,8 +96,8 @@ def test_a_terminal_is_asked(
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
     code, last = prune(capsys)
     assert code == 0
-    assert last == ("nothing was removed" if stay else "removed 2 artifacts, 0 MiB; 1 stay")
-    assert asked == ["most of artifacts would be removed: 2 artifacts, 0 MiB; 1 stay. Remove? [y/N] "]
+    assert last == ("nothing was removed" if stay else "removed 2 artifacts, 0 MiB; 1 stay, 0 MiB")
+    assert asked == ["most of artifacts would be removed: 2 artifacts, 0 MiB; 1 stay, 0 MiB. Remove? [y/N] "]
     assert made[1].path.exists() == stay
 
 
@@ -106,7 +106,7 @@ def test_many_bytes_are_most_as_well(project: Path, capsys: pytest.CaptureFixtur
     large = Store(project / "artifacts").write(Step("data", "a", {}), Content(files={"a": bytes(2**20)}))
     code, message = prune(capsys)
     assert code == 2
-    assert "1 artifacts, 1 MiB; 3 stay" in message
+    assert "1 artifacts, 1 MiB; 3 stay, 0 MiB" in message
     assert large.path.exists()
 
 
@@ -179,7 +179,7 @@ def test_folders_of_other_programs_stay(project: Path, capsys: pytest.CaptureFix
     foreign = project / "artifacts/extension/1.0"
     foreign.mkdir(parents=True)
     (foreign / "manifest.json").write_text('{"name": "an extension"}')
-    assert prune(capsys) == (0, "removed 1 artifacts, 0 MiB; 1 stay")
+    assert prune(capsys) == (0, "removed 1 artifacts, 0 MiB; 1 stay, 0 MiB")
     assert foreign.exists()
 
 
@@ -192,7 +192,7 @@ def test_what_a_report_came_to_rest_on_meanwhile_stays(project: Path) -> None:
     removed = remove_unused(SETTINGS, found)
     assert [one.path.exists() for one in made] == [True, True, False]
     assert late.path.exists()
-    assert str(removed) == "1 artifacts, 0 MiB; 3 stay"
+    assert str(removed) == "1 artifacts, 0 MiB; 3 stay, 0 MiB"
 
 
 def test_nothing_is_pruned_under_a_run(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,6 +97,20 @@ def test_a_command_stops_and_says_that_results_are_kept(sent: signal.Signals, co
     assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
 
 
+def test_a_command_whose_readers_are_gone_stops_at_once() -> None:
+    """As in `fedfisher run 2>&1 | tee log`, where Ctrl-C ends both."""
+    child = CHILD.format(
+        source="import os, sys, threading, time",
+        sleep=f"threading.Thread(target=time.sleep, args=[60]).start(); {SLEEP}",
+    )
+    with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.stdout.close()
+        os.kill(process.pid, signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+
+
 @pytest.mark.parametrize("while_a_flow_runs", [False, True])
 def test_a_stop_that_python_drops_comes_again(while_a_flow_runs: bool) -> None:
     source = DROPPED.format(sleep=SLEEP)
