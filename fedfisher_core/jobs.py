@@ -96,6 +96,11 @@ class Job(ABC, Generic[I]):
         return self.task or self.name
 
     @property
+    def whole(self) -> bool:
+        """Whether one job of a batch takes as long as all of them, so that none is tried alone where they fail."""
+        return False
+
+    @property
     def follows(self) -> bool:
         """Whether it is so short that whoever makes the last of what it needs computes it along."""
         return False

@@ -160,7 +160,7 @@ class Walk:
 
         Where a client diverged, each job that needs it decides whether it can do without; what the others of a batch
         have made is in the store. Any other failure takes all jobs with it that need the failed one. Jobs that failed
-        together are tried again one by one first.
+        together are tried again one by one first, unless each would do the work of all.
 
         Args:
             batch: from `take`.
@@ -172,7 +172,7 @@ class Walk:
         if isinstance(error, SomeDivergedError):
             return self._lose_some(batch, error.diverged)
         diverged = isinstance(error, DivergedClientError)
-        if len(batch.jobs) > 1 and not diverged:
+        if len(batch.jobs) > 1 and not diverged and not batch.jobs[0].whole:
             for job, inputs, step in zip(batch.jobs, batch.inputs, batch.steps, strict=True):
                 self._queue(job, inputs, step, alone=True)
             return None

@@ -19,7 +19,7 @@ from fedfisher_core.experiments.contract import experiments
 from fedfisher_core.failures import failed_jobs, failed_json, traces_text
 from fedfisher_core.reporting.folder import FAILED, TRACES
 from fedfisher_core.reporting.formats import plural
-from fedfisher_core.reporting.rows import write_file
+from fedfisher_core.reporting.rows import ARTIFACTS, artifacts_json, write_file
 from fedfisher_core.reporting.tables import as_records
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.walk import require_all
@@ -143,7 +143,7 @@ def _publish(work: Work) -> None:
     folder = limited(report, settings.run)(
         folder=work.folder,
         rows=work.rows,
-        files={**files, FAILED: failed_json(failed)} if failed else files,
+        files={**files, ARTIFACTS: artifacts_json(work.ends), **({FAILED: failed_json(failed)} if failed else {})},
         # What is left is never taken for the whole.
         content="" if failed else content_of(experiment, settings, work.rows),
     )

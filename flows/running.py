@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from fedfisher_core.errors import IncompleteError, InputError
+from fedfisher_core.errors import IncompleteError, InputError, OutputError
 from flows.output import print_report
 from flows.server import PrefectServer
 from flows.stopping import stop_on_sigterm
@@ -50,6 +50,7 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
 
     Raises:
         InputError: the settings of one do not allow it, or two name different servers.
+        OutputError: Prefect's server is gone.
     """
     from fedfisher_core.experiments.loading import load, named
 
@@ -73,10 +74,17 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
                 # Recording waits for it, and says what went wrong; a command that is stopped does not.
                 beside.submit(prepare_tracking, one.settings.tracking)
                 _reach(server)
+                from httpx import TransportError
+
                 from flows.experiment import flow_of
 
                 try:
                     _on(server, flow_of(one.settings.experiment))(one.settings)
+                except TransportError as error:
+                    raise OutputError(
+                        f"Prefect's API no longer answers ({type(error).__name__}), so the run of {one.settings.name} "
+                        "has ended; what was finished is kept and will not be computed again"
+                    ) from error
                 except IncompleteError as error:
                     print(f"fedfisher: {error}", file=sys.stderr)
                     incomplete.append(error)

@@ -9,7 +9,7 @@ from weakref import finalize
 
 from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of
 from fedfisher_core.experiments.loading import own_name
-from fedfisher_core.jobs import Job, graph_of, needed_for, part_of
+from fedfisher_core.jobs import Job, dependents_of, graph_of, needed_for, part_of
 from fedfisher_core.lazily import computed_once
 from fedfisher_core.reporting.runs import Runs
 from fedfisher_core.settings import ExperimentSettings, WorkSettings
@@ -46,6 +46,12 @@ class Work:
     def rows(self) -> Sequence[Any]:
         """The results, once the walk is finished."""
         return self.experiment.rows(self.plan, self.walk.outcome)
+
+    @property
+    def ends(self) -> list[str]:
+        """Keys of the artifacts that no other one of the plan was made from: all others led to these."""
+        made, dependents = self.walk.outcome.artifacts, dependents_of(self.walk.graph)
+        return sorted({one.key for name, one in made.items() if not any(other in made for other in dependents[name])})
 
     def runs(self) -> Runs:
         """What MLflow records."""

@@ -143,6 +143,26 @@ def test_jobs_that_failed_together_are_tried_one_by_one(store: Store) -> None:
     assert set(walk.outcome.failed) == {"b", "after b"}
 
 
+@dataclass(frozen=True)
+class AddAll(Add):
+    """Each of a batch would do the work of all."""
+
+    whole: bool = True
+
+
+def test_jobs_of_which_each_does_the_work_of_all_fail_together(store: Store) -> None:
+    jobs = [
+        AddAll(name="a", needs=Others(), task="both"),
+        AddAll(name="b", needs=Others(), task="both", fails="out of paper"),
+    ]
+    walk = Walk(graph_of([*jobs, add("after a", "a"), add("other", number=7)]), store)
+    (failure,) = finish(walk, store)
+    assert (failure.job, failure.reason) == ("a", "ValueError: out of paper")
+    assert set(walk.outcome.failed) == {"a", "b", "after a"}
+    assert results(walk.outcome.artifacts) == {"other": 7}
+    assert walk.finished
+
+
 def test_a_job_that_needs_two_failed_ones_fails_once(store: Store) -> None:
     jobs = [add("a", number=1, fails="one"), add("b", number=2, fails="two"), add("sum", "a", "b", number=3)]
     walk = Walk(graph_of(jobs), store)

@@ -41,6 +41,11 @@ class TrainTogether(TrainClient):
 
     members: tuple[int, ...]
 
+    @property
+    def whole(self) -> bool:
+        """See `Job.whole`."""
+        return True
+
     def step(self, inputs: TrainingInputs[Artifact]) -> Step:
         """See `Job.step`; the partition says what the others hold."""
         step = super().step(inputs)

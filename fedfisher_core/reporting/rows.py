@@ -21,6 +21,9 @@ T = TypeVar("T")
 RESULTS = "results.json"
 """Name of the file that a report keeps its rows in."""
 
+ARTIFACTS = "artifacts.json"
+"""Name of the file that lists what a report rests on, beside what its rows name."""
+
 # What a spreadsheet takes for the beginning of a formula; after an apostrophe it is text.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
@@ -118,6 +121,18 @@ def _explained(problem: Mapping[str, Any], row: Any) -> str:
     return f"{place}, {shortened('.'.join(map(str, inside)))}={shown(problem['input'])}: {message}"
 
 
+def artifacts_json(keys: Sequence[str]) -> bytes:
+    """Write which artifacts a report rests on beside those that its rows name.
+
+    Args:
+        keys: of the artifacts.
+
+    Returns:
+        The file's content.
+    """
+    return json.dumps(keys, indent=0).encode() + b"\n"
+
+
 @dataclass(frozen=True)
 class _Trace:
     """What the rows of all experiments have in common."""
@@ -132,12 +147,20 @@ def read_artifact_keys(path: Path) -> list[str]:
         path: the file.
 
     Returns:
-        The key in each row.
+        The key in each row, and those that a file beside it names.
 
     Raises:
-        InputError: the file is missing, or is no list of rows that name their artifact.
+        InputError: the file is missing, or is no list of rows that name their artifact; or the other is no list.
     """
-    return [row.artifact for row in read_rows(path, _Trace)]
+    keys, others = [row.artifact for row in read_rows(path, _Trace)], path.with_name(ARTIFACTS)
+    if not os.path.lexists(others):
+        return keys
+    try:
+        return keys + TypeAdapter(list[str]).validate_json(others.read_bytes())
+    except OSError as error:
+        raise InputError(f"{others} can't be read: {error.strerror}") from error
+    except ValidationError as error:
+        raise InputError(f"{others} is no list of artifacts' keys") from error
 
 
 def _csv_field(value: Any) -> str:

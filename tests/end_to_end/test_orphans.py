@@ -64,3 +64,24 @@ def test_nothing_outlives_the_command(place: Workplace, runner: str, sent: signa
     with closing(sqlite3.connect(Path(place.environment["PREFECT_HOME"], "prefect.db"))) as database:
         states = database.execute("SELECT state_type FROM flow_run ORDER BY created").fetchall()
     assert states == [("CRASHED",), ("COMPLETED",)]
+
+
+def test_a_run_whose_server_is_gone_says_so_and_the_next_goes_on(place: Workplace) -> None:
+    place.write("params.yaml", SETTINGS | {"run": {"runner": "threads", "workers": 2}})
+    # Prefect tries again for minutes.
+    impatient = Workplace(place.folder, place.environment | {"PREFECT_CLIENT_MAX_RETRIES": "0"})
+    process = impatient.start("fedfisher", "run")
+    deadline = time.monotonic() + 200
+    while not list((place.folder / "artifacts/partitions").glob("*/manifest.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (server,) = (number for number, command in alive(place).items() if "flows.server" in command)
+    os.kill(server, signal.SIGKILL)
+    _, err = process.communicate(timeout=200)
+    assert process.returncode == 1, err
+    assert err.splitlines()[-1].startswith("fedfisher: Prefect's API no longer answers (")
+    before = place.artifacts("partitions")
+    place.run("fedfisher", "run")
+    assert place.artifacts("partitions") == before
+    assert len(place.rows("small")) == 2

@@ -52,6 +52,9 @@ def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: W
         pictures = folder / "mlartifacts/attack" / run.info.run_id / "artifacts"
         assert list(pictures.rglob("*.png"))
 
+    # All that the report was made from stays, what its rows don't name by a key as well.
+    assert "would remove 0 artifacts" in workplace.run("fedfisher", "store", "prune", "attack.yaml", "--dry-run").stdout
+
     # What the attacker, the clients and the attacks already have is used again, by a method and a budget more.
     before = {kind: workplace.artifacts(kind) for kind in KINDS}
     methods = TINY_ATTACK["methods"] | {"fedfisher_diag": {}}

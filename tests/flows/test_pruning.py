@@ -13,6 +13,7 @@ from fedfisher_core.configuration import validate
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.locks import LockedError
+from fedfisher_core.reporting.rows import artifacts_json
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.store import Artifact, Content, Step, Store
 from fedfisher_core.store import store as implementation
@@ -68,6 +69,17 @@ def test_what_a_report_rests_on_stays(project: Path, capsys: pytest.CaptureFixtu
     (project / "results").mkdir(exist_ok=True)
     assert prune(capsys) == (0, "removed 1 artifacts, 0 MiB; 2 stay, 0 MiB")
     assert [one.path.exists() for one in made] == [True, True, False]
+
+
+def test_what_a_report_names_beside_its_rows_stays(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = artifacts(project, used=1, unused=3)
+    beside = project / "results" / "theory" / "artifacts.json"
+    beside.write_bytes(artifacts_json([made[1].key, made[2].key]))
+    assert prune(capsys, "--dry-run") == (0, "would remove 1 artifacts, 0 MiB; 3 stay, 0 MiB")
+    beside.write_text('{"a": 1}')
+    code, message = prune(capsys)
+    assert (code, "theory/artifacts.json is no list of artifacts' keys" in message) == (2, True)
+    assert all(one.path.exists() for one in made)
 
 
 def test_it_can_only_be_said_what_would_be_removed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
