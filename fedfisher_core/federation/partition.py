@@ -1,5 +1,6 @@
 """Who holds what, as jobs read it."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import lru_cache, partial
@@ -41,6 +42,19 @@ def held_by(partition: Artifact, client: int) -> NDArray[np.int64]:
     if client == POOLED:
         return np.concatenate([indices[f"client_{i}"].numpy() for i in participants_of(partition)])
     return indices[f"client_{client}"].numpy()
+
+
+def digest_of_held(partition: Artifact, client: int) -> str:
+    """Name what a client holds, whatever the others and the server hold.
+
+    Args:
+        partition: made by `SplitData`.
+        client: its number, or POOLED.
+
+    Returns:
+        The SHA-256 of its indices.
+    """
+    return hashlib.sha256(held_by(partition, client).tobytes()).hexdigest()
 
 
 def examples_of(place: Place, inputs: PartitionInputs[Artifact], client: int) -> Examples:

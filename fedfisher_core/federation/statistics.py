@@ -12,7 +12,7 @@ from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistic import Statistic
 from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.federation.inputs import R, StartInputs
-from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.federation.partition import describe_view, digest_of_held, examples_of
 from fedfisher_core.federation.place import ClientJob, Place
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
@@ -59,7 +59,8 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
         return self.bound.statistic
 
     def step(self, inputs: StatisticInputs[Artifact]) -> Step:
-        """See `Job.step`."""
+        """See `Job.step`; a client that holds the same examples in another split is the same."""
+        inherited = {name: one for name, one in digests_of(inputs).items() if name != "partition"}
         return Step(
             kind="statistics",
             code=source_digest(type(self), self.statistic, models.get(self.place.spec.name)),
@@ -67,11 +68,14 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
                 "statistic": self.statistic.name,
                 **({"settings": chosen} if (chosen := self.bound.described()) else {}),
                 **({} if self.statistic.approximation is None else {"fisher": self.place.fisher.described()}),
+                "seed": self.place.cell.seed,
+                "client": self.client,
+                **describe_view(inputs.partition, self.client),
                 **self.private(),
                 **self.later,
                 **self.numerics.described(),
             },
-            inputs=digests_of(inputs),
+            inputs={**inherited, "indices": digest_of_held(inputs.partition, self.client)},
         )
 
     def compute(self, inputs: StatisticInputs[Artifact]) -> Content:

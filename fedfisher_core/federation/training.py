@@ -1,6 +1,5 @@
 """Training one client."""
 
-import hashlib
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ from fedfisher_core.errors import DivergedClientError
 from fedfisher_core.evaluation.predictions import mean_loss
 from fedfisher_core.federation.inputs import TrainingInputs
 from fedfisher_core.federation.memory import Files, Memory
-from fedfisher_core.federation.partition import describe_view, examples_of, held_by
+from fedfisher_core.federation.partition import describe_view, digest_of_held, examples_of, held_by
 from fedfisher_core.federation.place import ClientJob
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
@@ -71,7 +70,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
             },
             inputs={
                 "data": inputs.data.digest,
-                "indices": hashlib.sha256(held_by(inputs.partition, self.client).tobytes()).hexdigest(),
+                "indices": digest_of_held(inputs.partition, self.client),
                 "start": inputs.start.digest,
                 **{f"round {turn}": before.digest for turn, before in inputs.before.items()},
             },
