@@ -5,6 +5,7 @@ import random
 import re
 import signal
 import sqlite3
+import subprocess
 import time
 from contextlib import closing
 from pathlib import Path
@@ -28,6 +29,17 @@ def place(workplace: Workplace, tmp_path: Path) -> Workplace:
     return Workplace(workplace.folder, environment | {"TMPDIR": str(tmp_path / "temporary"), MARK: str(tmp_path)})
 
 
+def begun(place: Workplace) -> "subprocess.Popen[str]":
+    """A run that has split the data."""
+    process = place.start("fedfisher", "run")
+    deadline = time.monotonic() + 200
+    while not list((place.folder / "artifacts/partitions").glob("*/manifest.json")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    return process
+
+
 @pytest.mark.parametrize(
     ("runner", "sent", "code"),
     [
@@ -39,12 +51,7 @@ def place(workplace: Workplace, tmp_path: Path) -> Workplace:
 )
 def test_nothing_outlives_the_command(place: Workplace, runner: str, sent: signal.Signals, code: int) -> None:
     place.write("params.yaml", SETTINGS | {"run": {"runner": runner, "workers": 2}})
-    process = place.start("fedfisher", "run")
-    deadline = time.monotonic() + 200
-    while not list((place.folder / "artifacts/partitions").glob("*/manifest.json")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = begun(place)
     wait = random.Random(f"{SEED} {runner} {sent.name}").uniform(0, 3)
     time.sleep(wait)
     assert len(alive(place)) > 1
@@ -70,12 +77,7 @@ def test_a_run_whose_server_is_gone_says_so_and_the_next_goes_on(place: Workplac
     place.write("params.yaml", SETTINGS | {"run": {"runner": "threads", "workers": 2}})
     # Prefect tries again for minutes.
     impatient = Workplace(place.folder, place.environment | {"PREFECT_CLIENT_MAX_RETRIES": "0"})
-    process = impatient.start("fedfisher", "run")
-    deadline = time.monotonic() + 200
-    while not list((place.folder / "artifacts/partitions").glob("*/manifest.json")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    process = begun(impatient)
     (server,) = (number for number, command in alive(place).items() if "flows.server" in command)
     os.kill(server, signal.SIGKILL)
     _, err = process.communicate(timeout=200)
