@@ -48,11 +48,6 @@ TINY_ATTACK = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, so that the others are done beside it."""
-    items.sort(key=lambda item: item.get_closest_marker("first") is None)
-
-
 @dataclass(frozen=True)
 class Workplace:
     """A folder that a user works in, with the environment of its commands."""

@@ -82,7 +82,8 @@ def test_a_run_whose_server_is_gone_says_so_and_the_next_goes_on(place: Workplac
     os.kill(server, signal.SIGKILL)
     _, err = process.communicate(timeout=200)
     assert process.returncode == 1, err
-    assert err.splitlines()[-1].startswith("fedfisher: Prefect's API no longer answers (")
+    # Prefect's own threads may say more after it.
+    assert [line for line in err.splitlines() if line.startswith("fedfisher: Prefect's API no longer answers (")]
     before = place.artifacts("partitions")
     place.run("fedfisher", "run")
     assert place.artifacts("partitions") == before
