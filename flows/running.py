@@ -2,9 +2,9 @@
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -74,17 +74,11 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
                 # Recording waits for it, and says what went wrong; a command that is stopped does not.
                 beside.submit(prepare_tracking, one.settings.tracking)
                 _reach(server)
-                from httpx import TransportError
-
                 from flows.experiment import flow_of
 
                 try:
-                    _on(server, flow_of(one.settings.experiment))(one.settings)
-                except TransportError as error:
-                    raise OutputError(
-                        f"Prefect's API no longer answers ({type(error).__name__}), so the run of {one.settings.name} "
-                        "has ended; what was finished is kept and will not be computed again"
-                    ) from error
+                    with _needing_prefect(one.settings.name):
+                        _on(server, flow_of(one.settings.experiment))(one.settings)
                 except IncompleteError as error:
                     print(f"fedfisher: {error}", file=sys.stderr)
                     incomplete.append(error)
@@ -105,6 +99,7 @@ def run_stage(config: Path, overrides: Sequence[str], stage: str) -> None:
 
     Raises:
         InputError: the experiment has no such stage, or can't be run.
+        OutputError: Prefect's server is gone.
         IncompleteError: jobs have failed.
     """
     from fedfisher_core.experiments.loading import load, named
@@ -122,7 +117,8 @@ def run_stage(config: Path, overrides: Sequence[str], stage: str) -> None:
     _reach(server)
     from flows.experiment import stage_flow_of
 
-    _on(server, stage_flow_of(settings.experiment, stage))(settings)
+    with _needing_prefect(settings.name):
+        _on(server, stage_flow_of(settings.experiment, stage))(settings)
 
 
 def code_of(incomplete: Sequence[IncompleteError]) -> int:
@@ -174,6 +170,20 @@ def _on(server: PrefectServer, flow: "Flow[P, R]") -> "Flow[P, R]":
     from flows.records import looked_after
 
     return looked_after(flow) if server.temporary else flow
+
+
+@contextmanager
+def _needing_prefect(name: str) -> Iterator[None]:
+    """Say in one line that Prefect's server is gone, without which no run goes on."""
+    from httpx import TransportError
+
+    try:
+        yield
+    except TransportError as error:
+        raise OutputError(
+            f"Prefect's API no longer answers ({type(error).__name__}), so the run of {name} has ended; what was "
+            "finished is kept and will not be computed again"
+        ) from error
 
 
 def _reach(server: PrefectServer) -> None:

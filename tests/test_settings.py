@@ -359,3 +359,9 @@ def test_slips_are_refused_in_one_line_of_the_settings_own_words(changes: dict[s
 def test_true_and_false_are_what_a_switch_takes() -> None:
     settings = validate(BenchmarkSettings, {"model": {"bias": True}, "methods": {"otfusion": {"correction": [False]}}})
     assert settings.model.bias is True
+
+
+def test_one_method_may_be_given_by_its_name() -> None:
+    one, listed = (validate(BenchmarkSettings, {"methods": given}) for given in ("fedfish", ["fedfish"]))
+    assert one == listed
+    assert list(one.methods) == ["fedfish"]

@@ -18,7 +18,6 @@ from fedfisher_core.methods.task_vectors import moved, task_vectors
 @method(
     "dare",
     uploads=(Weights,),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2311.03099",
     shared_start=True,
 )

@@ -48,7 +48,6 @@ def large_enough(spec: ModelSpec) -> None:
 @method(
     "dense",
     uploads=(Weights,),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2112.12371",
     supports=large_enough,
     validates=lambda settings: settings.select,

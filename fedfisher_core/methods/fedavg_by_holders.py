@@ -19,7 +19,6 @@ def _supports(spec: ModelSpec) -> None:
 @method(
     "fedavg_by_holders",
     uploads=(Weights, LabelCounts),
-    sees_each=(Weights, LabelCounts),
     reference="https://github.com/FudanVI/MAEcho",
     supports=_supports,
 )

@@ -26,7 +26,6 @@ CheckEvery = Annotated[PositiveInt, Field(description="steps between two iterate
 @method(
     "fedbens",
     uploads=(Weights, KFAC),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2503.15367",
     validates=lambda settings: settings.select,
 )

@@ -33,7 +33,6 @@ Matrices = dict[str, Tensor]
 @method(
     "fedbens_mixture",
     uploads=(Weights, KFAC, FurtherWeights, FurtherFactors),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2503.15367",
     ranked=False,
     validates=lambda settings: settings.select,

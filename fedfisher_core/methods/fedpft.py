@@ -23,7 +23,6 @@ from fedfisher_core.settings import TrainSettings
 @method(
     "fedpft",
     uploads=(LabelCounts, ClassGaussians),
-    sees_each=(LabelCounts,),
     reference="https://arxiv.org/abs/2402.01862",
     trains=False,
 )

@@ -36,7 +36,6 @@ DEFAULT_SOLVER = ConjugateGradients()
 @method(
     "gaussian_distillation",
     uploads=(Weights, KFAC, InputMoments),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2403.12329",
     validates=lambda settings: settings.start != "mean" and solver_validates(settings),
     merges=False,

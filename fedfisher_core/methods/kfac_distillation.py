@@ -44,7 +44,6 @@ def _supports(spec: ModelSpec) -> None:
 @method(
     "kfac_distillation",
     uploads=(Weights, KFAC),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2403.12329",
     supports=_supports,
     validates=solver_validates,

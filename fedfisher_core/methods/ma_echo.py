@@ -42,7 +42,6 @@ Start = Annotated[
 @method(
     "ma_echo",
     uploads=(Weights, NullSpaceProjection),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2204.12493",
 )
 def ma_echo(

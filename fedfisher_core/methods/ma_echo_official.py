@@ -18,7 +18,6 @@ from fedfisher_core.methods.server import Aggregate, Server
 @method(
     "ma_echo_official",
     uploads=(Weights, OfficialProjection, LabelCounts),
-    sees_each=(Weights, LabelCounts),
     reference="https://github.com/FudanVI/MAEcho",
 )
 def ma_echo_official(

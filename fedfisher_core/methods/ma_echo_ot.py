@@ -39,7 +39,6 @@ def _require(settings: Any, clients: int) -> None:
 @method(
     "ma_echo_ot",
     uploads=(Weights, NullSpaceProjection),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2204.12493",
     supports=_supports,
     require=_require,

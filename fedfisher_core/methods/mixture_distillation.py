@@ -29,7 +29,6 @@ DEFAULT_SOLVER = ConjugateGradients()
 @method(
     "mixture_distillation",
     uploads=(Weights, KFAC, ClassMoments),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2403.12329",
     validates=solver_validates,
     merges=False,

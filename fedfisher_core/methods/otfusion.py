@@ -40,7 +40,6 @@ def _require(settings: Any, clients: int) -> None:
 @method(
     "otfusion",
     uploads=(Weights,),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/1910.05653",
     supports=_supports,
     validates=_validates,

@@ -31,7 +31,6 @@ def _require(settings: Any, clients: int) -> None:
 @method(
     "otfusion_by_holders",
     uploads=(Weights, LabelCounts),
-    sees_each=(Weights, LabelCounts),
     reference="https://github.com/FudanVI/MAEcho",
     supports=_supports,
     require=_require,

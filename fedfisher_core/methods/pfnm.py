@@ -61,7 +61,6 @@ def visits(clients: int, sweeps: int, generator: torch.Generator) -> list[int]:
 @method(
     "pfnm",
     uploads=(Weights, LabelCounts),
-    sees_each=(Weights, LabelCounts),
     reference="https://arxiv.org/abs/1905.12022",
     supports=require_wider,
     continues=False,

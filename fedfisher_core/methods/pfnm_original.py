@@ -40,7 +40,6 @@ def _validates(settings: Any) -> bool:
 @method(
     "pfnm_original",
     uploads=(Weights, LabelCounts),
-    sees_each=(Weights, LabelCounts),
     reference="https://github.com/IBM/probabilistic-federated-neural-matching",
     supports=_supports,
     validates=_validates,

@@ -14,7 +14,7 @@ from fedfisher_core.models.spec import Parameters
 _ENSEMBLE = "https://arxiv.org/abs/1902.11175"
 
 
-@method("ensemble", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
+@method("ensemble", uploads=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
 def ensemble(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and predict the mean of their probabilities (Guha et al. 2019).
 
@@ -28,7 +28,7 @@ def ensemble(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     return Aggregate(networks=_networks(uploads))
 
 
-@method("ensemble_logits", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
+@method("ensemble_logits", uploads=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
 def ensemble_logits(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Keep all local models and predict by the mean of their outputs before the softmax (Lin et al. 2020, as teacher).
 
@@ -45,7 +45,6 @@ def ensemble_logits(server: Server, uploads: Sequence[Upload]) -> Aggregate:
 @method(
     "ensemble_by_labels",
     uploads=(Weights, LabelCounts),
-    sees_each=(Weights, LabelCounts),
     reference="https://arxiv.org/abs/2002.06440",
     ranked=False,
     continues=False,
@@ -69,7 +68,6 @@ def ensemble_by_labels(server: Server, uploads: Sequence[Upload]) -> Aggregate:
 @method(
     "ensemble_by_holders",
     uploads=(Weights, LabelCounts),
-    sees_each=(Weights, LabelCounts),
     reference="https://github.com/FudanVI/MAEcho",
     ranked=False,
     continues=False,
@@ -91,7 +89,7 @@ def ensemble_by_holders(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     return Aggregate(networks=_networks(uploads), combine=Combine.MEAN_LOGIT, weights=weights)
 
 
-@method("local_mean", uploads=(Weights,), sees_each=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
+@method("local_mean", uploads=(Weights,), reference=_ENSEMBLE, ranked=False, continues=False)
 def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Measure every local model by itself and average the measures: what a client has without the others.
 
@@ -108,7 +106,6 @@ def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
 @method(
     "best_local",
     uploads=(Weights,),
-    sees_each=(Weights,),
     reference=_ENSEMBLE,
     ranked=False,
     validates=lambda settings: True,
@@ -134,7 +131,6 @@ def best_local(server: Server, uploads: Sequence[Upload]) -> Aggregate:
 @method(
     "centralised",
     uploads=(Weights,),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/1602.05629",
     ranked=False,
     pooled=True,

@@ -20,7 +20,6 @@ from fedfisher_core.models.spec import parameters_of
 @method(
     "regmean_plus_plus",
     uploads=(Weights, Gram),
-    sees_each=(Weights, Gram),
     reference="https://arxiv.org/abs/2508.03121",
     ranked=False,
     asks_again=True,

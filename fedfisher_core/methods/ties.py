@@ -19,7 +19,6 @@ from fedfisher_core.models.spec import Parameters
 @method(
     "ties",
     uploads=(Weights,),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2306.01708",
     shared_start=True,
     validates=tries_several("scale"),

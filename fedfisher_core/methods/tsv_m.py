@@ -18,7 +18,6 @@ from fedfisher_core.methods.task_vectors import beyond_rounding, merge_matrices,
 @method(
     "tsv_m",
     uploads=(Weights,),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2412.00081",
     shared_start=True,
     validates=tries_several("scale"),

@@ -17,7 +17,6 @@ from fedfisher_core.methods.task_vectors import merge_matrices, moved, task_vect
 @method(
     "wudi",
     uploads=(Weights,),
-    sees_each=(Weights,),
     reference="https://arxiv.org/abs/2503.08099",
     shared_start=True,
 )

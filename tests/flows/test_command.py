@@ -119,6 +119,15 @@ def test_a_command_that_may_print_nowhere_does_its_work() -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
+def test_a_command_that_may_complain_nowhere_has_somewhere_to_write() -> None:
+    """Libraries that write to standard error, as progress bars do, don't expect that it was closed."""
+    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    code = "import sys; from flows.cli import main; main(['objectives']); print(sys.stderr.isatty())"
+    done = subprocess.run(f'{sys.executable} -c "{code}" 2>&-', shell=True, env=path, stdout=subprocess.PIPE, text=True)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "False"
+
+
 def test_a_finished_report_is_printed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["report", "theory"])
     out = capsys.readouterr().out
