@@ -1,4 +1,7 @@
-"""Many methods over many settings: ranks, and differences that survive that many comparisons."""
+"""Many methods over many settings: ranks, and differences that survive that many comparisons.
+
+scipy's tests load for half a second, so that whoever ranks nothing does not wait for them.
+"""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import friedmanchisquare, rankdata, studentized_range
 
 from fedfisher_core.errors import InputError
 
@@ -50,6 +52,8 @@ def ranks(scores: Sequence[float]) -> NDArray[np.float64]:
     Returns:
         1 for the best; methods that tie share the mean of their ranks.
     """
+    from scipy.stats import rankdata
+
     return rankdata([-score for score in scores])
 
 
@@ -77,6 +81,8 @@ def friedman_p_value(scores: NDArray[np.floating]) -> float:
     Raises:
         InputError: there are too few methods or settings.
     """
+    from scipy.stats import friedmanchisquare
+
     settings, methods = scores.shape
     if methods < _LEAST_METHODS or settings < 2:
         raise InputError(
@@ -98,6 +104,8 @@ def critical_difference(methods: int, settings: int, *, level: float = 0.05) -> 
     Returns:
         q sqrt(k (k + 1) / (6 N)) with the studentised range's quantile q over sqrt(2).
     """
+    from scipy.stats import studentized_range
+
     quantile = float(studentized_range.ppf(1 - level, methods, np.inf)) / math.sqrt(2)
     return quantile * math.sqrt(methods * (methods + 1) / (6 * settings))
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import wilcoxon
 
 from fedfisher_core.reporting.measure import DIGITS
 from fedfisher_core.reporting.ranks import holm
@@ -47,6 +46,9 @@ def signed_rank_p_value(differences: NDArray[np.floating]) -> float:
     Returns:
         The two-sided probability of signed ranks as uneven where no method is better.
     """
+    # Loads for half a second.
+    from scipy.stats import wilcoxon
+
     differences = np.round(differences, DIGITS)
     if not np.any(differences):
         return 1.0
