@@ -132,7 +132,10 @@ def backpropagate(seen: Trace, vectors: Tensor, *, last: bool) -> dict[str, Tens
         By layer, the gradients at its outputs; zero where the model's outputs don't depend on them.
     """
     edges = list(seen.edges.values())
-    found = torch.autograd.grad(seen.outputs, edges, vectors, retain_graph=not last, allow_unused=True)
+    # The same to the last bit, but vectors as such would have torch load half a second of symbolic shapes.
+    with torch.enable_grad():
+        at_outputs = (seen.outputs * vectors).sum()
+    found = torch.autograd.grad(at_outputs, edges, retain_graph=not last, allow_unused=True)
     return {
         name: vectors.new_zeros(seen.output_shapes[name]) if gradient is None else gradient
         for name, gradient in zip(seen.edges, found, strict=True)
