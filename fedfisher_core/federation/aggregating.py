@@ -54,9 +54,12 @@ class AggregationInputs(StartInputs[R]):
 
     Args:
         clients: by number, what each has ready for the method.
+        reports: by number, the training of each whose objective has it report to the server; it counts where an upload
+            is lost too, as the client goes on from it.
     """
 
     clients: Mapping[int, Sent[R]]
+    reports: Mapping[int, R]
 
 
 @dataclass(frozen=True)
@@ -97,8 +100,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             yield from names_in(need)
         for sent in self.needs.clients.values():
             yield from names_in(sent.uploads)
-            if self.memory.objective.objective.exchange is not None:
-                yield sent.trained
+        yield from self.needs.reports.values()
 
     def without(self, lost: Mapping[str, Exception]) -> None:
         """See `Job.without`: the settings say how many clients must be left.
@@ -116,7 +118,6 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
     def _step(self, inputs: AggregationInputs[Artifact], sources: Sequence[Any], **protocol: Any) -> Step:
         """Name the result by the code that makes it, and by how uploads reach the server."""
         place, optimiser, exchange = self.place, self.optimiser, self.memory.objective.objective.exchange
-        reports = {} if exchange is None else {one: sent.trained.digest for one, sent in inputs.clients.items()}
         beside: list[Any] = [] if exchange is None else [exchange.begin, exchange.update]
         if not optimiser.is_average:
             beside.append(optimiser.optimiser.function)
@@ -144,7 +145,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
                 **({} if exchange is None else self.memory.objective.described()),
                 **self.numerics.described(),
             },
-            inputs=digests_of(inputs) | uploads | {f"client_{one}": digest for one, digest in reports.items()},
+            inputs=digests_of(inputs) | uploads | {f"client_{one}": job.digest for one, job in inputs.reports.items()},
         )
 
     def compute(self, inputs: AggregationInputs[Artifact]) -> Content:
@@ -154,7 +155,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         begun = perf_counter()
         made, moments = self._advanced(server, made, inputs)
         made = self._estimated(server, made)
-        trained = [(len(held_by(inputs.partition, one)), sent.trained) for one, sent in inputs.clients.items()]
+        trained = [(len(held_by(inputs.partition, one)), training) for one, training in inputs.reports.items()]
         # What is trained on all data in one place is one client, and what it reports crosses no network.
         pooled = self.bound.method.pooled
         memory, sent_bits = self.memory.after_round(inputs, trained, 1 if pooled else len(self.place.participants))
@@ -313,7 +314,7 @@ def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Ser
         initial=load_start(inputs.start, place.device),
         generator=torch_generator(place.cell.seed, Stream.SERVER, turn=turn),
         device=place.device,
-        # Each example as the client hands it out that holds it.
+        # Each example scaled as by the client that holds it, and under no shift.
         validation=select(dataset.train, dataset.spec, held, scale=training_scale(inputs.partition, held)).to(
             place.device
         ),

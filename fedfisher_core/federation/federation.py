@@ -199,6 +199,12 @@ class Federations:
         entries = self.settings.train.objective
         return frozenset(one for one in entries if Knowledge.PAST in bind_objective(one, entries).objective.reads)
 
+    @computed_once
+    def _reporting(self) -> frozenset[str]:
+        """Labels of the objectives whose trainings report to the server."""
+        entries = self.settings.train.objective
+        return frozenset(one for one in entries if bind_objective(one, entries).objective.exchange is not None)
+
     def audit(self, place: Place) -> AuditClient | None:
         """The job that audits the privacy of the first client; None where none is asked for."""
         if self.settings.audit is None:
@@ -272,7 +278,9 @@ class Federations:
         turn = self.turns(label)[-1] if turn is None else turn
         bound, numerics = self.methods[label], place.numerics
         sent = {client: self._sent(place, client, bound, turn) for client in self.members(place, bound, turn)}
-        needs = AggregationInputs(**vars(self._started(place, POOLED, turn)), clients=sent)
+        reporting = sent if place.cell.objective in self._reporting else ()
+        reports = {client: training_name(place, client, turn) for client in reporting}
+        needs = AggregationInputs(**vars(self._started(place, POOLED, turn)), clients=sent, reports=reports)
         shared: dict[str, Any] = {
             "turn": turn.number,
             "name": aggregation_name(place, label, turn.number),

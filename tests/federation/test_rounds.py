@@ -15,6 +15,7 @@ from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.federation.statistics import ComputeStatistic
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.turns import Turn
 from fedfisher_core.models.spec import Parameters
@@ -359,3 +360,27 @@ def test_a_client_that_failed_comes_again_unless_it_must_remember(
     federations = done.plan.federations
     trainings = {turn.number: federations.training(done.place, 1, turn).name for turn in federations.turns("fedavg")}
     assert [number for number, name in trainings.items() if name in done.outcome.lost] == rounds
+
+
+def test_what_a_client_reports_counts_where_its_upload_is_lost(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server's control variate stays the mean of the clients', which a client whose Fisher is lost goes on from."""
+    compute = ComputeStatistic._compute
+
+    def failing(self: ComputeStatistic, *given: Any) -> Any:
+        if (self.client, self.turn) == (1, 1):
+            raise DivergedClientError("the Fisher is not finite")
+        return compute(self, *given)
+
+    monkeypatch.setattr(ComputeStatistic, "_compute", failing)
+    scaffold = {**SGD, "objective": "scaffold"}
+    done = walked(workplace, {"count": 2}, {"fisher_merge": {}}, run={"min_clients": 1}, train=scaffold)
+    federations, artifacts = done.plan.federations, done.outcome.artifacts
+    assert done.outcome.lost
+    for turn in federations.turns("fisher_merge"):
+        aggregate = artifacts[federations.aggregation(done.place, "fisher_merge", turn).name]
+        sent = read_tensors(aggregate, "sent.safetensors")
+        trainings = [federations.training(done.place, client, turn).name for client in done.place.participants]
+        kept = [read_tensors(artifacts[name], "kept.safetensors") for name in trainings]
+        close(sent, {name: torch.stack([own[name] for own in kept]).mean(0) for name in sent})
