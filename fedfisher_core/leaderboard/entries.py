@@ -58,11 +58,10 @@ class Entry:
         accuracy: mean test accuracy over the seeds, a fraction.
         accuracy_deviation: its sample standard deviation; None for a single seed.
         num_seeds: number of seeds.
-        has_every_seed: whether no single network of the setting has more.
         accuracy_by_seed: test accuracy of each, a fraction.
-        rank: among the single networks of the setting, 1 for the best; those that tie share the mean of their ranks.
-            None for all others.
-        num_ranked: how many single networks the setting has.
+        rank: among the single networks of the setting that ran with every seed of it, 1 for the best; those that tie
+            share the mean of their ranks. None for all others.
+        num_ranked: how many networks the setting ranks.
         below_local_mean: whether its accuracy, over common seeds, is below the mean of the clients' own networks; None
             where these were not measured, and for themselves.
         upload_bits: bits on the wire, all clients, mean over the seeds.
@@ -93,7 +92,6 @@ class Entry:
     accuracy: float
     accuracy_deviation: float | None
     num_seeds: int
-    has_every_seed: bool
     accuracy_by_seed: Mapping[int, float]
     rank: float | None
     num_ranked: int
@@ -139,16 +137,14 @@ def _entries_of(report: str, methods: Mapping[str, Sequence[Row]]) -> Iterator[E
     for group in gather(methods.values(), lambda rows: _wire_budget(rows[0])).values():
         entries = [_entry(report, rows, local) for rows in group]
         single = [one for one in entries if one.kind is Role.ONE_NETWORK]
-        found = ranks([one.score for one in single]) if single else ()
         most = max((one.num_seeds for one in single), default=0)
-        ranked = [
-            replace(one, rank=float(rank), has_every_seed=one.num_seeds == most)
-            for one, rank in zip(single, found, strict=True)
-        ]
-        apart = [one for one in entries if one.kind is not Role.ONE_NETWORK]
+        # Means over other seeds may differ by the seeds alone.
+        whole = [one for one in single if one.num_seeds == most]
+        found = ranks([one.score for one in whole]) if whole else ()
+        rank_of = {one.method: float(rank) for one, rank in zip(whole, found, strict=True)}
         kinds = list(Role)
-        for one in sorted([*ranked, *apart], key=lambda one: (kinds.index(one.kind), -one.score, one.method)):
-            yield replace(one, num_ranked=len(single))
+        for one in sorted(entries, key=lambda one: (kinds.index(one.kind), -one.score, one.method)):
+            yield replace(one, rank=rank_of.get(one.method), num_ranked=len(whole))
 
 
 def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
@@ -177,7 +173,6 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         accuracy=accuracy.mean,
         accuracy_deviation=accuracy.deviation,
         num_seeds=accuracy.n,
-        has_every_seed=True,
         accuracy_by_seed={row.seed: row.accuracy for row in rows},
         rank=None,
         num_ranked=0,

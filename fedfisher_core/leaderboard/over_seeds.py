@@ -80,7 +80,7 @@ def over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSee
         pairs = [
             (one.accuracy_by_seed, another.accuracy_by_seed)
             for one, another in both
-            if one.has_every_seed and one.num_seeds == another.num_seeds
+            if one.rank is not None and one.num_seeds == another.num_seeds
         ]
         difference = paired_difference(*(mean_by_seed(own) for own in zip(*pairs, strict=True))) if pairs else None
         if difference is not None:
@@ -98,7 +98,7 @@ def beside_best(entries: Sequence[Entry], first: str) -> tuple[BesideBest, ...]:
     Returns:
         Over all settings, then over those of each data set.
     """
-    single = [one for one in entries if one.kind is Role.ONE_NETWORK and one.has_every_seed]
+    single = [one for one in entries if one.rank is not None]
     pairs: dict[str | None, list[tuple[Entry, Entry]]] = {None: []}
     for own in gather(single, lambda one: one.setting).values():
         mine = next((one for one in own if one.method == first), None)
@@ -128,7 +128,7 @@ def in_reports(entries: Sequence[Entry], first: str) -> tuple[InReport, ...]:
     """
     found = []
     for report, own in sorted(gather(entries, lambda one: one.report).items()):
-        complete = [one for one in own if one.kind is Role.ONE_NETWORK and one.has_every_seed]
+        complete = [one for one in own if one.rank is not None]
         settings = [
             {one.method: one.score for one in column} for column in gather(complete, lambda one: one.setting).values()
         ]

@@ -144,7 +144,6 @@ def _data(entries: Sequence[Entry], best: MeanRanks, links: dict[str, str]) -> d
                 round(one.accuracy, _DIGITS),
                 None if one.accuracy_deviation is None else round(one.accuracy_deviation, _DIGITS),
                 one.num_seeds,
-                one.has_every_seed,
                 one.rank,
                 one.num_ranked,
                 one.below_local_mean,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.leaderboard.entries import Entry
 from fedfisher_core.leaderboard.over_seeds import BesideBest, InReport, OverSeeds, beside_best, in_reports, over_seeds
 from fedfisher_core.reporting.measure import gather
@@ -69,7 +68,7 @@ def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
     """
     places: dict[str, set[tuple[object, ...]]] = {}
     for one in entries:
-        if one.kind is Role.ONE_NETWORK and one.has_every_seed:
+        if one.rank is not None:
             places.setdefault(one.method, set()).add(one.setting)
     order: list[str] = []
     sizes: list[int] = []
@@ -145,6 +144,6 @@ def _scores(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[NDArray[np
 
 def _shared(entries: Sequence[Entry], labels: Collection[str]) -> list[dict[str, Entry]]:
     """Find the settings in which all of some single networks ran with every seed, and these by label."""
-    wanted = [one for one in entries if one.kind is Role.ONE_NETWORK and one.method in labels and one.has_every_seed]
+    wanted = [one for one in entries if one.method in labels and one.rank is not None]
     columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
     return [column for column in columns if column.keys() == set(labels)]

@@ -9,13 +9,13 @@
 
   const settings = data.settings.map((values) =>
     Object.fromEntries(data.setting_fields.map((field, place) => [field, values[place]])));
-  const entries = data.entries.map(([setting, method, kind, networks, accuracy, deviation, seeds, whole, rank, ranked,
-    below, upload, download, server, validation, epsilon]) => ({
+  const entries = data.entries.map(([setting, method, kind, networks, accuracy, deviation, seeds, rank, ranked, below,
+    upload, download, server, validation, epsilon]) => ({
     ...settings[setting], setting, method: data.methods[method], kind: data.kinds[kind], networks, accuracy, deviation,
-    seeds, whole, rank, ranked, below, upload: upload / 1e6, download: download / 1e6, server,
+    seeds, rank, ranked, below, upload: upload / 1e6, download: download / 1e6, server,
     validation: validation ? "yes" : "no", epsilon,
   }));
-  const single = entries.filter((entry) => entry.rank !== null);
+  const comparable = entries.filter((entry) => entry.rank !== null);
 
   // Filters.
 
@@ -50,7 +50,7 @@
 
   const chosen = byId("chosen");
   const counts = new Map();
-  for (const entry of single) counts.set(entry.method, (counts.get(entry.method) ?? 0) + 1);
+  for (const entry of comparable) counts.set(entry.method, (counts.get(entry.method) ?? 0) + 1);
   const defaults = new Set(data.chosen.map((index) => data.methods[index]));
   const boxes = [...counts.keys()].sort((one, other) => counts.get(other) - counts.get(one) || compareValues(one, other, false))
     .map((method) => {
@@ -71,7 +71,7 @@
     const place = new Map(methods.map((method, index) => [method, index]));
     const admitted = admits((name) => name !== "method" && name !== "kind");
     const bySetting = new Map();
-    for (const entry of single.filter((one) => one.whole && place.has(one.method) && admitted(one))) {
+    for (const entry of comparable.filter((one) => place.has(one.method) && admitted(one))) {
       if (!bySetting.has(entry.setting)) bySetting.set(entry.setting, []);
       bySetting.get(entry.setting)[place.get(entry.method)] = entry.accuracy;
     }
@@ -126,7 +126,8 @@
       if (entry.below) heading.append(" ", spanOf("tag below", "below local"));
       return heading;
     },
-    rank: (entry) => (entry.rank === null ? cellOf("apart") : cellOf(`${entry.rank} of ${entry.ranked}`)),
+    rank: (entry) => cellOf(entry.rank !== null ? `${entry.rank} of ${entry.ranked}`
+      : entry.kind === "one network" ? "fewer seeds" : "apart"),
     accuracy: (entry) => {
       const cell = cellOf((100 * entry.accuracy).toFixed(2));
       if (entry.deviation !== null) cell.append(" ", spanOf("sd", `± ${(100 * entry.deviation).toFixed(2)}`));

@@ -40,8 +40,8 @@ def test_single_networks_are_ranked_and_ties_share(tmp_path: Path) -> None:
         tmp_path,
         scored("a", 0.1, 0.2),
         scored("b", 0.15, 0.15),
-        scored("c", 0.9),
-        scored("d", 0.05),
+        scored("c", 0.9, 0.8),
+        scored("d", 0.05, 0.05),
         scored("ensemble", 1.0, reference=True),
         scored("local_mean", 0.95, reference=True),
     )
@@ -55,6 +55,15 @@ def test_single_networks_are_ranked_and_ties_share(tmp_path: Path) -> None:
     }
     assert {one.num_ranked for one in found.values()} == {4}
     assert list(found) == ["c", "a", "b", "d", "ensemble", "local_mean"]
+
+
+def test_a_method_that_ran_with_fewer_seeds_has_no_rank(tmp_path: Path) -> None:
+    found = entries_of(tmp_path, scored("a", 0.9, 0.3), scored("b", 0.85), scored("c", 0.4, 0.4))
+    assert {name: (one.rank, one.num_ranked) for name, one in found.items()} == {
+        "b": (None, 2),
+        "a": (1.0, 2),
+        "c": (2.0, 2),
+    }
 
 
 def test_budgets_are_settings_of_their_own_but_what_clients_have_alone_is_not(tmp_path: Path) -> None:

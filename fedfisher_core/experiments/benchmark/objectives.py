@@ -76,13 +76,15 @@ def _cells(
     """Make the cells of one method from the settings of each objective."""
     found = {label: _by_seed(method, own) for label, own in zip(labels, settings, strict=True)}
     measures = {label: Measure.of(list(by_seed.values())) for label, by_seed in found.items() if by_seed}
-    top = max((measure.mean for measure in measures.values()), default=0.0)
+    # Means over other seeds may differ by the seeds alone.
+    most = max((len(found[label]) for label in measures), default=0)
+    top = max((measures[label].mean for label in measures if len(found[label]) == most), default=0.0)
     plain = found.get(PLAIN, {})
     return tuple(
         ObjectiveCell(
             accuracy=measures[label],
             difference=None if label == PLAIN else paired_difference(found[label], plain),
-            best=round(measures[label].mean - top, DIGITS) == 0,
+            best=len(found[label]) == most and round(measures[label].mean - top, DIGITS) == 0,
         )
         if label in measures
         else None

@@ -1,6 +1,5 @@
 """Means, deviations and paired differences over the seeds of each setting."""
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -90,7 +89,8 @@ class MethodSummary(Repeated[Row]):
 
     Args:
         rows: one a seed, by rising seed.
-        best: whether it is one network, and no other of the setting has a higher mean accuracy.
+        best: whether it is one network, and no other of the setting with as many seeds, which are the most, has a
+            higher mean accuracy.
         below_local: whether its mean accuracy is below that of the clients' own models, over common seeds.
         difference: accuracy less the baseline's; None for the baseline, and without common seeds.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
@@ -197,22 +197,30 @@ def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:
 def _summarise_setting(setting: Setting, methods: Mapping[str, Sequence[Row]]) -> SettingSummary:
     baseline = methods.get(BASELINE, ())
     local: Sequence[Row] = next((rows for rows in methods.values() if is_local_mean(rows[0])), ())
-    competing = [rows for rows in methods.values() if role_of(rows[0]) is Role.ONE_NETWORK]
-    top = max((Repeated(rows).measure("accuracy").mean for rows in competing), default=math.inf)
-    summaries = [_summarise_method(rows, baseline, local, top) for rows in methods.values()]
+    best = _best_of({label: rows for label, rows in methods.items() if role_of(rows[0]) is Role.ONE_NETWORK})
+    summaries = [_summarise_method(rows, baseline, local, best=label in best) for label, rows in methods.items()]
     summaries.sort(key=lambda summary: (_ORDER.index(summary.role), -summary.accuracy.mean, summary.method))
     return SettingSummary(setting, tuple(summaries))
 
 
-def _summarise_method(rows: Sequence[Row], baseline: Sequence[Row], local: Sequence[Row], top: float) -> MethodSummary:
+def _best_of(methods: Mapping[str, Sequence[Row]]) -> set[str]:
+    """Find the methods with the highest mean of those with the most seeds; others may differ by their seeds alone."""
+    most = max(map(len, methods.values()), default=0)
+    whole = {label: Repeated(rows) for label, rows in methods.items() if len(rows) == most}
+    means = {label: round(own.measure("accuracy").mean, DIGITS) for label, own in whole.items()}
+    return {label for label, mean in means.items() if mean == max(means.values())}
+
+
+def _summarise_method(
+    rows: Sequence[Row], baseline: Sequence[Row], local: Sequence[Row], *, best: bool
+) -> MethodSummary:
     own = Repeated(rows)
     accuracies, others, locals_ = ({row.seed: row.accuracy for row in group} for group in (rows, baseline, local))
     above_local = paired_difference(accuracies, locals_)
     bits = Repeated(baseline).measure("upload_bits").mean if baseline else 0.0
-    tops = round(own.measure("accuracy").mean - top, DIGITS) == 0
     return MethodSummary(
         rows=rows,
-        best=role_of(own.row) is Role.ONE_NETWORK and tops,
+        best=best,
         below_local=above_local is not None and above_local.mean < 0,
         difference=None if own.row.method == BASELINE else paired_difference(accuracies, others),
         upload_ratio=own.measure("upload_bits").mean / bits if bits else None,

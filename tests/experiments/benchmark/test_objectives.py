@@ -25,6 +25,8 @@ ROWS = [
     *rows_of("plain", "fedavg", 0.6, alpha=0.5),
 ]
 
+SHORTER = [*rows_of("plain", "fedavg", 0.8, 0.2), *rows_of("fedprox", "fedavg", 0.7)]
+
 
 def test_objectives_are_compared_over_common_seeds_where_nothing_else_differs() -> None:
     (table,) = by_objective(summarise(ROWS))
@@ -41,6 +43,8 @@ def test_objectives_are_compared_over_common_seeds_where_nothing_else_differs() 
     assert prox.difference is not None
     assert (prox.difference.mean, prox.difference.n) == (pytest.approx(0.1), 2)
     assert lines["kfac"][1] is None
+    # With seed 0 alone, the other objective would be ahead.
+    assert [cell and cell.best for cell in dict(by_objective(summarise(SHORTER))[0].lines)["fedavg"]] == [True, False]
     (gap, alone) = lines["ties"]
     assert gap is None
     assert alone is not None

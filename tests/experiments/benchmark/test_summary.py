@@ -92,8 +92,15 @@ def test_methods_that_tie_are_all_best() -> None:
     assert statistics.fmean([0.1, 0.2]) != 0.15
     rows = [make_row("a", seed=seed, accuracy=value) for seed, value in enumerate([0.1, 0.2])]
     rows += [make_row("b", seed=seed, accuracy=0.15) for seed in range(2)]
-    rows += make_rows({"c": 0.1})
+    rows += make_rows({"c": 0.1}, seeds=2)
     assert [method for method, summary in by_method(rows).items() if summary.best] == ["a", "b"]
+
+
+def test_a_method_that_ran_with_fewer_seeds_is_not_best_for_them() -> None:
+    # Below the other with each seed that it ran with.
+    rows = [make_row("a", seed=seed, accuracy=value) for seed, value in enumerate([0.9, 0.9, 0.3])]
+    rows += [make_row("b", seed=seed, accuracy=0.85) for seed in range(2)]
+    assert {method: summary.best for method, summary in by_method(rows).items()} == {"a": True, "b": False}
 
 
 def test_a_setting_of_references_alone_has_no_best() -> None:
