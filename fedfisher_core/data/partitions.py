@@ -268,6 +268,9 @@ def _dirichlet_class(
     for label in range(classes):
         members = rng.permutation(np.flatnonzero(labels == label))
         share = rng.dirichlet(np.repeat(alpha, count)) * (held < len(labels) / count)
+        if len(members) == 0:
+            # The draw is made all the same: those of later classes stay what they are.
+            continue
         if share.sum() == 0:
             # Every client that drew a part is full: the class is shared among those that are not.
             share = (held < len(labels) / count).astype(float)

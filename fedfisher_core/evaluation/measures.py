@@ -171,6 +171,8 @@ def _measure(
                 for row, predict in enumerate(predictors):
                     correct[row, client] = held @ _by_class(_confusion(predict(inputs), labels))
         by_client = (correct / counts.sum(1).clamp(min=1))[:, counts.sum(1) > 0]
+        if by_client.shape[1] == 0:
+            raise ArithmeticError("no client holds an example of a class that the test images have")
     else:
         by_client = _of_own(predictors, found, labels, seen, own)
     return [

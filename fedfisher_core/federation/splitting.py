@@ -87,10 +87,12 @@ class SplitData(Job[DataInputs[Artifact]]):
             summary["makers"] = [[dataset.group_names[one] for one in own] for own in makers]
             if tests is not None:
                 summary["own_tests"] = [int(torch.isin(tests, torch.tensor(own)).sum()) for own in makers]
-                if not any(summary["own_tests"]):
+                taking_part = self.place.participants
+                if not any(summary["own_tests"][one] for one in taking_part):
                     raise InputError(
                         f"partition.column={settings.partition.column!r} of {self.place.label}: none of the "
-                        f"{len(makers)} clients has test examples; allowed: values of which some have test examples"
+                        f"{len(taking_part)} clients that take part has test examples; allowed: values of which some "
+                        "have test examples"
                     )
                 everyone = torch.tensor([one for own in makers for one in own])
                 summary["nobodys_tests"] = int(torch.isin(tests, everyone, invert=True).sum())

@@ -154,6 +154,12 @@ def test_a_class_without_test_images_counts_nowhere() -> None:
     assert measures.worst_client_accuracy == pytest.approx(0.75)
 
 
+def test_clients_without_any_class_of_the_test_images_are_refused() -> None:
+    table = Table(9 * torch.eye(3)[[0, 0]])
+    with pytest.raises(ArithmeticError, match="no client holds an example of a class that the test images have"):
+        measure_mean([table], numbered([0, 1]), torch.tensor([[0, 0, 7]]))
+
+
 def test_a_confidently_wrong_network_has_a_finite_loss() -> None:
     measures = measure_mean([Table(torch.tensor([[1e4, 0.0]]))], numbered([1]), torch.ones(1, 2))
     assert measures.loss == pytest.approx(1e4)

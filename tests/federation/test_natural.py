@@ -109,18 +109,21 @@ def test_who_made_test_images_alone_is_no_client_of_the_largest_and_refused_else
             walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": scheme, "clients": [7]})
 
 
+@pytest.mark.parametrize(("tester", "unseen"), [("maker 6", 0), ("maker 2", 1)])
 def test_clients_of_whom_none_has_test_examples_are_refused_before_any_training(
-    workplace: Path, monkeypatch: pytest.MonkeyPatch
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, tester: str, unseen: int
 ) -> None:
     file = tiny.write_tiny(workplace / "data") / "tiny" / "test.parquet"
     monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "data"))
     rows = pq.read_table(file)
-    makers = ["maker 6"] * len(rows)
+    makers = [tester] * len(rows)
     pq.write_table(rows.set_column(rows.column_names.index("maker"), "maker", pa.array(makers)), file)
-    with pytest.raises(
-        InputError, match=r"^partition\.column='maker' of .*: none of the 2 clients has test examples; "
-    ):
-        walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": "largest", "clients": [2]})
+    changes = {"partition": {**COLUMN, "scheme": "largest", "clients": [2 + unseen]}}
+    if unseen:
+        changes["measures"] = {"personalisation": {"unseen_clients": unseen}}
+    said = r"^partition\.column='maker' of .*: none of the 2 clients that take part has test examples; "
+    with pytest.raises(InputError, match=said):
+        walk_tiny(workplace, {"fedavg": {}}, **changes)
     assert not (workplace / "artifacts" / "clients").exists()
 
 

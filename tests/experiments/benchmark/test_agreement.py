@@ -169,7 +169,16 @@ def test_what_ran_over_rounds_is_not_beside_published_numbers_and_is_said_not_to
 
 
 @pytest.mark.parametrize(
-    "changes", [{"server_optimiser": "fedadam"}, {"cohort": 2}, {"unseen_clients": 1}, {"train_size": 100}]
+    "changes",
+    [
+        {"server_optimiser": "fedadam"},
+        {"cohort": 2},
+        {"unseen_clients": 1},
+        {"train_size": 100},
+        {"failed_clients": [0]},
+        {"held_out": 100},
+        {"epsilon": 1.0},
+    ],
 )
 def test_federations_that_papers_do_not_report_are_not_compared(changes: dict[str, object]) -> None:
     assert compare([make_row(seed=seed, **changes) for seed in range(2)], [published(0.5, 0.01)]) == ()
