@@ -6,6 +6,8 @@ export PREFECT_SERVER_ANALYTICS_ENABLED := false
 export DO_NOT_TRACK := 1
 export MLFLOW_DISABLE_TELEMETRY := true
 export DVC_NO_ANALYTICS := true
+# Where this is set, every command that tests start compiles the project anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup demo test chaos lint clean
 
