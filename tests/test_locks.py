@@ -5,10 +5,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from io import FileIO
 from pathlib import Path
 
 import pytest
 
+from fedfisher_core import locks
 from fedfisher_core.errors import InputError
 from fedfisher_core.locks import LockedError, held, take
 
@@ -182,3 +184,43 @@ def test_a_folder_that_is_a_file_is_refused(path: Path) -> None:
     expected = pytest.raises(InputError, match=r"a\.lock can't be locked: File exists")
     with expected, held(path, purpose="test", timeout=0):
         pass
+
+
+def test_a_file_that_is_removed_before_it_is_locked_is_not_the_one_that_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock = tmp_path / "a.lock", locks._lock
+    left = [1]
+
+    def late(file: FileIO, operation: int) -> bool:
+        if left:
+            left.pop()
+            path.unlink()
+        return lock(file, operation)
+
+    monkeypatch.setattr(locks, "_lock", late)
+    file = locks.take(path)
+    assert file is not None
+    with file:
+        assert os.path.samestat(os.fstat(file.fileno()), path.stat())
+        assert locks.take(path) is None
+
+
+def test_a_note_that_is_being_written_stays(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    note = path.with_name(f"{path.name}.{'0' * 32}")
+    note.touch()
+    with held(path, purpose="test", timeout=0):
+        assert note.exists()
+
+
+def test_of_a_process_that_holds_it_more_than_once_the_earliest_time_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "a.lock"
+    with ExitStack() as holds:
+        holds.enter_context(take(path))
+        for number, day in enumerate((2, 1, 3)):
+            note = holds.enter_context(take(path.with_name(f"{path.name}.{number:032}")))
+            note.write(f"process 1 on here (test, since 2030-01-0{day})".encode())
+        said = r"is locked by process 1 on here \(test, since 2030-01-01\); waited"
+        with pytest.raises(LockedError, match=said), held(path, purpose="test", timeout=0):
+            pass

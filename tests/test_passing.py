@@ -383,3 +383,52 @@ def test_a_part_of_a_graph_keeps_what_the_rest_needs() -> None:
     assert {name: job.passing for name, job in part_of(graph, ["c"]).items()} == {"a": None, "b": 1, "c": None}
     assert part_of(graph, ["c", "d"]) == graph
     assert list(part_of(graph, ["c"])) == [job.name for job in needed_for(graph, ["c"])]
+
+
+@pytest.mark.parametrize("changed", ["a", "b"])
+def test_of_a_batch_that_is_made_again_each_that_comes_out_otherwise_is_told_of(store: Store, changed: str) -> None:
+    jobs = [
+        add("a", number=1, passing=1, task="both"),
+        add("b", number=2, passing=1, task="both"),
+        add("sum", "a", "b", number=3),
+    ]
+    remove(store, walked(store, *jobs), "sum")
+    drift[changed] = 0.5
+    with pytest.raises(JobError, match=rf"^{changed}: its tensors were pruned, and came out otherwise"):
+        walked(store, *jobs)
+
+
+@dataclass(frozen=True)
+class AddAll(Add):
+    """Each of a batch would do the work of all."""
+
+    whole: bool = True
+
+
+def test_what_is_made_again_does_not_fail_with_what_is_new(store: Store) -> None:
+    old = [AddAll(name="a", needs=Others(), number=1, passing=1, task="both"), add("sum", "a", number=3)]
+    remove(store, walked(store, *old), "sum")
+    walk = Walk(graph_of([*old, AddAll(name="b", needs=Others(), number=2, task="both")]), store)
+    while (batch := walk.take()) is not None:
+        walk.lose(batch, ValueError("out of paper"))
+    assert walk.finished
+    assert {name: one.job for name, one in walk.outcome.failed.items()} == {"sum": "a", "b": "b"}
+    assert set(walk.outcome.artifacts) == {"a"}
+
+
+@dataclass(frozen=True)
+class Short(Add):
+    """It is computed along with what it needs."""
+
+    @property
+    def follows(self) -> bool:
+        return True
+
+
+def test_what_is_made_again_is_not_followed_by_what_is_done(store: Store) -> None:
+    jobs = [add("a", number=1, passing=1), Short(name="b", needs=Others(("a",)), number=2), add("sum", "a", number=3)]
+    remove(store, walked(store, *jobs), "sum")
+    walk = Walk(graph_of(jobs), store)
+    batch = walk.take()
+    assert batch is not None
+    assert ([job.name for job in batch.jobs], batch.followers) == (["a"], ())

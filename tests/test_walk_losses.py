@@ -312,3 +312,25 @@ def test_jobs_that_were_not_asked_for_are_checked_too(store: Store) -> None:
         require_all(graph.values(), outcome)
     require_all(asked.values(), outcome)
     require_all(graph_of(federation(failing=[1], least=2)).values(), outcome)
+
+
+def test_what_has_failed_is_not_lost_as_well(store: Store) -> None:
+    jobs = [
+        add("broken", number=2, fails="out of paper", weight=9.0),
+        add("lost", number=1, fails="diverges", may_be_lost=True),
+        add("both", "lost", "broken", number=3, may_be_lost=True),
+    ]
+    walk = Walk(graph_of(jobs), store)
+    finish(walk, store)
+    assert walk.finished
+    assert (set(walk.outcome.lost), set(walk.outcome.failed)) == ({"lost"}, {"broken", "both"})
+
+
+def test_a_divergence_that_ends_the_work_ends_it_whatever_diverges_beside_it(store: Store) -> None:
+    jobs = [
+        Beside(name="a", number=1, needs=Others(), task="both", fails="diverges"),
+        Beside(name="b", number=2, needs=Others(), may_be_lost=True, task="both", fails="diverges"),
+        add("sum", optional=["a", "b"], number=3),
+    ]
+    with pytest.raises(DivergedClientError, match="a diverged"):
+        walk_here(graph_of(jobs), store)

@@ -288,7 +288,7 @@ def _classes(rng: np.random.Generator, labels: Indices, classes: int, count: int
     for client in range(count):
         hand: list[int] = []
         while len(hand) < each:
-            if not any(label not in hand for label in deck):
+            if not deck:
                 deck += rng.permutation(classes).tolist()
             hand.append(deck.pop(next(i for i, label in enumerate(deck) if label not in hand)))
         for label in hand:

@@ -2,14 +2,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 
+from fedfisher_core.data.columns import Table, vectors
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.tensors import Dataset
 from fedfisher_core.errors import InputError
+from fedfisher_core.layouts import Vectors
 from tests import arranged, tiny
 
 
@@ -121,3 +124,9 @@ def test_tokens_that_are_none_are_named(root: Path, tokens: list[Any], message: 
     texts(root, tokens)
     with pytest.raises(InputError, match=f"split 'train' of data set 'texts'{message}"):
         read("texts")
+
+
+def test_lists_that_are_all_empty_are_refused() -> None:
+    rows = pyarrow.table({"x": pyarrow.array([[], []], type=pyarrow.list_(pyarrow.float32()))})
+    with pytest.raises(InputError, match=r"row 0: the list in column 'x' has length 0; allowed: 1"):
+        vectors(Table(rows, "split 'train'"), ("x",), Vectors(1))

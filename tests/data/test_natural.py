@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedfisher_core.data.natural import makers_of
+from fedfisher_core.data.natural import makers_of, require_column
 from fedfisher_core.data.partitions import Partition, require_split, split
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import Cell, PartitionScheme, PartitionSettings
@@ -159,3 +159,11 @@ def count_only(scheme: PartitionScheme, clients: int, groups: dict[str, int], va
     settings = PartitionSettings(scheme=scheme, column="who", min_size=1)
     labels = np.bincount(LABELS)
     require_split(settings, cell(scheme, clients), labels, validation_size=validation_size, groups=groups)
+
+
+def test_a_small_maker_is_refused_only_as_a_client_of_its_own() -> None:
+    settings = PartitionSettings(scheme="column", column="maker", min_size=10)
+    sizes = {"a": 3, "b": 50, "c": 40}
+    require_column(settings, 2, sizes)
+    with pytest.raises(InputError, match=r"'a' of partition\.column='maker' has 3"):
+        require_column(settings, 3, sizes)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedfisher_core.data.partitions import Partition, split
+from fedfisher_core.data.partitions import Partition, require_split, split
 from fedfisher_core.errors import InputError
 from fedfisher_core.settings import NATURAL_SCHEMES, Cell, PartitionScheme, PartitionSettings
 from fedfisher_core.settings.clients import DIRICHLET_SCHEMES
@@ -374,3 +374,17 @@ def test_a_draw_that_gives_a_class_to_nobody_counts_as_too_small(scheme: str) ->
     # Below float64's least number, most shares are 0: seed 0 draws such a class.
     with pytest.raises(InputError, match="a client is left with 0 examples"):
         draw(scheme, alpha=0.001, clients=2, min_size=1, max_retries=1)
+
+
+def test_classes_that_no_example_has_need_no_client() -> None:
+    labels = np.array([50] * 8 + [0, 0])
+    require_split(settings("classes", classes_per_client=2), cell("classes", clients=4), labels, validation_size=0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_client_with_exactly_its_fair_share_gets_no_more(seed: int) -> None:
+    labels = np.repeat(np.arange(2), 10)
+    partition = draw(
+        "dirichlet_class", alpha=0.001, clients=2, seed=seed, labels=labels, validation_size=0, max_retries=1
+    )
+    assert [len(held) for held in partition.clients] == [10, 10]

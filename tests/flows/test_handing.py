@@ -311,3 +311,19 @@ def test_tasks_compute_on_a_gpu_that_others_share_only_where_they_share_it(
         else:
             with pytest.raises(LockedError):
                 parameters["work"]()
+
+
+def test_of_several_that_end_with_their_workers_each_is_tried_by_itself(
+    handing: Handing, workers: Told, batch: Batch
+) -> None:
+    workers.patience = 600
+    error = RuntimeError("its worker died")
+    workers.deadly = [error]
+    handing.hand_over(Group((batch, batch), 1.0))
+    workers.promises[0].future.set_exception(error)
+    told: list[object] = []
+    waiting = threading.Thread(target=lambda: told.append(handing.wait()), daemon=True)
+    waiting.start()
+    waiting.join(timeout=10)
+    assert told == [((batch, batch), error)]
+    assert handing.has_room

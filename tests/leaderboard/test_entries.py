@@ -157,3 +157,12 @@ def test_shifts_are_settings_of_their_own(tmp_path: Path) -> None:
         ("rotation 60", 0.3, 1.0),
     ]
     assert len({one.setting for one in entries}) == 3
+
+
+def test_a_label_that_holds_its_method_within_another_word_is_followed_by_it(tmp_path: Path) -> None:
+    found = entries_of(
+        tmp_path,
+        scored("fedavgm", 0.1, **within("none", "fedavg")),
+        scored("my_ties", 0.1, **within("none", "ties")),
+    )
+    assert set(found) == {"fedavgm (fedavg)", "my_ties (ties)"}

@@ -5,9 +5,10 @@ import pytest
 from fedfisher_core.experiments.benchmark.roles import Role
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.leaderboard.entries import make_entries
+from fedfisher_core.leaderboard.over_seeds import beside_best, in_reports, over_seeds
 from fedfisher_core.leaderboard.ranking import rank_tracks
 from fedfisher_core.leaderboard.reading import read_reports
-from tests.leaderboard.boards import scored, write_board, write_report
+from tests.leaderboard.boards import entries_of, scored, write_board, write_report
 
 
 def test_the_first_of_a_track_is_compared_seed_by_seed_where_both_have_every_seed(tmp_path: Path) -> None:
@@ -102,3 +103,33 @@ def test_the_nearest_of_a_report_is_any_that_ran_there(tmp_path: Path) -> None:
     assert (of_few.report, of_few.num_highest) == ("few", 0)
     assert of_few.nearest is not None
     assert (of_few.nearest.other, of_few.nearest.difference.mean) == ("d", pytest.approx(-0.25))
+
+
+def test_settings_in_which_both_lack_a_seed_are_not_compared(tmp_path: Path) -> None:
+    short = [scored("fedavg", 0.1, 0.2), scored("regmean", 0.1, 0.3)]
+    entries = list(entries_of(tmp_path, *short, scored("ties", 0.1, 0.1, 0.1)).values())
+    assert over_seeds(entries, ["fedavg", "regmean", "ties"]) == ()
+    entries = list(entries_of(tmp_path, *short).values())
+    (beside,) = over_seeds(entries, ["fedavg", "regmean"])
+    assert (beside.other, beside.difference.n) == ("regmean", 2)
+
+
+def test_the_best_other_is_one_that_has_every_seed(tmp_path: Path) -> None:
+    groups = [scored("fedavg", 0.5, 0.6, 0.7), scored("ties", 0.9, 0.9), scored("regmean", 0.4, 0.5, 0.6)]
+    everywhere, *_ = beside_best(list(entries_of(tmp_path, *groups).values()), "fedavg")
+    assert (everywhere.difference.mean, everywhere.difference.n) == (pytest.approx(0.1), 3)
+
+
+def test_the_nearest_is_among_those_that_share_the_most_settings(tmp_path: Path) -> None:
+    both = [
+        rows
+        for clients in (5, 10)
+        for rows in (
+            scored("fedavg", 0.5, 0.6, num_clients=clients),
+            scored("regmean", 0.3, 0.4, num_clients=clients),
+        )
+    ]
+    write_report(tmp_path, "one", *both, scored("ties", 0.49, 0.59, num_clients=5))
+    (found,) = in_reports(make_entries(read_reports([tmp_path]).benchmarks), "fedavg")
+    assert found.nearest is not None
+    assert (found.nearest.other, found.nearest.num_settings) == ("regmean", 2)

@@ -13,7 +13,7 @@ from fedfisher_core.client.upload import Upload
 from fedfisher_core.client.weights import Weights
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.methods.averaging import mean_parameters, median_parameters
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, bind_written, empty, made_up_uploads, server, trained_uploads
@@ -357,3 +357,9 @@ def test_factored_damping_goes_from_the_fishers_to_the_mean() -> None:
         distances.append(sum((network[name] - mean[name]).square().sum().item() for name in mean))
         assert all(torch.equal(network[name], plain[name]) for name in mean) == (damping == 0)
     assert distances[-1] < 1e-6 < distances[0]
+
+
+def test_of_two_in_the_middle_the_smaller_is_the_median() -> None:
+    models = [{"w": torch.tensor([float(one)])} for one in (4, 1, 3, 2)]
+    assert median_parameters(models)["w"].item() == 2.0
+    assert median_parameters(models[:3])["w"].item() == 3.0

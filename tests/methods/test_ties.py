@@ -3,6 +3,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.methods.ties import _average_agreeing
 from tests import tiny
 from tests.methods.clients import bind_written, merge_changes
 
@@ -72,3 +73,8 @@ def test_of_several_scales_the_validation_set_chooses() -> None:
 def test_settings_out_of_bounds_are_refused(settings: dict[str, float], key: str) -> None:
     with pytest.raises(InputError, match=rf"methods\.ties\.{key}"):
         bind_written("ties", settings, [tiny.TINY])
+
+
+def test_a_sum_of_0_gets_the_sign_that_most_coordinates_have_however_large_the_others() -> None:
+    changes = [{"w": torch.tensor([5.0, -0.5, -0.5, own])} for own in (1.0, -1.0)]
+    assert _average_agreeing(changes)["w"].tolist() == [5.0, -0.5, -0.5, -1.0]

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.errors import InputError, MemoryLimitError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.privacy.sums import ClippedSums, clipped_sums
@@ -132,3 +132,13 @@ def test_unusable_arguments_are_named() -> None:
         sums_of(network, inputs[:0])
     with pytest.raises(InputError, match="has 1 output; allowed: at least 2"):
         sums_of(nn.Sequential(nn.Linear(4, 1)), inputs)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_least_memory_that_is_named_is_the_least_that_is_allowed(name: str) -> None:
+    network, inputs, _ = make(name, 2)
+    with pytest.raises(MemoryLimitError) as refusal:
+        sums_of(network, inputs, memory_limit=1)
+    sums_of(network, inputs, memory_limit=refusal.value.needed)
+    with pytest.raises(MemoryLimitError):
+        sums_of(network, inputs, memory_limit=refusal.value.needed - 1)

@@ -211,3 +211,18 @@ def test_the_matrices_of_a_layer_are_solved_as_if_each_were_alone():
         together.parameters["l.weight"], torch.cat([one.parameters["l.weight"] for one in solved])
     )
     assert together.objective == pytest.approx(sum(one.objective for one in solved), rel=1e-5)
+
+
+def test_conjugate_gradients_take_no_step_along_what_is_flat_to_rounding() -> None:
+    clients = [{"w": torch.tensor([0.0, 0.0])}, {"w": torch.tensor([4.0, 4.0])}]
+    fishers = [{"w": torch.tensor([1.0, 1e-10])}, {"w": torch.tensor([3.0, 3e-10])}]
+    solution = conjugate_gradients(diagonal_quadratic(clients, fishers, [0.5, 0.5]), tolerance=1e-18)
+    assert solution.parameters["w"].tolist() == [3.0, 2.0]
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_the_cutoff_is_a_part_of_the_largest_eigenvalue_whatever_the_size_of_fishers(scale: float) -> None:
+    clients = [{"w": torch.zeros(2)}, {"w": torch.full((2,), 4.0)}]
+    fishers = [{"w": scale * torch.tensor([1.0, 1e-6])}, {"w": scale * torch.tensor([3.0, 3e-6])}]
+    solution = closed_form(diagonal_quadratic(clients, fishers, [0.5, 0.5]), cutoff=1e-3)
+    torch.testing.assert_close(solution.parameters["w"], torch.tensor([3.0, 2.0]))

@@ -6,8 +6,10 @@ from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.solvers.blocks import DiagonalBlock
 from fedfisher_core.solvers.conjugate_gradients import conjugate_gradients
 from fedfisher_core.solvers.quadratic import (
+    Quadratic,
     dense_quadratic,
     diagonal_quadratic,
     diagonal_quadratic_of_sums,
@@ -187,3 +189,10 @@ def test_conjugate_gradients_do_not_depend_on_the_size_of_fishers(scale: float) 
 def test_what_is_no_number_has_no_objective() -> None:
     quadratic = diagonal_quadratic([{"w": torch.ones(2)}], [{"w": torch.ones(2)}], [1.0])
     assert math.isnan(quadratic.value((torch.full((2,), torch.nan),)))
+
+
+def test_rounding_brings_no_objective_below_0() -> None:
+    one = torch.ones(1)
+    # f(m) is a little too small, as rounding may have it.
+    quadratic = Quadratic((DiagonalBlock("w", one),), (0 * one,), (one,), 1 - 1e-9, {"w": one})
+    assert quadratic.value([one]) == 0

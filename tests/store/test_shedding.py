@@ -6,8 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -358,3 +358,28 @@ def test_what_only_looks_does_not_keep_a_run_from_shedding_but_a_prune(
         assert only
         with pytest.raises(LockedError), store.alone("prune"):
             pass
+
+
+def test_what_another_run_has_made_in_the_place_of_a_shed_one_meanwhile_stays(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shed(store, store.write(STEP, TWO))
+    held = implementation.held
+    theirs: list[Artifact] = []
+
+    @contextmanager
+    def late(*arguments: Any, **chosen: Any) -> Iterator[None]:
+        monkeypatch.undo()
+        theirs.append(store.write(STEP, Content(files={"theirs.bin": b"theirs"})))
+        with held(*arguments, **chosen):
+            yield
+
+    monkeypatch.setattr(implementation, "held", late)
+    ours = store.write(STEP, Content(files={"ours.bin": b"ours"}))
+    assert [ours] == theirs == [store.find(STEP)]
+
+
+def test_a_file_that_is_none_of_its_own_is_nothing_to_shed(store: Store) -> None:
+    written = store.write(STEP, Content(documents={"info.json": {"losses": [0.5]}}))
+    (written.path / "stray.bin").write_bytes(b"1")
+    assert not store.can_shed(written)

@@ -12,7 +12,7 @@ from fedfisher_core.wire.formula import formula_bits
 from fedfisher_core.wire.low_rank import LowRank
 from fedfisher_core.wire.payload import encode
 from fedfisher_core.wire.spectral import Spectral
-from fedfisher_core.wire.structure import EXACT
+from fedfisher_core.wire.structure import EXACT, Fixed
 from fedfisher_core.wire.symmetric import SYMMETRIC
 
 from .samples import CNN, LENET, diagonal, gram, kfac, random_tensors, weights
@@ -169,3 +169,21 @@ def test_what_stands_for_weights_has_their_part_of_a_budget(family: Family, rest
     assert all(
         section.codec == Float32() for section in fit([counts, sums, moment], family=family, budget_bits=None).sections
     )
+
+
+def test_the_paper_leaves_few_numbers_uncounted() -> None:
+    model = weights(LENET)
+    budget = fedavg_bits(model.size)
+    most = budget // 16 // 32
+    few, many = (StatisticSpec("counts", EXACT, (TensorSpec("counts", (size,)),)) for size in (most, most + 1))
+    fit([model, few], family=Family.PAPER, budget_bits=budget)
+    with pytest.raises(InputError, match=f"of which {32 * (most + 1)} are for numbers .* at most {budget // 16}"):
+        fit([model, many], family=Family.PAPER, budget_bits=budget)
+
+
+def test_the_paper_refuses_what_no_budget_shortens_beyond_it() -> None:
+    codes = StatisticSpec("codes", Fixed(Uniform(7)), (TensorSpec("x", (100,)),))
+    message = "the budget is 900 bits; allowed: at least 1088; of it, statistic 'codes' takes 832 by its own codec"
+    with pytest.raises(InputError, match=message):
+        fit([codes], family=Family.PAPER, budget_bits=900)
+    assert fit([codes], family=Family.PAPER, budget_bits=1088).bits == 1088

@@ -126,3 +126,11 @@ def test_other_tensors_are_refused(shapes: list[tuple[int, ...]]) -> None:
         InputError, match=r"statistic 'x' has tensors of shapes .*; allowed: \(c,\), \(c, m\), \(r, m\)"
     ):
         MIXTURE.require("x", tensors)
+
+
+@pytest.mark.parametrize(("classes", "width"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (8, 3), (10, 4), (16, 4)])
+def test_an_owner_takes_as_many_bits_as_tell_classes_apart(classes: int, width: int) -> None:
+    shapes = [(classes,), (classes, 5), (7, 5), (7,), (5,), (2,)]
+    tensors = [TensorSpec(str(i), shape) for i, shape in enumerate(shapes)]
+    # A direction of 5 entries at 4 bits and its scale.
+    assert Owned.of(3, 4).bits(tensors) - Owned.of(2, 4).bits(tensors) == 5 * 4 + 32 + width
