@@ -233,9 +233,8 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
     @property
     def _estimates(self) -> bool:
         """Whether there are running statistics to be estimated anew: not those of networks that no method merged."""
-        method, place = self.bound.method, self.place
-        merged = method.ranked and method.continues and method.merges
-        if place.settings.model.running_statistics != "estimated" or not merged:
+        place = self.place
+        if place.settings.model.running_statistics != "estimated" or not self.bound.method.returns_merged:
             return False
         return bool(batch_norms(place.spec.skeleton()))
 

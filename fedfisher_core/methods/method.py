@@ -87,6 +87,11 @@ class Method:
         return self.shared_start if isinstance(self.shared_start, bool) else self.shared_start(settings)
 
     @property
+    def returns_merged(self) -> bool:
+        """Whether it returns one network that it merges of the clients', whose running statistics nobody has seen."""
+        return self.ranked and self.continues and self.merges
+
+    @property
     def streamed(self) -> bool:
         """Whether it makes do with sums, so that the server holds one client's upload at a time, and not all."""
         return all(view is ServerView.SUM for view in self.views.values())

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Step:
     """A computation whose result can be stored.
 
+    A setting that is added later is left out where it says what was so before, so that what is stored is found again.
+
     Args:
         kind: what it makes, the folder's name.
         code: digest of the source that makes it.
