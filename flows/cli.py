@@ -13,6 +13,7 @@ from fedfisher_core.errors import DivergedClientError, IncompleteError, InputErr
 from flows import running
 from flows.output import nobody_reads, print_report
 from flows.stopping import leave, told_to_stop
+from tasks.cycles import spare_the_end
 from tasks.lifeline import end_with_parent
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if sys.stderr is None:
         # It was closed, which libraries that write to it do not expect.
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open until the end.
+    spare_the_end()
     options = _parser().parse_args(arguments)
     try:
         options.command(options)

@@ -13,6 +13,7 @@ from fedfisher_core.errors import IncompleteError, InputError, OutputError
 from flows.output import print_report
 from flows.server import PrefectServer
 from flows.stopping import stop_on_sigterm
+from tasks.cycles import loading
 
 if TYPE_CHECKING:
     from prefect import Flow
@@ -60,21 +61,22 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
     if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
         # Something is left to do: the server shall be there when torch is.
         server.start()
-    from tasks.tracking import prepare_tracking
-
     incomplete: list[IncompleteError] = []
     with ExitStack() as holds:
         checked = []
         for config, settings in zip(configs, chosen, strict=True):
-            with named(config, overrides):
+            with named(config, overrides), loading():
                 checked.append(_check(settings, holds))
+        from tasks.tracking import prepare_tracking
+
         beside = ThreadPoolExecutor(max_workers=1)
         for one in checked:
             if one.is_left:
                 # Recording waits for it, and says what went wrong; a command that is stopped does not.
                 beside.submit(prepare_tracking, one.settings.tracking)
-                _reach(server)
-                from flows.experiment import flow_of
+                with loading():
+                    _reach(server)
+                    from flows.experiment import flow_of
 
                 try:
                     with _needing_prefect(one.settings.name):
@@ -110,12 +112,13 @@ def run_stage(config: Path, overrides: Sequence[str], stage: str) -> None:
     from flows.sharing import REPORT
     from flows.work import prepare
 
-    with named(config, overrides):
+    with named(config, overrides), loading():
         stages = [*prepare(settings).plan.stages, REPORT]
     if stage not in stages:
         raise InputError(f"{settings.name} has no stage {stage!r}; allowed: {', '.join(stages)}")
-    _reach(server)
-    from flows.experiment import stage_flow_of
+    with loading():
+        _reach(server)
+        from flows.experiment import stage_flow_of
 
     with _needing_prefect(settings.name):
         _on(server, stage_flow_of(settings.experiment, stage))(settings)

@@ -1,5 +1,6 @@
 """The temporary Prefect server of one command: it starts while the command still loads torch, and dies with it."""
 
+import importlib
 import os
 import select
 import socket
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fedfisher_core.errors import InputError
 from flows.databases import require_database, require_writable
+from tasks.cycles import loading, spare_the_end
 from tasks.lifeline import end_with_input
 
 if TYPE_CHECKING:
@@ -99,8 +101,10 @@ def main() -> None:
     """Serve until standard input ends; print the API's address and what it is, and another line once it answers."""
     # At once while modules are loaded; uvicorn takes the signal later, and never amid the set-up of the database.
     end_with_input()
-    # Prefect knows of servers in profiles and files too.
-    from prefect.settings import get_current_settings
+    spare_the_end()
+    with loading():
+        # Prefect knows of servers in profiles and files too.
+        from prefect.settings import get_current_settings
 
     settings = get_current_settings()
     if settings.api.url:
@@ -126,7 +130,11 @@ def _say(line: str) -> None:
 
 
 def _serve(bound: socket.socket) -> None:
-    import uvicorn
+    application = "prefect.server.api.server"
+    with loading():
+        import uvicorn
+
+        importlib.import_module(application)
 
     class Announced(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -134,7 +142,7 @@ def _serve(bound: socket.socket) -> None:
             _say("ready")
 
     config = uvicorn.Config(
-        "prefect.server.api.server:create_app",
+        f"{application}:create_app",
         factory=True,
         log_level="critical",
         lifespan="on",

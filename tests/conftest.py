@@ -1,3 +1,4 @@
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,11 @@ def pytest_configure() -> None:
     """Take Ctrl-C again where a shell started the tests in the background, so that commands under test do too."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Leave all that is loaded by now out of further collections of cycles."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
