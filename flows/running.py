@@ -61,14 +61,15 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
     if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
         # Something is left to do: the server shall be there when torch is.
         server.start()
+    _load()
+    from tasks.tracking import prepare_tracking
+
     incomplete: list[IncompleteError] = []
     with ExitStack() as holds:
         checked = []
         for config, settings in zip(configs, chosen, strict=True):
-            with named(config, overrides), loading():
+            with named(config, overrides):
                 checked.append(_check(settings, holds))
-        from tasks.tracking import prepare_tracking
-
         beside = ThreadPoolExecutor(max_workers=1)
         for one in checked:
             if one.is_left:
@@ -109,10 +110,11 @@ def run_stage(config: Path, overrides: Sequence[str], stage: str) -> None:
     settings = load(config, overrides)
     server = PrefectServer(settings.tracking.prefect_api)
     server.start()
+    _load()
     from flows.sharing import REPORT
     from flows.work import prepare
 
-    with named(config, overrides), loading():
+    with named(config, overrides):
         stages = [*prepare(settings).plan.stages, REPORT]
     if stage not in stages:
         raise InputError(f"{settings.name} has no stage {stage!r}; allowed: {', '.join(stages)}")
@@ -134,6 +136,17 @@ def code_of(incomplete: Sequence[IncompleteError]) -> int:
         2 where bad input or diverged clients explain all that failed, else 1.
     """
     return 2 if all(error.by_user for error in incomplete) else 1
+
+
+def _load() -> None:
+    """Have torch loaded, and what plans are made by.
+
+    Torch leaves cycles that hold the frames of whoever imports it: a plan that was being made would stay for as long as
+    they do.
+    """
+    with loading():
+        importlib.import_module("torch")
+        importlib.import_module("flows.work")
 
 
 def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:

@@ -8,7 +8,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Collect nothing until the block ends, nor what is there by then: modules stay, and are many."""
+    """Collect nothing until the block ends, nor what is there by then: modules stay, and are many.
+
+    So does whatever only a cycle keeps by then, and what its frames hold: the block should do little but import.
+    """
     gc.disable()
     try:
         yield
