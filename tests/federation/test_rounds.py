@@ -344,18 +344,23 @@ def test_jobs_of_later_rounds_say_so() -> None:
     assert Turn(3, "fedavg").suffix == ", round 3 of fedavg"
 
 
+def fail_once(monkeypatch: pytest.MonkeyPatch, kind: type[TrainClient | ComputeStatistic], method: str) -> None:
+    """Have client 1 diverge in round 1 where jobs of a kind call a method."""
+    called = getattr(kind, method)
+
+    def failing(self: TrainClient | ComputeStatistic, *given: Any) -> Any:
+        if (self.client, self.turn) == (1, 1):
+            raise DivergedClientError("a number is not finite")
+        return called(self, *given)
+
+    monkeypatch.setattr(kind, method, failing)
+
+
 @pytest.mark.parametrize(("objective", "rounds"), [("plain", [1]), ("scaffold", [1, 2, 3])])
 def test_a_client_that_failed_comes_again_unless_it_must_remember(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, objective: str, rounds: list[int]
 ) -> None:
-    train = TrainClient.train
-
-    def failing(self: TrainClient, *given: Any) -> Any:
-        if (self.client, self.turn) == (1, 1):
-            raise DivergedClientError("the loss is not finite")
-        return train(self, *given)
-
-    monkeypatch.setattr(TrainClient, "train", failing)
+    fail_once(monkeypatch, TrainClient, "train")
     done = walked(workplace, {"count": 3}, run={"min_clients": 2}, train={**SGD, "objective": objective})
     federations = done.plan.federations
     trainings = {turn.number: federations.training(done.place, 1, turn).name for turn in federations.turns("fedavg")}
@@ -366,14 +371,7 @@ def test_what_a_client_reports_counts_where_its_upload_is_lost(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server's control variate stays the mean of the clients', which a client whose Fisher is lost goes on from."""
-    compute = ComputeStatistic._compute
-
-    def failing(self: ComputeStatistic, *given: Any) -> Any:
-        if (self.client, self.turn) == (1, 1):
-            raise DivergedClientError("the Fisher is not finite")
-        return compute(self, *given)
-
-    monkeypatch.setattr(ComputeStatistic, "_compute", failing)
+    fail_once(monkeypatch, ComputeStatistic, "_compute")
     scaffold = {**SGD, "objective": "scaffold"}
     done = walked(workplace, {"count": 2}, {"fisher_merge": {}}, run={"min_clients": 1}, train=scaffold)
     federations, artifacts = done.plan.federations, done.outcome.artifacts
