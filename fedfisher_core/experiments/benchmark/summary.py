@@ -208,7 +208,8 @@ def _best_of(methods: Mapping[str, Sequence[Row]]) -> set[str]:
     most = max(map(len, methods.values()), default=0)
     whole = {label: Repeated(rows) for label, rows in methods.items() if len(rows) == most}
     means = {label: round(own.measure("accuracy").mean, DIGITS) for label, own in whole.items()}
-    return {label for label, mean in means.items() if mean == max(means.values())}
+    top = max(means.values(), default=None)
+    return {label for label, mean in means.items() if mean == top}
 
 
 def _summarise_method(
