@@ -1,6 +1,7 @@
 """A client of a Dask scheduler that someone else started, or one line that says why there is none."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ def connected(scheduler: str, setting: str) -> "Iterator[Client]":
     """
     from distributed import Client
 
+    quieten()
     try:
         place = urlsplit(scheduler)
         address = (place.hostname, place.port)
@@ -48,6 +50,15 @@ def connected(scheduler: str, setting: str) -> "Iterator[Client]":
         raise InputError(f"{setting} can't be reached: {error}") from error
     with client:
         yield client
+
+
+def quieten() -> None:
+    """Keep what Dask says of its own doings from the terminal, errors among it: they reach whoever called it as well.
+
+    It sets its levels when it is imported, so that this comes after.
+    """
+    for name in ("distributed", "distributed.client", "prefect.task_runner.dask"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 async def _greet(scheduler: str) -> None:

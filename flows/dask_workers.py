@@ -1,6 +1,5 @@
 """Tasks on Dask: on a cluster of this machine that ends with the run, or on one that is there."""
 
-import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
@@ -20,6 +19,7 @@ from fedfisher_core.settings import WorkSettings
 from fedfisher_core.store import Mark, open_store
 from flows.cluster import GPU, Guarded, versions
 from flows.console import configure_logging
+from flows.dask_client import quieten
 from flows.desertion import warned_of
 from flows.packed import Packed
 from flows.workers import Workers
@@ -64,7 +64,7 @@ class DaskWorkers(Workers):
     """
 
     def __init__(self, run: WorkSettings, count: int) -> None:
-        _quieten()
+        quieten()
         self._address = run.dask.scheduler
         self._dask = _Runner(address=self._address) if self._address else _cluster_here(count)
         self._home: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=1)
@@ -195,13 +195,4 @@ def _cluster_here(count: int) -> _Runner:
 def dask_setup(worker: object) -> None:
     """Make a worker as quiet as the command; Dask calls it in workers of this machine when they start."""
     configure_logging()
-    _quieten()
-
-
-def _quieten() -> None:
-    """Keep what Dask says of its own doings from the terminal, errors among it: they reach whoever called it as well.
-
-    It sets its levels when it is imported.
-    """
-    for name in ("distributed", "distributed.client", "prefect.task_runner.dask"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
+    quieten()
