@@ -214,9 +214,10 @@ def _open(source: Source, cache: str) -> dict[str, Any]:
         # The library takes a path for a pattern.
         files = {split: glob.escape(str(source.folder / f"{split}.parquet")) for split in SPLITS}
         try:
-            # One by one: read together, a split is given every column that the other has, without content.
+            # One by one: read together, a split is given every column that the other has, without content. The
+            # library's general loader would tell its makers' server of each.
             return {
-                split: hub.load_dataset("parquet", data_files={split: file}, split=split, cache_dir=cache)
+                split: hub.Dataset.from_parquet(file, split=hub.NamedSplit(split), cache_dir=cache)
                 for split, file in files.items()
             }
         except (hub.exceptions.DatasetGenerationError, OSError, ValueError) as error:

@@ -1,5 +1,6 @@
 import hashlib
 import io
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ def test_a_folder_is_taken_by_its_name_and_not_as_a_pattern(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDFISHER_DATA_DIR", folder)
     assert read().train.labels.tolist() == [0, 2]
+
+
+def test_a_folder_is_read_without_the_network(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def ask(*host: object, **_: object) -> list[object]:
+        asked.append(host)
+        raise OSError
+
+    monkeypatch.setattr(socket, "getaddrinfo", ask)
+    write(root)
+    read()
+    assert not asked
 
 
 def test_a_folder_of_parquet_files_is_read(root: Path) -> None:
