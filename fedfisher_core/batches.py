@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fedfisher_core.errors import DivergedClientError, InputError, SomeDivergedError
@@ -70,6 +70,7 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
         SomeDivergedError: the clients of some of several jobs diverged; the results of the others are kept.
     """
     found = {step.key: artifact for step in batch.steps if (artifact := store.find(step)) and not artifact.shed}
+    made: dict[str, Artifact] = {}
     left = [entry for entry in zip(batch.jobs, batch.inputs, batch.steps, strict=True) if entry[-1].key not in found]
     if left:
         store.require_room()
@@ -84,9 +85,11 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
                 diverged[job.name] = content
             else:
                 found[step.key] = store.write(step, content)
+                # To read it back takes as long as to encode it.
+                made[job.name] = replace(found[step.key], made=content)
         _require_none(batch, diverged)
     artifacts = [found[step.key] for step in batch.steps]
-    made = dict(zip((job.name for job in batch.jobs), artifacts, strict=True))
+    made = dict(zip((job.name for job in batch.jobs), artifacts, strict=True)) | made
     followed = [_followed(follower, made, store) for follower in batch.followers]
     return artifacts + [artifact for artifact in followed if artifact is not None]
 

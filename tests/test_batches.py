@@ -8,11 +8,12 @@ from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 import pytest
+import torch
 
-from fedfisher_core.batches import Batch, compute
+from fedfisher_core.batches import Batch, Follower, compute
 from fedfisher_core.errors import InputError
 from fedfisher_core.jobs import Job, graph_of, inputs_of
-from fedfisher_core.store import Artifact, Content, Step, Store, read_document
+from fedfisher_core.store import Artifact, Content, Step, Store, read_document, read_tensors, reading
 from fedfisher_core.walk import Walk, walk_here
 from tests.counted import computed, nothing_computed_yet, store
 
@@ -117,6 +118,36 @@ def graph_step(walk: Walk, name: str) -> Step:
     """Name the result of a job whose needs are done."""
     job = walk.graph[name]
     return job.step(inputs_of(job.needs, walk.outcome.artifacts))
+
+
+@dataclass(frozen=True)
+class Weighs(Long):
+    """Make a file of tensors."""
+
+    def compute(self, inputs: Needed[Artifact]) -> Content:
+        return Content(tensors={"weights.safetensors": {"weight": torch.arange(3.0)}})
+
+
+@dataclass(frozen=True)
+class Doubles(Short):
+    """Double the tensors of another."""
+
+    def compute(self, inputs: Needed[Artifact]) -> Content:
+        (one,) = inputs.jobs
+        doubled = {name: 2 * tensor for name, tensor in read_tensors(one, "weights.safetensors").items()}
+        return Content(tensors={"weights.safetensors": doubled})
+
+
+def test_tensors_that_were_just_made_are_not_read_back(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    weighs, doubles = Weighs(name="weighs"), Doubles(name="doubles", needs=Needed(("weighs",)))
+    batch = Batch((weighs,), (Needed(),), (weighs.step(Needed()),), (Follower(doubles, {}),))
+    monkeypatch.setattr(reading, "read_bytes", lambda artifact, name: pytest.fail(f"{name} is read back"))
+    made, doubled = compute(batch, store)
+    monkeypatch.undo()
+    assert torch.equal(read_tensors(made, "weights.safetensors")["weight"], torch.arange(3.0))
+    assert torch.equal(read_tensors(doubled, "weights.safetensors")["weight"], 2 * torch.arange(3.0))
+    # What the task tells of is small.
+    assert (made.made, doubled.made) == (None, None)
 
 
 def test_results_and_names_are_those_of_jobs_on_their_own(store: Store, tmp_path: Path) -> None:

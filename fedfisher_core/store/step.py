@@ -37,27 +37,6 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Artifact:
-    """A reference to a stored result.
-
-    Args:
-        kind: what it is.
-        key: digest of the step that made it.
-        digest: digest of its content, without timings.
-        path: its folder; of an artifact in a bucket, where this machine keeps what it has read of it.
-        shed: whether only its documents are there; what needs its tensors has to have it made again.
-        bucket: URL of the bucket that it lies in; None where its folder is all of it.
-    """
-
-    kind: str
-    key: str
-    digest: str
-    path: Path
-    shed: bool = False
-    bucket: str | None = None
-
-
-@dataclass(frozen=True)
 class Content:
     """What a step makes.
 
@@ -72,6 +51,29 @@ class Content:
     documents: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A reference to a stored result.
+
+    Args:
+        kind: what it is.
+        key: digest of the step that made it.
+        digest: digest of its content, without timings.
+        path: its folder; of an artifact in a bucket, where this machine keeps what it has read of it.
+        shed: whether only its documents are there; what needs its tensors has to have it made again.
+        bucket: URL of the bucket that it lies in; None where its folder is all of it.
+        made: what it holds, while the task that made it goes on with it; None where it has to be read.
+    """
+
+    kind: str
+    key: str
+    digest: str
+    path: Path
+    shed: bool = False
+    bucket: str | None = None
+    made: Content | None = field(default=None, compare=False, repr=False)
 
 
 def as_json(value: Any) -> bytes:
