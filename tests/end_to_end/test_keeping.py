@@ -7,7 +7,7 @@ import pytest
 
 from tests.end_to_end.conftest import SMALL, Workplace
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 PRUNED = re.compile(r"^small: pruned the tensors of (\d+) artifacts of rounds (\d) to (\d), [\d,]+ bytes", re.MULTILINE)
 METHODS = {"fedavg": {}, "fedfisher_diag": {}}

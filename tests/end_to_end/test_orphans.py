@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.driver import MARK, alive
 from tests.end_to_end.conftest import SMALL, Workplace
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 SEED = 14
 SETTINGS = SMALL | {"train": {"epochs": 10}, "methods": {"fedavg": {}, "fedfisher_diag": {}}}
