@@ -44,8 +44,8 @@ trap end EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# In this format a percent sign is written twice. A password's hash takes a tenth of a second of a core by design, and a
-# recorded run is seven requests or more, so that who has proved one is known for a minute.
+# In this format a percent sign is written twice. Hashing a password is slow by design, and a recorded run is seven
+# requests or more, so that who has proved one is known for a minute.
 cat > "$private/users.ini" <<END
 [mlflow]
 default_permission = EDIT

@@ -85,7 +85,7 @@ def compute(batch: Batch, store: Store) -> list[Artifact]:
                 diverged[job.name] = content
             else:
                 found[step.key] = store.write(step, content)
-                # To read it back takes as long as to encode it.
+                # What follows need not read it back.
                 made[job.name] = replace(found[step.key], made=content)
         _require_none(batch, diverged)
     artifacts = [found[step.key] for step in batch.steps]
