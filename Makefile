@@ -48,7 +48,7 @@ test: lint .venv/swift/installed .venv/trunks
 # Kills, corruption, full disks, settings and payloads at random, for hours; `make test` has a little of it. What it prints
 # as its seed repeats it: `make chaos CHAOS_SEED=<number>`.
 chaos: setup .venv/swift/installed
-	CHAOS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --timeout 3600 tests/chaos tests/end_to_end/test_team.py
+	CHAOS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist worksteal --timeout 3600 tests/chaos
 
 clean:
 	rm -rf artifacts .artifacts stages mlflow.db mlartifacts

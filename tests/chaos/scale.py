@@ -10,11 +10,6 @@ import secrets
 SEED = int(os.environ.setdefault("CHAOS_SEED", str(secrets.randbelow(2**32))))
 
 
-def much() -> bool:
-    """Say whether `make chaos` runs."""
-    return os.environ.get("CHAOS") == "1"
-
-
 def scaled(*, test: int, chaos: int) -> int:
     """How often something is to be tried.
 
@@ -25,7 +20,7 @@ def scaled(*, test: int, chaos: int) -> int:
     Returns:
         One of the two.
     """
-    return chaos if much() else test
+    return chaos if os.environ.get("CHAOS") == "1" else test
 
 
 def parts(total: int, most: int) -> list[tuple[int, int]]:
