@@ -236,7 +236,8 @@ class Handing:
         first, *others = handed.batches
         work: Callable[..., list[Done]]
         if handed.ends is not None:
-            work = partial(do_on, handed.batches, following=partial(self._tell, handed))
+            following = self._workers.following(partial(self._tell, handed))
+            work = partial(do_on, handed.batches, following=following)
         else:
             work = partial(do_each, handed.batches) if others else partial(do_alone, first)
         whole = partial(work, store=self._store, share_gpu=self._share_gpu)

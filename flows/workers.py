@@ -3,26 +3,31 @@
 import math
 import multiprocessing
 import os
-import signal
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self, TypeVar
 
 from prefect import Task
 from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
-from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 
+from fedfisher_core.batches import Batch
 from fedfisher_core.jobs import Job
 from fedfisher_core.settings import WorkSettings
-from flows.console import configure_logging
+from tasks.job import Done
 
 R = TypeVar("R")
 
+Following = Callable[[list[Done]], Sequence[Batch]]
+"""Is told what became of batches, and says which are next; none to end."""
+
+NEAR = 0.1, 0.02, 8.0
+"""`longest`, `least` and `lasting` where to be told what is next takes less than a task, which takes 0.15 s."""
+
 
 class Workers:
-    """Threads or processes of this machine that run tasks.
+    """What runs tasks.
 
     Args:
         runner: takes the tasks.
@@ -99,6 +104,17 @@ class Workers:
         """
         return work
 
+    def following(self, answer: Following) -> Following:
+        """Bring to a task what tells it which batches are next.
+
+        Args:
+            answer: is called in this process.
+
+        Returns:
+            The same, to be called where the task runs.
+        """
+        return answer
+
     def is_spread(self, job: Job[Any]) -> bool:
         """Say whether several machines could compute a job, of which one may fail at what the others can do.
 
@@ -135,11 +151,9 @@ class Workers:
 
 
 class Threads(Workers):
-    """Threads of this process: a task is given one small group after another, as each task costs 0.15 s."""
+    """Threads of this process: a task is given one small group after another."""
 
-    longest = 0.1
-    least = 0.02
-    lasting = 8.0
+    longest, least, lasting = NEAR
 
 
 @contextmanager
@@ -173,21 +187,8 @@ def _workers(run: WorkSettings) -> Workers:
 
             return DaskWorkers(run, count)
         case "processes":
-            return Workers(ProcessPoolTaskRunner(max_workers=count, initializer=_start_process), count)
+            from flows.processes import Processes
+
+            return Processes(count)
         case "threads":
             return Threads(ThreadPoolTaskRunner(max_workers=count), count)
-
-
-def _start_process() -> None:
-    """Make a process as quiet as the command, and end it when the command ends."""
-    configure_logging()
-    # Ctrl-C reaches all processes of a terminal; the command decides what becomes of it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -4,6 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.end_to_end.conftest import SMALL, Workplace
 
@@ -17,12 +20,20 @@ def large(folder: Path) -> int:
     return len([path for path in folder.glob("artifacts/[!a]*/*/*") if path.suffix in (".safetensors", ".bin")])
 
 
-def test_a_run_says_what_it_pruned_and_a_rerun_does_nothing(workplace: Workplace) -> None:
+def tasks_of(name: str, prefect_api: str) -> int:
+    with temporary_settings({PREFECT_API_URL: prefect_api}), get_client(sync_client=True) as client:
+        return len(client.read_task_runs(flow_run_filter=FlowRunFilter(name=FlowRunFilterName(any_=[name])), limit=200))
+
+
+def test_a_run_says_what_it_pruned_and_a_rerun_does_nothing(workplace: Workplace, prefect_api: str) -> None:
     run = {"runner": "processes", "workers": 2}
     settings = {**SMALL, "methods": METHODS, "train": {"epochs": 1}, "run": run}
     plain = {"name": "plain", "rounds": {"count": 3}, "run": {**run, "store": "plain"}}
     workplace.write("plain.yaml", {**settings, **plain})
     assert "pruned" not in workplace.run("fedfisher", "run", "plain.yaml").stderr
+    jobs = len(list(workplace.folder.glob("plain/*/*/manifest.json")))
+    # In processes too a task goes on with what is ready.
+    assert 0 < tasks_of("plain", prefect_api) < jobs / 2
     workplace.write("params.yaml", {**settings, "rounds": {"count": 3, "keep": 1}})
     done = workplace.run("fedfisher", "run")
     # Of each client in round 1 a training, a Fisher and two payloads; in round 2 a training and a payload for each

@@ -67,6 +67,9 @@ class Told:
     def guarded(self, work: Callable[[], Any], job: Job[Any]) -> Callable[[], Any]:
         return work
 
+    def following(self, answer: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        return answer
+
     def is_spread(self, job: Job[Any]) -> bool:
         return self.spread
 
