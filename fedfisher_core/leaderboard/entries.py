@@ -9,7 +9,7 @@ from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, meth
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.leaderboard.reading import BenchmarkReport
 from fedfisher_core.reporting.formats import setting_value
-from fedfisher_core.reporting.measure import DIGITS, Repeated, gather, paired_difference
+from fedfisher_core.reporting.measure import DIGITS, Repeated, gather, paired_difference, with_most_seeds
 from fedfisher_core.reporting.ranks import ranks
 
 SETTING = (
@@ -136,10 +136,8 @@ def _entries_of(report: str, methods: Mapping[str, Sequence[Row]]) -> Iterator[E
     local = next((rows for rows in methods.values() if is_local_mean(rows[0])), ())
     for group in gather(methods.values(), lambda rows: _wire_budget(rows[0])).values():
         entries = [_entry(report, rows, local) for rows in group]
-        single = [one for one in entries if one.kind is Role.ONE_NETWORK]
-        most = max((one.num_seeds for one in single), default=0)
-        # Means over other seeds may differ by the seeds alone.
-        whole = [one for one in single if one.num_seeds == most]
+        single = {one.method: one for one in entries if one.kind is Role.ONE_NETWORK}
+        whole = [single[method] for method in with_most_seeds({name: one.num_seeds for name, one in single.items()})]
         found = ranks([one.score for one in whole]) if whole else ()
         rank_of = {one.method: float(rank) for one, rank in zip(whole, found, strict=True)}
         kinds = list(Role)

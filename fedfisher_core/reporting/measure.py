@@ -36,6 +36,19 @@ def gather(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return found
 
 
+def with_most_seeds(counts: Mapping[K, int]) -> list[K]:
+    """Choose whose means can be compared: means over other seeds may differ by the seeds alone.
+
+    Args:
+        counts: numbers of seeds.
+
+    Returns:
+        Those that have the most, in their order.
+    """
+    most = max(counts.values(), default=0)
+    return [key for key, count in counts.items() if count == most]
+
+
 @dataclass(frozen=True)
 class Measure:
     """A quantity over seeds.

@@ -3,7 +3,7 @@ import math
 import pytest
 from scipy import stats
 
-from fedfisher_core.reporting.measure import paired_difference
+from fedfisher_core.reporting.measure import paired_difference, with_most_seeds
 
 
 def test_a_paired_difference_by_hand() -> None:
@@ -57,3 +57,8 @@ def test_what_differs_in_the_last_bit_is_no_difference() -> None:
     tie = paired_difference({0: 0.1, 1: 0.2}, {0: 0.15, 1: 0.15})
     assert tie is not None
     assert tie.mean == 0
+
+
+def test_those_with_the_most_seeds_are_compared() -> None:
+    assert with_most_seeds({"a": 2, "b": 3, "c": 3, "d": 1}) == ["b", "c"]
+    assert with_most_seeds({}) == []

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fedfisher_core.experiments.benchmark.summary import SettingSummary, overview
-from fedfisher_core.reporting.measure import DIGITS, Measure, PairedDifference, gather, mean_by_seed, paired_difference
+from fedfisher_core.reporting.measure import (
+    DIGITS,
+    Measure,
+    PairedDifference,
+    gather,
+    mean_by_seed,
+    paired_difference,
+    with_most_seeds,
+)
 from fedfisher_core.settings import PLAIN
 
 
@@ -76,15 +84,14 @@ def _cells(
     """Make the cells of one method from the settings of each objective."""
     found = {label: _by_seed(method, own) for label, own in zip(labels, settings, strict=True)}
     measures = {label: Measure.of(list(by_seed.values())) for label, by_seed in found.items() if by_seed}
-    # Means over other seeds may differ by the seeds alone.
-    most = max((len(found[label]) for label in measures), default=0)
-    top = max((measures[label].mean for label in measures if len(found[label]) == most), default=0.0)
+    whole = with_most_seeds({label: measure.n for label, measure in measures.items()})
+    top = max((measures[label].mean for label in whole), default=0.0)
     plain = found.get(PLAIN, {})
     return tuple(
         ObjectiveCell(
             accuracy=measures[label],
             difference=None if label == PLAIN else paired_difference(found[label], plain),
-            best=len(found[label]) == most and round(measures[label].mean - top, DIGITS) == 0,
+            best=label in whole and round(measures[label].mean - top, DIGITS) == 0,
         )
         if label in measures
         else None

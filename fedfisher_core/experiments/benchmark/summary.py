@@ -17,6 +17,7 @@ from fedfisher_core.reporting.measure import (
     Repeated,
     gather,
     paired_difference,
+    with_most_seeds,
 )
 from fedfisher_core.settings import AVERAGE, PLAIN, Cell, FederationSettings
 
@@ -204,10 +205,9 @@ def _summarise_setting(setting: Setting, methods: Mapping[str, Sequence[Row]]) -
 
 
 def _best_of(methods: Mapping[str, Sequence[Row]]) -> set[str]:
-    """Find the methods with the highest mean of those with the most seeds; others may differ by their seeds alone."""
-    most = max(map(len, methods.values()), default=0)
-    whole = {label: Repeated(rows) for label, rows in methods.items() if len(rows) == most}
-    means = {label: round(own.measure("accuracy").mean, DIGITS) for label, own in whole.items()}
+    """Find the methods with the highest mean of those with the most seeds."""
+    whole = with_most_seeds({label: len(rows) for label, rows in methods.items()})
+    means = {label: round(Repeated(methods[label]).measure("accuracy").mean, DIGITS) for label in whole}
     top = max(means.values(), default=None)
     return {label for label, mean in means.items() if mean == top}
 
