@@ -10,8 +10,9 @@ import cloudpickle
 class Sender:
     """Pickles one message after another; what was in an earlier one is referred to.
 
-    Batches of one federation share its settings, whose classes are made when a program runs: to send these takes
-    longer than all else, and what reads them anew has no use for what it has remembered of others that are equal.
+    Batches of one federation share its settings. The classes of these are made while a program runs, so that they
+    travel as well, and take longer than all else. What was computed once for a federation is also found again by those
+    batches alone that have the same one, not an equal one.
     """
 
     def __init__(self) -> None:
