@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
@@ -177,10 +178,7 @@ def main() -> None:
     print(f"{CLIENTS} clients of {IMAGES} digits, {options.epochs} epochs of batches of 16, seconds of one round")
     with tempfile.TemporaryDirectory() as name:
         tree = Tree(root=HERE, home=Path(name) / "prefect", data=HERE / "data")
-
-        def command(folder: Path, settings: dict[str, Any]) -> Spent:
-            return by_command(tree, folder, settings)
-
+        command = partial(by_command, tree)
         command(Path(name) / "first", settings_of("mlp", "threads", 1, 1))
         for model, runner in itertools.product(MODELS, RUNNERS):
             ours, plain = [], []

@@ -62,7 +62,7 @@ class _Handed:
 
 @dataclass(frozen=True)
 class _Told:
-    """What a task that may go on has said, from its own thread.
+    """What a task that may go on has said, from another thread.
 
     Args:
         handed: what it was given.
@@ -220,7 +220,7 @@ class Handing:
         reply.put(batches)
 
     def _tell(self, handed: _Handed, done: list[Done]) -> tuple[Batch, ...]:
-        """Say what became of a group, in its task's thread, and wait for the next."""
+        """Say what became of a group, in a thread that speaks for its task, and wait for the next."""
         reply: _Reply = queue.SimpleQueue()
         with self._lock:
             if self._closed:
