@@ -2,7 +2,7 @@
 
 import importlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -182,7 +182,7 @@ def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
     return first
 
 
-def _on(server: PrefectServer, flow: "Flow[P, R]") -> "Flow[P, R]":
+def _on(server: PrefectServer, flow: "Flow[P, R]") -> Callable[P, R]:
     from flows.records import looked_after
 
     return looked_after(flow) if server.temporary else flow

@@ -116,6 +116,9 @@ def main() -> None:
         _say(f"{_REFUSAL}{error}")
         return
     with socket.create_server(("127.0.0.1", 0)) as bound:
+        # An answer goes out in two parts, and the second would wait 40 ms for the other side to acknowledge the first:
+        # asyncio sees to that for sockets of its own alone. Connections have it of the socket that they came by.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Whoever has started this loads Prefect while this does.
         _say(f"http://127.0.0.1:{bound.getsockname()[1]}/api {_TEMPORARY}")
         _serve(bound)
