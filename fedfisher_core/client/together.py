@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby
+from operator import mul
 
 import torch
 from torch import Tensor
@@ -60,20 +61,15 @@ def train_together(
         network = stack(spec, {name: weight[:count] for name, weight in weights.items()}).train()
         descent = Descent(network, settings, velocities=[velocity[:count] for velocity in velocities])
         for _ in stretch:
-            batches, inputs = stacked.draw(count)
-            outputs = network(inputs).chunk(count)
-            losses = torch.stack(
-                [
-                    one.losses(own[: len(batch)], one.examples.labels[batch]).mean()
-                    for one, own, batch in zip(ranked, outputs, batches, strict=False)
-                ]
-            )
+            batch = stacked.draw(count)
+            losses = _mean_losses(ranked[:count], network(batch.inputs), batch)
             # The gradient of a client's weights is that of its own loss.
             descent.step(losses.sum())
             steps.append(losses.detach())
     trained: dict[int, Trained | DivergedClientError] = {}
+    columns = pad_sequence(steps).tolist()
     for rank, index in enumerate(order):
-        means = _epoch_losses(steps[: lengths[index]], rank, len(members[index].examples), settings)
+        means = _epoch_losses(columns[rank][: lengths[index]], len(members[index].examples), settings)
         try:
             require_finite(means)
             trained[index] = Trained.of({name: weight[rank].clone() for name, weight in weights.items()}, means)
@@ -83,16 +79,33 @@ def train_together(
 
 
 @dataclass(frozen=True)
+class _Batch:
+    """A batch of each of several clients, one client's after another's, shorter ones filled up.
+
+    Args:
+        inputs: shape (clients * longest batch, ...).
+        labels: int64, shape (clients, longest batch).
+        sizes: of each client's own batch.
+    """
+
+    inputs: Tensor
+    labels: Tensor
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class _Stacked:
     """The examples of clients, one client's after another's.
 
     Args:
         inputs: shape (examples of all, ...).
+        labels: int64, shape (examples of all,).
         offsets: where each client's begin, int64, shape (clients,).
         batches: those of each client that were not drawn yet.
     """
 
     inputs: Tensor
+    labels: Tensor
     offsets: Tensor
     batches: tuple[Iterator[Tensor], ...]
 
@@ -102,32 +115,45 @@ class _Stacked:
         sizes = torch.tensor([0, *(len(one.examples) for one in members[:-1])], device=inputs.device)
         return cls(
             inputs=inputs,
+            labels=torch.cat([one.examples.labels for one in members]),
             offsets=sizes.cumsum(0),
             batches=tuple(chain.from_iterable(epochs_of(one.examples, settings, one.generator)) for one in members),
         )
 
-    def draw(self, count: int) -> tuple[list[Tensor], Tensor]:
-        """Draw the next batch of each of the first clients.
-
-        Returns:
-            Indices of each one's own examples; and inputs, shape (count * longest batch, ...), one client's after
-            another's. Shorter batches are filled up with the client's first example.
-        """
+    def draw(self, count: int) -> _Batch:
+        """Draw the next batch of each of the first clients, filled up with the client's first example."""
         batches = [next(one) for one in self.batches[:count]]
         rows = pad_sequence(batches, batch_first=True) + self.offsets[:count, None]
-        return batches, self.inputs[rows.flatten()]
+        return _Batch(self.inputs[rows.flatten()], self.labels[rows], tuple(map(len, batches)))
 
 
-def _epoch_losses(steps: Sequence[Tensor], rank: int, examples: int, settings: TrainSettings) -> list[float]:
+def _mean_losses(members: Sequence[Member], outputs: Tensor, batch: _Batch) -> Tensor:
+    """Mean loss of each client's own batch.
+
+    Args:
+        members: the clients.
+        outputs: of their networks, shape (clients * longest batch, classes).
+        batch: what these are of.
+
+    Returns:
+        The means, shape (clients,).
+    """
+    first, longest = members[0], batch.labels.shape[1]
+    if set(batch.sizes) == {longest} and all(one.losses is first.losses for one in members):
+        # A loss is of one example, so that one call serves all who share it.
+        return first.losses(outputs, batch.labels.flatten()).unflatten(0, (-1, longest)).mean(1)
+    each = zip(members, outputs.chunk(len(members)), batch.labels, batch.sizes, strict=True)
+    return torch.stack([one.losses(own[:size], labels[:size]).mean() for one, own, labels, size in each])
+
+
+def _epoch_losses(steps: Sequence[float], examples: int, settings: TrainSettings) -> list[float]:
     """Mean loss of each epoch of a client.
 
     Args:
-        steps: mean loss of the batch of each client that took part, by rank, one tensor a step of this client's.
-        rank: its place in the stack.
+        steps: mean loss of each of its batches.
         examples: that it holds.
         settings: the batch size.
     """
     sizes = [min(settings.batch_size, examples - first) for first in range(0, examples, settings.batch_size)]
-    losses = torch.stack([one[rank] for one in steps]).split(len(sizes))
-    weights = torch.tensor(sizes, device=losses[0].device)
-    return [float((mean * weights[: len(mean)]).sum() / weights[: len(mean)].sum()) for mean in losses]
+    epochs = [steps[first : first + len(sizes)] for first in range(0, len(steps), len(sizes))]
+    return [sum(map(mul, losses, sizes)) / sum(sizes[: len(losses)]) for losses in epochs]

@@ -72,7 +72,15 @@ class TrainTogether(TrainClient):
         group = [replace(first, client=client) for client in first.members]
         # Objectives that read a network are refused, so that one serves to make all losses.
         skeleton = place.spec.skeleton()
-        members = [one._member(read, start, skeleton) for one in group]
+        held = [examples_of(place, read, client) for client in first.members]
+        if first.objective.objective.reads:
+            losses = [one.losses(skeleton, examples, NO_PAST) for one, examples in zip(group, held, strict=True)]
+        else:
+            losses = [first.losses(skeleton, held[0], NO_PAST)] * len(group)
+        members = [
+            Member(start, examples, one.chance(read), own)
+            for one, examples, own in zip(group, held, losses, strict=True)
+        ]
         begun = time.perf_counter()
         trained = train_together(place.spec, members, place.train)
         seconds = time.perf_counter() - begun
@@ -89,10 +97,6 @@ class TrainTogether(TrainClient):
             else:
                 contents[job.client] = DivergedClientError(f"{job.whose}: {found}")
         return [contents[job.client] for job in jobs]
-
-    def _member(self, inputs: TrainingInputs[Artifact], start: Parameters, skeleton: nn.Module) -> Member:
-        examples = examples_of(self.place, inputs, self.client)
-        return Member(start, examples, self.chance(inputs), self.losses(skeleton, examples, NO_PAST))
 
 
 def group_of(clients: Sequence[int], client: int, size: int) -> tuple[int, ...]:

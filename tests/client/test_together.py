@@ -45,12 +45,17 @@ def require_close(found: Trained, expected: Trained) -> None:
         torch.testing.assert_close(found.parameters[name], tensor, rtol=0, atol=1e-5, msg=name)
 
 
+# Only in steps of batches of one size can one call compute the losses of all.
+@pytest.mark.parametrize("sizes", [SIZES, (20, 20, 20), (32, 16)])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("length", [{"epochs": 3}, {"epochs": None, "steps": 1}, {"epochs": None, "steps": 9}])
-def test_clients_of_any_size_become_what_each_becomes_by_itself(length: dict[str, Any], momentum: float) -> None:
+def test_clients_of_any_size_become_what_each_becomes_by_itself(
+    length: dict[str, Any], momentum: float, sizes: Sequence[int]
+) -> None:
     chosen = settings(**length, momentum=momentum)
-    found = train_together(SPEC, [member(one, seed=i, start=i % 2) for i, one in enumerate(EXAMPLES)], chosen)
-    for number, (one, trained) in enumerate(zip(EXAMPLES, all_trained(found), strict=True)):
+    examples = [tiny.examples(size, seed=size) for size in sizes]
+    found = train_together(SPEC, [member(one, seed=i, start=i % 2) for i, one in enumerate(examples)], chosen)
+    for number, (one, trained) in enumerate(zip(examples, all_trained(found), strict=True)):
         require_close(trained, alone(member(one, seed=number, start=number % 2), chosen))
 
 

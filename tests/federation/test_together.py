@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.client import together
+from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.federation import training_together
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.training_together import TrainTogether, group_of
 from fedfisher_core.federation.turns import Turn
 from fedfisher_core.federation.uploads import TENSORS
@@ -111,14 +111,14 @@ def test_each_round_has_groups_of_its_cohort(workplace: Path, groups: list[int])
 
 @pytest.fixture
 def one_explodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the second client a loss that is not finite."""
-    own = TrainClient.losses
+    """Give the second client examples on which no loss is finite."""
+    own = training_together.examples_of
 
-    def losses(self: TrainClient, *given: Any) -> Any:
-        loss = own(self, *given)
-        return (lambda outputs, labels: loss(outputs, labels) * torch.nan) if self.client == 1 else loss
+    def examples_of(place: Any, inputs: Any, client: int) -> Examples:
+        found = own(place, inputs, client)
+        return replace(found, inputs=found.inputs * torch.nan) if client == 1 else found
 
-    monkeypatch.setattr(TrainClient, "losses", losses)
+    monkeypatch.setattr(training_together, "examples_of", examples_of)
 
 
 def test_one_that_diverges_is_lost_and_those_beside_it_are_not(
