@@ -1,6 +1,6 @@
 """What a further round of FedAvg takes by the command, against the same trainings, averages and tests as plain calls.
 
-    python -m benchmarks.rounds [--epochs 10] [--turns 3]
+    python -m benchmarks.rounds [--epochs 10] [--turns 3] [--models mlp lenet]
 
 20 clients of 100 digits each train in every round, with one torch thread each, in two threads on both sides and in two
 processes on both sides: those of `concurrent.futures`, which hand weights over and keep nothing. Each is run with a few
@@ -174,13 +174,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10, help="of a client, in each round (10)")
     parser.add_argument("--turns", type=int, default=3, help="of both sides (3)")
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="small networks (all)")
     options = parser.parse_args()
     print(f"{CLIENTS} clients of {IMAGES} digits, {options.epochs} epochs of batches of 16, seconds of one round")
     with tempfile.TemporaryDirectory() as name:
         tree = Tree(root=HERE, home=Path(name) / "prefect", data=HERE / "data")
         command = partial(by_command, tree)
         command(Path(name) / "first", settings_of("mlp", "threads", 1, 1))
-        for model, runner in itertools.product(MODELS, RUNNERS):
+        for model, runner in itertools.product(options.models, RUNNERS):
             ours, plain = [], []
             for turn in range(options.turns):
                 folder = Path(name) / f"{model}-{runner}-{turn}"
