@@ -5,8 +5,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from torch import nn
-
 from fedfisher_core.client.objectives.binding import bind_objective
 from fedfisher_core.client.objectives.objective import Knowledge
 from fedfisher_core.client.past import NO_PAST
@@ -19,7 +17,6 @@ from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.uploads import TENSORS
-from fedfisher_core.models.spec import Parameters
 from fedfisher_core.models.stacked import require_stackable
 from fedfisher_core.settings import FederationSettings
 from fedfisher_core.store import Artifact, Content, Step
