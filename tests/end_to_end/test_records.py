@@ -11,13 +11,19 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import ObjectNotFound
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings, temporary_settings
 from prefect.states import Running
 
 from fedfisher_core.locks import take
 from flows.records import looked_after, tidy
 
 pytestmark = pytest.mark.end_to_end
+
+
+@flow
+def beats() -> int | None:
+    """Say how often a run of this flow tells that it is alive."""
+    return get_current_settings().flows.heartbeat_frequency
 
 
 @flow
@@ -79,3 +85,8 @@ def test_a_run_is_noted_as_long_as_its_process_lives(client: SyncPrefectClient, 
     (note,) = (tmp_path / "fedfisher").iterdir()
     assert take(note) is None
     assert client.read_flow_run(UUID(note.name)).name
+
+
+def test_a_run_has_no_heartbeats_which_its_end_would_wait_for(client: SyncPrefectClient) -> None:
+    assert beats() is not None
+    assert looked_after(beats)() is None
