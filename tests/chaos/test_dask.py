@@ -1,7 +1,7 @@
 """A Dask cluster whose workers and scheduler are killed, and the command beside them: what was done is kept.
 
-Ten kills with a folder that all share and Prefect's server alone, and ten with the servers of a team and a bucket. `make
-chaos` makes 20 with each; `CHAOS_SEED` draws the same again.
+Ten kills with a folder that all share and Prefect's server alone, and ten with the servers of a team and a bucket.
+`make chaos` makes 20 with each; `CHAOS_SEED` draws the same again.
 """
 
 import os
