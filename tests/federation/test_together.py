@@ -68,6 +68,16 @@ def test_clients_become_what_each_becomes_by_itself(workplace: Path, groups: lis
         assert beside.rows[method].upload_bits_formula == row.upload_bits_formula
 
 
+# The first reads nothing of a client, so that one loss serves all; the second has another for each.
+@pytest.mark.parametrize("objective", ["label_smoothing", "logit_adjustment"])
+def test_each_client_minimises_the_loss_that_it_has_by_itself(workplace: Path, objective: str) -> None:
+    apart = walk_tiny(workplace, FEDAVG, train={"objective": objective})
+    beside = walk_tiny(workplace, FEDAVG, train={"objective": objective, "together": 3})
+    for client in range(3):
+        for name, tensor in weights(apart, client).items():
+            torch.testing.assert_close(weights(beside, client)[name], tensor, rtol=0, atol=1e-5)
+
+
 def test_a_group_of_which_a_part_is_there_is_trained_as_before(workplace: Path, groups: list[int]) -> None:
     first = walk_tiny(workplace, FEDAVG, train={"together": 3})
     lost = trained(first, 1)
