@@ -16,7 +16,7 @@ from fedfisher_core.errors import InputError, MemoryLimitError, UnsupportedLayer
 from fedfisher_core.federation.federation import Federations
 from fedfisher_core.federation.model_checks import require_models, require_running_statistics
 from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.pretrained import read_weights
+from fedfisher_core.federation.pretrained import pretrained_of, read_weights
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
 from fedfisher_core.federation.round_checks import (
     require_features,
@@ -93,10 +93,10 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
             clients = settings.rounds.cohort or len(place.participants)
             require_protocol(label, bound, clients)
             _require_method(label, bound, clients)
-    for spec in dict.fromkeys(place.spec for place in places):
+    for pretrained, spec in dict.fromkeys((pretrained_of(place), place.spec) for place in places):
         spec.initialise(torch.Generator())
-        if settings.model.pretrained is not None:
-            read_weights(settings.model.pretrained, spec)
+        if pretrained is not None:
+            read_weights(pretrained, spec)
         require_features(settings, spec)
     _require_private_layers(federations)
     _require_fishers(federations)

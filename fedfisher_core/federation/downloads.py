@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.pretrained import pretrained_of
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Combine
 from fedfisher_core.wire.payload import Schema
@@ -60,7 +61,7 @@ def download(
         return Download(takers * (bits_of(start) + beside_bits), model_bits, MODEL)
     if place.settings.model.initialisation == "different":
         return Download(0, model_bits, NOTHING)
-    if place.settings.model.pretrained is not None:
+    if pretrained_of(place) is not None:
         return Download(takers * bits_of(start), model_bits, MODEL)
     return Download(takers * SEED_BITS, model_bits, SEED)
 

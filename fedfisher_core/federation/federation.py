@@ -22,7 +22,7 @@ from fedfisher_core.federation.features import ExtractFeatures
 from fedfisher_core.federation.inputs import DataInputs, StartInputs, TrainingInputs
 from fedfisher_core.federation.measuring import Measuring
 from fedfisher_core.federation.place import POOLED, Place
-from fedfisher_core.federation.pretrained import ReadStart
+from fedfisher_core.federation.pretrained import ReadStart, pretrained_of
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.private_statistics import ReleaseStatistic
 from fedfisher_core.federation.private_training import TrainPrivately
@@ -151,7 +151,7 @@ class Federations:
 
     def start(self, place: Place, client: int = POOLED) -> StartJob:
         """The job that makes the weights that a client starts from: the server's, unless it has its own."""
-        if (pretrained := self.settings.model.pretrained) is not None:
+        if (pretrained := pretrained_of(place)) is not None:
             return ReadStart(place, POOLED, pretrained, name=f"pre-trained weights: {place.label}")
         if client == POOLED or self.settings.model.initialisation != "different":
             return DrawStart(place, POOLED, name=f"initial weights: {place.label}")

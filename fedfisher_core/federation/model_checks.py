@@ -38,10 +38,11 @@ def require_models(settings: FederationSettings) -> None:
             f"model.pretrained.trunk_sha256={pretrained.trunk_sha256}, but no trunk is among model.name={list(found)}; "
             "allowed: null, or names such as mobilenet_v2/linear"
         )
-    if pretrained is not None and pretrained.weights is not None and trunks:
+    if pretrained is not None and pretrained.weights is not None and len(trunks) == len(found):
         raise InputError(
             f"model.pretrained.weights={pretrained.weights} is of a whole network, but model.name={next(iter(trunks))} "
-            "trains a head alone; allowed: model.pretrained.file, with a head's weights, or a whole network"
+            "trains a head alone; allowed: model.pretrained.file, with a head's weights, or a whole network in its "
+            "place or beside it"
         )
     for name, trunk in trunks.items():
         _require_images(name, trunk, settings)

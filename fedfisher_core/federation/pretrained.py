@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import KIND, WEIGHTS, StartJob
 from fedfisher_core.jobs import NoInputs
 from fedfisher_core.models.batch_norm import read_running_statistics
@@ -53,6 +54,21 @@ class ReadStart(StartJob):
         given = read_weights(self.pretrained, self.place.spec)
         drawn = self.place.spec.initialise(self.generator(Stream.INITIALISATION))
         return Content(tensors={WEIGHTS: {name: given.get(name, tensor) for name, tensor in drawn.items()}})
+
+
+def pretrained_of(place: Place) -> PretrainedSettings | None:
+    """Say which pre-trained weights the clients of a federation start from.
+
+    Args:
+        place: the federation.
+
+    Returns:
+        The settings; None where weights are drawn, as a head's on a frozen trunk are beside those of a whole network.
+    """
+    pretrained = place.settings.model.pretrained
+    if pretrained is not None and pretrained.weights is not None and place.trunk is not None:
+        return None
+    return pretrained
 
 
 def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:

@@ -12,7 +12,8 @@ class PretrainedSettings(Strict):
 
     weights: Line | None = Field(
         None,
-        description="name of a pre-trained network in `fedfisher models`, whose file, digest and licence are known",
+        description="name of a pre-trained network in `fedfisher models`, whose file, digest and licence are known; a "
+        "head on a frozen trunk, TRUNK/NAME, that stands beside the whole network in model.name is drawn at random",
     )
     file: Folder | None = Field(
         None, description="of named tensors: safetensors, or what torch.save writes and weights_only reads"

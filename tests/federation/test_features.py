@@ -9,10 +9,13 @@ from safetensors.torch import save_file
 from fedfisher_core.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.remarks import remarks
+from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.features import ExtractFeatures
+from fedfisher_core.federation.start import load_start
 from fedfisher_core.layouts import Vectors
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.trunks.weights import load_trunk, prepare
 from tests import tiny
 from tests.trunks import tiny_trunk
@@ -132,6 +135,24 @@ def test_a_head_is_given_the_features_that_it_learned_from(workplace: Path, tmp_
         refused(workplace, message, model={"name": HEAD, "pretrained": given | said})
     whole = {"name": "tiny", "pretrained": given | {"trunk_sha256": digest}}
     refused(workplace, r"but no trunk is among model\.name=\['tiny'\]; allowed: null", model=whole)
+
+
+def test_a_head_stands_beside_the_whole_network_that_starts_from_weights(workplace: Path, tmp_path: Path) -> None:
+    given = tiny.TINY.initialise(torch.Generator().manual_seed(99))
+    whole = tiny_trunk.register(tmp_path / "weights", given, name="tiny_whole")
+    pretrained = {"weights": whole.name}
+    done = walked(workplace, model={"name": ["tiny", HEAD], "pretrained": pretrained})
+    federations, artifacts = done.plan.federations, done.outcome.artifacts
+    starts = {
+        place.cell.model: load_start(artifacts[federations.start(place, 1).name], torch.device("cpu"))
+        for place in federations.places
+    }
+    assert all(torch.equal(tensor, given[name]) for name, tensor in starts["tiny"].items())
+    (drawn,) = (place for place in federations.places if place.cell.model == HEAD)
+    assert {row.model: row.start_sent for row in make_rows(done.plan, done.outcome)} == {"tiny": "model", HEAD: "seed"}
+    expected = drawn.spec.initialise(torch_generator(drawn.cell.seed, Stream.INITIALISATION))
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in starts[HEAD].items())
+    refused(workplace, "trains a head alone; allowed", model={"name": HEAD, "pretrained": pretrained})
 
 
 def test_missing_weights_are_refused_before_any_work(workplace: Path) -> None:
