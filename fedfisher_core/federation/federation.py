@@ -34,7 +34,7 @@ from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInpu
 from fedfisher_core.federation.testing import MeasureModel
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.training_again import ComputeByTraining
-from fedfisher_core.federation.training_together import TrainTogether, group_of
+from fedfisher_core.federation.training_together import TrainTogether, group_of, group_size
 from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, testing_name, training_name
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.jobs import Job, Numerics
@@ -175,12 +175,17 @@ class Federations:
         )
         if self.settings.privacy is not None:
             return TrainPrivately(**vars(job), budget=self.budget(place, client))
-        size = self.settings.train.together
+        size = self._group_sizes[place.label]
         members = () if size is None or client == POOLED else group_of(place.cohort(turn.number), client, size)
         if len(members) < 2:
             return job
         task = f"train {len(members)} clients from {client_title(place, members[0], turn)}"
         return TrainTogether(**{**vars(job), "task": task}, members=members)
+
+    @computed_once
+    def _group_sizes(self) -> dict[str, int | None]:
+        """By federation, how many clients train in one call a step."""
+        return {place.label: group_size(place) for place in self.places}
 
     def _before(self, place: Place, client: int, turn: Turn) -> dict[str, str]:
         """Name the client's training when it last took part, where its objective looks at it."""

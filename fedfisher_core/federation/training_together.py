@@ -24,6 +24,11 @@ from fedfisher_core.store import Artifact, Content, Step
 _KNOWABLE = frozenset({Knowledge.LABEL_COUNTS})
 """What an objective may read of a client whose weights and features are beside those of others."""
 
+_MANY_CLIENTS, _SMALL_BATCH, _FEW_WEIGHTS = 100, 16, 500_000
+"""From how many clients of a round on, and up to what, stacks were measured to be faster: docs/training.md."""
+_ON_PROCESSOR, _ON_GPU = 5, 10
+"""Sizes of groups that were faster for each network that was measured."""
+
 
 @dataclass(frozen=True)
 class TrainTogether(TrainClient):
@@ -111,8 +116,31 @@ def group_of(clients: Sequence[int], client: int, size: int) -> tuple[int, ...]:
     return tuple(clients[first : first + size])
 
 
+def group_size(place: Place) -> int | None:
+    """Say how many clients of a federation train in one call a step.
+
+    It is the same on any number of workers, since the group belongs to what a result is named by: so groups are only
+    chosen where clients are many enough for the workers of most machines.
+
+    Args:
+        place: the federation.
+
+    Returns:
+        The size of a group; None where clients train one at a time.
+    """
+    chosen = place.settings.train.together
+    if chosen != "auto":
+        return chosen
+    many, small = len(place.cohort(1)) >= _MANY_CLIENTS, place.train.batch_size <= _SMALL_BATCH
+    if not (many and small) or sum(shape.numel() for shape in place.spec.shapes().values()) > _FEW_WEIGHTS:
+        return None
+    if _obstacle(place) is not None:
+        return None
+    return _ON_GPU if place.device.type == "cuda" else _ON_PROCESSOR
+
+
 def require_together(settings: FederationSettings, places: Iterable[Place]) -> None:
-    """Check that clients can train together.
+    """Check that clients can train together, where the settings say how many.
 
     Args:
         settings: of the federations.
@@ -121,26 +149,30 @@ def require_together(settings: FederationSettings, places: Iterable[Place]) -> N
     Raises:
         InputError: names the setting, its value and what is allowed.
     """
-    if settings.train.together is None:
+    if settings.train.together in ("auto", None):
         return
-    key = f"train.together={settings.train.together}"
+    for place in places:
+        if (obstacle := _obstacle(place)) is not None:
+            raise InputError(f"train.together={settings.train.together}{obstacle}")
+
+
+def _obstacle(place: Place) -> str | None:
+    """Say why the clients of a federation can't train together, as a message goes on; None if they can."""
+    settings, label = place.settings, place.cell.objective
     if settings.privacy is not None:
-        raise InputError(f"{key} with privacy: its gradients are clipped client by client; allowed: null")
-    if settings.model.initialisation != "same":
-        raise InputError(
-            f"{key} with model.initialisation={settings.model.initialisation!r}; allowed: null, or initialisation: same"
+        return " with privacy: its gradients are clipped client by client; allowed: null"
+    if (initialisation := settings.model.initialisation) != "same":
+        return f" with model.initialisation={initialisation!r}; allowed: null, or initialisation: same"
+    objective = bind_objective(label, settings.train.objective).objective
+    if read := {*objective.reads, *([] if objective.exchange is None else [Knowledge.PAST])} - _KNOWABLE:
+        return f" with train.objective={label!r}, which reads {min(read)}; allowed: null"
+    if place.dataset.augment:
+        return (
+            f" with data.dataset={place.dataset.name}, whose images are cropped and mirrored at random; allowed: null, "
+            "or data.augment: never"
         )
-    for label in settings.train.objective:
-        objective = bind_objective(label, settings.train.objective).objective
-        if read := {*objective.reads, *([] if objective.exchange is None else [Knowledge.PAST])} - _KNOWABLE:
-            raise InputError(f"{key} with train.objective={label!r}, which reads {min(read)}; allowed: null")
-    for name in {place.dataset.name for place in places if place.dataset.augment}:
-        raise InputError(
-            f"{key} with data.dataset={name}, whose images are cropped and mirrored at random; allowed: null, or "
-            "data.augment: never"
-        )
-    for spec in dict.fromkeys(place.spec for place in places):
-        try:
-            require_stackable(spec)
-        except UnsupportedLayerError as error:
-            raise InputError(f"{key}: {error}; or null") from error
+    try:
+        require_stackable(place.spec)
+    except UnsupportedLayerError as error:
+        return f": {error}; or null"
+    return None

@@ -202,10 +202,12 @@ class TrainSettings(Strict):
     momentum: Momentum = 0.9
     weight_decay: Nonnegative = 0.0
     batch_size: Count = 64
-    together: Annotated[int, Field(ge=2, le=1000)] | None = Field(
-        None,
+    together: Annotated[int, Field(ge=2, le=1000)] | Literal["auto"] | None = Field(
+        "auto",
         description="clients that train in one call a step, their weights stacked, with the results of training one "
-        "at a time up to rounding; faster on threads for small clients; default: one at a time",
+        "at a time up to rounding; null: one at a time; auto: five, or ten on a GPU, where a round has 100 clients or "
+        "more, batches of 16 examples or fewer and a network of half a million weights or fewer that can be stacked, "
+        "and otherwise one at a time",
     )
     objective: Objectives = Field(
         {PLAIN: ObjectiveChoice()},
@@ -218,9 +220,9 @@ class TrainSettings(Strict):
 
     @model_serializer(mode="wrap")
     def _without_the_default_objective(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write settings of plain training one at a time as they were before there was another, so that names stay."""
+        """Write settings of plain training as they were before there was another, so that names stay."""
         written = handler(self)
-        if self.together is None:
+        if self.together == "auto":
             written.pop("together", None)
         if self.is_plain:
             written.pop("objective", None)

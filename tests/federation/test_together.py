@@ -14,7 +14,8 @@ from fedfisher_core.data.tensors import Examples
 from fedfisher_core.errors import DivergedClientError, InputError
 from fedfisher_core.federation import training_together
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.training_together import TrainTogether, group_of
+from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.training_together import TrainTogether, group_of, group_size
 from fedfisher_core.federation.turns import Turn
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.store import Artifact, read_document, read_tensors
@@ -171,6 +172,59 @@ def test_the_seconds_of_a_group_are_shared_out_by_steps(workplace: Path, monkeyp
 def test_without_the_setting_settings_are_written_as_before_there_was_one(workplace: Path) -> None:
     assert "together" not in tiny.tiny_settings(workplace).model_dump()["train"]
     assert tiny.tiny_settings(workplace, train=TOGETHER).model_dump()["train"]["together"] == 2
+    assert tiny.tiny_settings(workplace, train={"together": None}).model_dump()["train"]["together"] is None
+
+
+def split_of(clients: int) -> dict[str, Any]:
+    return {"scheme": "iid", "clients": clients, "min_size": 1}
+
+
+def many(workplace: Path, **changes: Any) -> Place:
+    """A federation of small clients."""
+    small = {"partition": split_of(100), "train": {"batch_size": 16, "epochs": 1}}
+    changes = {**small, **changes, "train": {**small["train"], **changes.get("train", {})}}
+    (place,) = check_federations(tiny.tiny_settings(workplace, **changes)).places
+    return place
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 5),
+        ({"train": {"batch_size": 17}}, None),
+        ({"partition": split_of(99)}, None),
+        ({"rounds": {"count": 2, "cohort": 99}}, None),
+        ({"train": {"objective": "fedprox"}}, None),
+        ({"data": {"dataset": "tiny_augmented"}}, None),
+        ({"model": {"name": SPEC.name}}, None),
+        ({"train": {"together": None}}, None),
+        ({"train": {"together": 7}}, 7),
+        ({"train": {"together": 7, "batch_size": 17}}, 7),
+    ],
+)
+def test_small_clients_that_are_many_train_together_of_themselves(
+    workplace: Path, changes: dict[str, Any], expected: int | None
+) -> None:
+    assert group_size(many(workplace, **changes)) == expected
+
+
+def test_large_networks_train_one_at_a_time(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = many(workplace)
+    weights = sum(shape.numel() for shape in place.spec.shapes().values())
+    monkeypatch.setattr(training_together, "_FEW_WEIGHTS", weights)
+    assert group_size(place) == 5
+    monkeypatch.setattr(training_together, "_FEW_WEIGHTS", weights - 1)
+    assert group_size(place) is None
+
+
+def test_groups_are_larger_on_a_gpu(workplace: Path) -> None:
+    place = many(workplace)
+    assert group_size(replace(place, numerics=replace(place.numerics, device="cuda"))) == 10
+
+
+def test_what_is_chosen_is_what_trains(workplace: Path, groups: list[int]) -> None:
+    walk_tiny(workplace, FEDAVG, partition=split_of(101), train={"batch_size": 16, "epochs": 1})
+    assert groups == [5] * 20
 
 
 def test_the_last_group_has_what_is_left() -> None:
