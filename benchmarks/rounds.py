@@ -1,6 +1,6 @@
 """What a further round of FedAvg takes by the command, against the same trainings, averages and tests as plain calls.
 
-    python -m benchmarks.rounds [--epochs 10] [--turns 3] [--models mlp lenet]
+    python -m benchmarks.rounds [--epochs 10] [--batch-size 16] [--turns 3] [--models mlp lenet]
 
 20 clients of 100 digits each train in every round, with one torch thread each, in two threads on both sides and in two
 processes on both sides: those of `concurrent.futures`, which hand weights over and keep nothing. Each is run with a few
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -45,29 +46,39 @@ _held: list[ClientsData] = []
 """What clients of plain calls hold, read once a process."""
 
 
-def settings_of(model: str, runner: str, epochs: int, rounds: int) -> dict[str, Any]:
-    """Write the settings of one federation.
+@dataclass(frozen=True)
+class Federation:
+    """What is timed.
 
     Args:
         model: the network's family.
         runner: what clients train in.
         epochs: of a client, in each round.
-        rounds: how many.
-
-    Returns:
-        The settings of a benchmark.
+        batch_size: of its steps.
     """
-    return {
-        "name": "rounds",
-        "seeds": 0,
-        "data": {"examples": CLIENTS * IMAGES},
-        "partition": {"scheme": "iid", "clients": CLIENTS},
-        "model": {"name": model},
-        "train": {"epochs": epochs, "batch_size": 16},
-        "rounds": {"count": rounds},
-        "methods": {"fedavg": {}},
-        "run": {"device": "cpu", "runner": runner, "workers": WORKERS},
-    }
+
+    model: str
+    runner: str
+    epochs: int
+    batch_size: int
+
+    def settings(self, rounds: int) -> dict[str, Any]:
+        """Write the settings of a benchmark.
+
+        Args:
+            rounds: how many.
+        """
+        return {
+            "name": "rounds",
+            "seeds": 0,
+            "data": {"examples": CLIENTS * IMAGES},
+            "partition": {"scheme": "iid", "clients": CLIENTS},
+            "model": {"name": self.model},
+            "train": {"epochs": self.epochs, "batch_size": self.batch_size},
+            "rounds": {"count": rounds},
+            "methods": {"fedavg": {}},
+            "run": {"device": "cpu", "runner": self.runner, "workers": WORKERS},
+        }
 
 
 def by_command(tree: Tree, folder: Path, settings: dict[str, Any]) -> Spent:
@@ -151,21 +162,19 @@ def _processor() -> float:
     return time.process_time() + ended.ru_utime + ended.ru_stime
 
 
-def round_of(run: Callable[[Path, dict[str, Any]], Spent], folder: Path, model: str, runner: str, epochs: int) -> Spent:
+def round_of(run: Callable[[Path, dict[str, Any]], Spent], folder: Path, federation: Federation) -> Spent:
     """Time one further round.
 
     Args:
         run: of a benchmark, in a folder of its own.
         folder: where these go; made.
-        model: the network's family.
-        runner: what clients train in.
-        epochs: of a client, in each round.
+        federation: what trains.
 
     Returns:
         What it took.
     """
     folder.mkdir()
-    few, many = (run(folder / str(rounds), settings_of(model, runner, epochs, rounds)) for rounds in (FEW, MANY))
+    few, many = (run(folder / str(rounds), federation.settings(rounds)) for rounds in (FEW, MANY))
     return Spent((many.wall - few.wall) / (MANY - FEW), (many.processor - few.processor) / (MANY - FEW))
 
 
@@ -173,21 +182,24 @@ def main() -> None:
     """Print the ratio for each small network."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=10, help="of a client, in each round (10)")
+    parser.add_argument("--batch-size", type=int, default=16, help="of a client's steps (16)")
     parser.add_argument("--turns", type=int, default=3, help="of both sides (3)")
     parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS, help="small networks (all)")
     options = parser.parse_args()
-    print(f"{CLIENTS} clients of {IMAGES} digits, {options.epochs} epochs of batches of 16, seconds of one round")
+    epochs, batch_size = options.epochs, options.batch_size
+    print(f"{CLIENTS} clients of {IMAGES} digits, {epochs} epochs of batches of {batch_size}, seconds of one round")
     with tempfile.TemporaryDirectory() as name:
         tree = Tree(root=HERE, home=Path(name) / "prefect", data=HERE / "data")
         command = partial(by_command, tree)
-        command(Path(name) / "first", settings_of("mlp", "threads", 1, 1))
+        command(Path(name) / "first", Federation("mlp", "threads", 1, 16).settings(1))
         for model, runner in itertools.product(options.models, RUNNERS):
+            federation = Federation(model, runner, epochs, batch_size)
             ours, plain = [], []
             for turn in range(options.turns):
                 folder = Path(name) / f"{model}-{runner}-{turn}"
                 folder.mkdir()
-                ours.append(round_of(command, folder / "command", model, runner, options.epochs))
-                plain.append(round_of(by_plain_calls, folder / "plain", model, runner, options.epochs))
+                ours.append(round_of(command, folder / "command", federation))
+                plain.append(round_of(by_plain_calls, folder / "plain", federation))
             ratios = [one.wall / other.wall for one, other in zip(ours, plain, strict=True)]
             processor = [one.processor / other.processor for one, other in zip(ours, plain, strict=True)]
             ratio = statistics.median(ratios)
