@@ -2,6 +2,7 @@
 
 from fedfisher_core.settings.base import (
     MAX_UPLOADS,
+    ByLabel,
     Count,
     Examples,
     Label,
@@ -9,10 +10,9 @@ from fedfisher_core.settings.base import (
     Nonnegative,
     Positive,
     Seed,
+    Several,
     Steps,
     Strict,
-    as_mapping,
-    as_tuple,
 )
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice, ObjectiveChoice
@@ -47,6 +47,7 @@ __all__ = [
     "NO_SHIFT",
     "PLAIN",
     "AuditSettings",
+    "ByLabel",
     "CacheSettings",
     "Cell",
     "Choice",
@@ -79,6 +80,7 @@ __all__ = [
     "Scope",
     "SecureSettings",
     "Seed",
+    "Several",
     "Shift",
     "ShiftKind",
     "Steps",
@@ -89,7 +91,5 @@ __all__ = [
     "WireFields",
     "WireSettings",
     "WorkSettings",
-    "as_mapping",
-    "as_tuple",
     "shift_name",
 ]

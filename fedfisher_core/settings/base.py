@@ -4,11 +4,22 @@ The bounds are far beyond what any experiment needs. They keep a slip of the pen
 """
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    model_validator,
+)
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from fedfisher_core.booleans import require_no_booleans
 
@@ -131,13 +142,33 @@ def without_credentials(address: Any) -> Any:
     return address
 
 
-def as_tuple(value: Any) -> Any:
-    """Let a setting with several values be given as one."""
+@dataclass(frozen=True)
+class Forms:
+    """Lets a setting be given in further forms, in files and as a deployment's parameter alike.
+
+    Args:
+        read: makes of any form the one that settings have; it raises ValueError where a value has none of them.
+        further: schemas of the further forms, by the JSON schema of the one that settings have.
+    """
+
+    read: Callable[[Any], Any]
+    further: Callable[[dict[str, Any]], list[dict[str, Any]]]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Read a value before it is checked."""
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Allow all forms."""
+        found = handler(schema)
+        return {"anyOf": [found, *self.further(found)]}
+
+
+def _as_tuple(value: Any) -> Any:
     return value if value is None or isinstance(value, list | tuple) else (value,)
 
 
-def as_mapping(value: Any) -> Any:
-    """Let a mapping to settings be given as a list of its keys, or as its only key."""
+def _as_mapping(value: Any) -> Any:
     if isinstance(value, str):
         return {value: {}}
     if not isinstance(value, list | tuple):
@@ -145,6 +176,17 @@ def as_mapping(value: Any) -> Any:
     if not all(isinstance(key, str) for key in value) or len(set(value)) < len(value):
         raise ValueError("allowed: names that differ, or a mapping of names to settings")
     return {key: {} for key in value}
+
+
+_T = TypeVar("_T")
+
+Several = Annotated[tuple[_T, ...], Forms(_as_tuple, lambda found: [found["items"]])]
+"""A setting with several values, which may be given as one."""
+
+ByLabel = Annotated[
+    dict[Label, _T], Forms(_as_mapping, lambda _: [{"type": "string"}, {"type": "array", "items": {"type": "string"}}])
+]
+"""A mapping of labels to settings, which may be given as a list of its labels, or as its only one."""
 
 
 class Strict(BaseModel):

@@ -1,10 +1,8 @@
 """The points of a benchmark, and restrictions to some of them."""
 
-from typing import Annotated
+from pydantic import NonNegativeInt, PositiveInt
 
-from pydantic import BeforeValidator, NonNegativeInt, PositiveInt
-
-from fedfisher_core.settings.base import Strict, as_tuple
+from fedfisher_core.settings.base import Several, Strict
 from fedfisher_core.settings.choices import AVERAGE, PLAIN
 from fedfisher_core.settings.clients import PartitionScheme
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
@@ -41,15 +39,15 @@ class Cell(Strict):
 class Scope(Strict):
     """Some of the points of a benchmark; a coordinate that is not given is free."""
 
-    dataset: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
-    model: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
-    scheme: Annotated[tuple[PartitionScheme, ...] | None, BeforeValidator(as_tuple)] = None
-    alpha: Annotated[tuple[float, ...] | None, BeforeValidator(as_tuple)] = None
-    clients: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
-    shift: Annotated[tuple[Shift, ...] | None, BeforeValidator(as_tuple)] = None
-    seed: Annotated[tuple[int, ...] | None, BeforeValidator(as_tuple)] = None
-    objective: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
-    server_optimiser: Annotated[tuple[str, ...] | None, BeforeValidator(as_tuple)] = None
+    dataset: Several[str] | None = None
+    model: Several[str] | None = None
+    scheme: Several[PartitionScheme] | None = None
+    alpha: Several[float] | None = None
+    clients: Several[int] | None = None
+    shift: Several[Shift] | None = None
+    seed: Several[int] | None = None
+    objective: Several[str] | None = None
+    server_optimiser: Several[str] | None = None
 
     def admits(self, cell: Cell) -> bool:
         """Say whether a point of the benchmark is within."""

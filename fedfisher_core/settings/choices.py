@@ -6,14 +6,13 @@ from typing import Annotated, Any, TypeVar
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
-from fedfisher_core.settings.base import Count, Label, Line, Momentum, Nonnegative, Positive, Steps, Strict
+from fedfisher_core.settings.base import Count, Forms, Label, Line, Momentum, Nonnegative, Positive, Steps, Strict
 
 PLAIN = "plain"
 """The local objective of clients that are told no other."""
@@ -146,14 +145,20 @@ def _plain_as_train_says(recipes: dict[str, ObjectiveChoice]) -> dict[str, Objec
     return recipes
 
 
+def _without_labels(by_label: dict[str, Any]) -> list[dict[str, Any]]:
+    """Schemas of what `choices_by_label` reads beside things by label."""
+    alone = [{"type": "string"}, by_label["additionalProperties"]]
+    return [*alone, {"type": "array", "items": {"anyOf": alone}}]
+
+
 Objectives = Annotated[
     dict[Label, ObjectiveChoice],
-    BeforeValidator(choices_by_label("{name: fedprox, mu: 0.1}")),
+    Forms(choices_by_label("{name: fedprox, mu: 0.1}"), _without_labels),
     AfterValidator(default_by_name(PLAIN)),
     AfterValidator(_plain_as_train_says),
 ]
 ServerOptimisers = Annotated[
     dict[Label, Choice],
-    BeforeValidator(choices_by_label("{name: fedadam, learning_rate: 0.01}")),
+    Forms(choices_by_label("{name: fedadam, learning_rate: 0.01}"), _without_labels),
     AfterValidator(default_by_name(AVERAGE)),
 ]

@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BeforeValidator,
     Field,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
 
-from fedfisher_core.settings.base import Count, Examples, Line, Momentum, Nonnegative, Positive, Steps, Strict, as_tuple
+from fedfisher_core.settings.base import Count, Examples, Line, Momentum, Nonnegative, Positive, Several, Steps, Strict
 from fedfisher_core.settings.choices import PLAIN, ObjectiveChoice, Objectives
 from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
@@ -20,7 +19,7 @@ from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 class DataSettings(Strict):
     """Which images the clients hold."""
 
-    dataset: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
+    dataset: Several[str] = Field(
         ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, one setting each"
     )
     examples: Count | None = Field(
@@ -88,7 +87,7 @@ Clients = Annotated[int, Field(ge=1, le=10_000)]
 class PartitionSettings(Strict):
     """How the training images are split over clients."""
 
-    scheme: Annotated[tuple[PartitionScheme, ...], BeforeValidator(as_tuple)] = Field(
+    scheme: Several[PartitionScheme] = Field(
         ("dirichlet_client",),
         min_length=1,
         description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
@@ -101,15 +100,13 @@ class PartitionSettings(Strict):
         "2006; Reddi et al. 2021: alpha 0.1, beta 10); target: all images of one label to client 0, the others by "
         "dirichlet_client (FedFisher's privacy attack)",
     )
-    alpha: Annotated[tuple[Concentration, ...], BeforeValidator(as_tuple)] = Field(
+    alpha: Several[Concentration] = Field(
         (0.1, 0.5),
         min_length=1,
         description="Dirichlet concentrations, one setting each; smaller is more skewed",
     )
-    clients: Annotated[tuple[Clients, ...], BeforeValidator(as_tuple)] = Field(
-        (5,), min_length=1, description="numbers of clients, one setting each"
-    )
-    shift: Annotated[tuple[Shift, ...], BeforeValidator(as_tuple)] = Field(
+    clients: Several[Clients] = Field((5,), min_length=1, description="numbers of clients, one setting each")
+    shift: Several[Shift] = Field(
         (NO_SHIFT,),
         min_length=1,
         description="one setting each, with any scheme: none, or {kind, strength}. Client i of M sees its training "
@@ -157,7 +154,7 @@ class PartitionSettings(Strict):
 class ModelSettings(Strict):
     """The network that every client trains."""
 
-    name: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
+    name: Several[str] = Field(
         ("lenet",),
         min_length=1,
         description="names that `fedfisher models` lists, one setting each. TRUNK/NAME, as mobilenet_v2/linear, is "

@@ -1,11 +1,11 @@
 """The settings of federations: what clients train and send, and what servers make of it."""
 
 import math
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
-from fedfisher_core.settings.base import MAX_POINTS, MAX_UPLOADS, Label, Seed, Strict, as_mapping, as_tuple
+from fedfisher_core.settings.base import MAX_POINTS, MAX_UPLOADS, ByLabel, Seed, Several, Strict
 from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
     DIRICHLET_SCHEMES,
@@ -39,14 +39,14 @@ _POINTS = {
 class RecipeSettings(Strict):
     """What every experiment sets that trains federations, whatever it does with them."""
 
-    seeds: Annotated[tuple[Seed, ...], BeforeValidator(as_tuple)] = Field((0, 1, 2), min_length=1)
+    seeds: Several[Seed] = Field((0, 1, 2), min_length=1)
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
     fisher: FisherSettings = FisherSettings()
     statistics: dict[str, dict[str, Any]] = Field(
         {}, description="settings of what clients upload, by the statistic's name, where they differ from its defaults"
     )
-    methods: Annotated[dict[Label, MethodEntry], BeforeValidator(as_mapping)] = Field(
+    methods: ByLabel[MethodEntry] = Field(
         min_length=1,
         description="names that `fedfisher methods` lists, each with the settings that differ from its defaults, and "
         "`wire` where that differs. Under a label of its own, a method is named by the key `method`. `only` restricts "

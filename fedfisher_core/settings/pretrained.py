@@ -1,10 +1,8 @@
 """Settings of weights that were trained before."""
 
-from typing import Annotated
+from pydantic import Field, model_validator
 
-from pydantic import BeforeValidator, Field, model_validator
-
-from fedfisher_core.settings.base import Folder, Line, Strict, as_tuple
+from fedfisher_core.settings.base import Folder, Line, Several, Strict
 
 
 class PretrainedSettings(Strict):
@@ -26,7 +24,7 @@ class PretrainedSettings(Strict):
         description="digest of the weights that made the features which a head in the file has learned from; with "
         "model.name: TRUNK/NAME only",
     )
-    drawn: Annotated[tuple[Line, ...], BeforeValidator(as_tuple)] = Field(
+    drawn: Several[Line] = Field(
         (),
         description="names of weights that are drawn at random instead, such as a last layer that had other classes; "
         "all others are the file's",

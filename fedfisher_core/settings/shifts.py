@@ -2,7 +2,8 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, GetJsonSchemaHandler, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic_core import CoreSchema
 
 from fedfisher_core.settings.base import Strict
 
@@ -38,6 +39,11 @@ class Shift(Strict):
         if not isinstance(given, dict | Shift):
             raise ValueError(f"allowed: {_FORMS}")
         return given
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Allow the word as well."""
+        return {"anyOf": [handler(schema), {"const": "none"}]}
 
     @model_validator(mode="after")
     def _strength_is_the_kind_s(self) -> "Shift":

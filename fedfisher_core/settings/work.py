@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from fedfisher_core.settings.base import FILE, Count, Folder, Line, Paragraphs, Strict, as_tuple, without_credentials
+from fedfisher_core.settings.base import FILE, Count, Folder, Line, Paragraphs, Several, Strict, without_credentials
 from fedfisher_core.settings.places import CacheSettings, StorePlace
 
 _Threads = Annotated[int, Field(ge=1, le=1024)]
@@ -116,6 +116,6 @@ class PageSettings(Strict):
 class ReportSettings(PageSettings):
     """What the report of a benchmark says beside the numbers."""
 
-    published: Annotated[tuple[Line, ...] | None, BeforeValidator(as_tuple)] = Field(
+    published: Several[Line] | None = Field(
         None, description="'SOURCE, TABLE' of reports/published_results.csv to stand beside ours, one or several"
     )

@@ -32,8 +32,8 @@ def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workpla
 
     parameters = {
         "name": "deployed",
-        "seeds": [3],
-        "partition": {"alpha": [0.5], "clients": [2]},
+        "seeds": 3,
+        "partition": {"alpha": 0.5, "clients": 2},
         "train": {"epochs": 1},
         "methods": {"fedavg": {}, "local_mean": {}},
     }

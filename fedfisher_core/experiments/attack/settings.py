@@ -2,19 +2,19 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedfisher_core.attack.factors import Factors
 from fedfisher_core.attack.settings import EvaluatorSettings, GanSettings, InversionSettings
 from fedfisher_core.settings import (
     MAX_UPLOADS,
+    ByLabel,
     DataSettings,
     Examples,
     ExperimentSettings,
     FederationSettings,
-    Label,
     MethodEntry,
     ModelSettings,
     Name,
@@ -25,11 +25,10 @@ from fedfisher_core.settings import (
     RecipeSettings,
     RunSettings,
     Seed,
+    Several,
     Strict,
     TrackingSettings,
     WireFields,
-    as_mapping,
-    as_tuple,
 )
 from fedfisher_core.settings.clients import Concentration, Epsilon
 
@@ -37,7 +36,7 @@ from fedfisher_core.settings.clients import Concentration, Epsilon
 class AttackedData(Strict):
     """Which images the clients hold."""
 
-    dataset: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = Field(
+    dataset: Several[str] = Field(
         ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, of 4 classes at least"
     )
 
@@ -48,7 +47,7 @@ class ThreatSettings(Strict):
     The paper's text has lost its numbers of clients and images and its alpha: the defaults are choices.
     """
 
-    target_labels: Annotated[tuple[Examples, ...], BeforeValidator(as_tuple)] = Field(
+    target_labels: Several[Examples] = Field(
         (0, 1, 2), min_length=1, description="labels that are attacked, one after another: client 0 holds all of it"
     )
     clients: int = Field(5, ge=2, le=10_000, description="the attacked one included")
@@ -80,7 +79,7 @@ class ThreatSettings(Strict):
 class PrivacyGrid(PrivacyMechanism):
     """Differential privacy at several budgets."""
 
-    epsilon: Annotated[tuple[Epsilon | Literal["none"], ...], BeforeValidator(as_tuple)] = Field(
+    epsilon: Several[Epsilon | Literal["none"]] = Field(
         ("none",),
         min_length=1,
         description="budgets of all that a client releases, one federation each; none: without differential privacy",
@@ -94,7 +93,7 @@ class PrivacyGrid(PrivacyMechanism):
 class InversionGrid(InversionSettings):
     """The search, and what it compares of a client's K-FAC."""
 
-    factors: Annotated[tuple[Factors, ...], BeforeValidator(as_tuple)] = Field(
+    factors: Several[Factors] = Field(
         (Factors.ALL,),
         min_length=1,
         description="which Kronecker factors are compared, one attack each on methods that send them; first_inputs: "
@@ -125,11 +124,11 @@ class AttackSettings(RecipeSettings, ExperimentSettings):
 
     name: Name = "privacy_attack"
     experiment: Literal["privacy_attack"] = "privacy_attack"
-    seeds: Annotated[tuple[Seed, ...], BeforeValidator(as_tuple)] = Field((0, 1), min_length=1)
+    seeds: Several[Seed] = Field((0, 1), min_length=1)
     data: AttackedData = AttackedData()
     threat: ThreatSettings = ThreatSettings()
     model: ModelSettings = ModelSettings(name=("mlp",))
-    methods: Annotated[dict[Label, MethodEntry], BeforeValidator(as_mapping)] = Field(
+    methods: ByLabel[MethodEntry] = Field(
         {
             "ensemble": MethodEntry(),
             "fedavg": MethodEntry(),

@@ -1,20 +1,19 @@
 """The settings of a benchmark."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
 from fedfisher_core.settings import (
+    ByLabel,
     ExperimentSettings,
     FederationSettings,
-    Label,
     MethodEntry,
     Name,
     ReportSettings,
     RunSettings,
     TrackingSettings,
-    as_mapping,
 )
 
 PUBLISHED = Path("reports/published_results.csv")
@@ -31,7 +30,7 @@ class BenchmarkSettings(FederationSettings, ExperimentSettings):
 
     name: Name = "demo"
     experiment: Literal["benchmark"] = "benchmark"
-    methods: Annotated[dict[Label, MethodEntry], BeforeValidator(as_mapping)] = Field(
+    methods: ByLabel[MethodEntry] = Field(
         {label: MethodEntry() for label in _METHODS},
         min_length=1,
         description=FederationSettings.model_fields["methods"].description,
