@@ -69,8 +69,9 @@ def _options(schema: Schema, definitions: Mapping[str, Schema]) -> list[Schema]:
 
 def fragments_of(schema: Schema) -> st.SearchStrategy[str]:
     """Write values of one setting: mostly such as it takes, else anything."""
-    options = _options(schema, schema.get("$defs", {}))
-    fitting = st.one_of(*(_fitting({"title": schema.get("title", ""), **one}) for one in options))
+    definitions = schema.get("$defs", {})
+    shared = {"title": schema.get("title", ""), "$defs": definitions}
+    fitting = st.one_of(*(_fitting({**shared, **one}) for one in _options(schema, definitions)))
     return st.integers(0, 9).flatmap(lambda drawn: _ODD if drawn == 0 else fitting)
 
 
