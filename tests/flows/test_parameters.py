@@ -1,5 +1,6 @@
 """What Prefect takes as parameters of a deployment, by the schema that it keeps of them."""
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,15 @@ ROOT = Path(__file__).parents[2]
 FILES = [*sorted(ROOT.glob("configs/*.yaml")), ROOT / "params.yaml"]
 
 
+@cache
+def validator(experiment: str) -> Draft202012Validator:
+    """What Prefect's server asks before a run of an experiment is made."""
+    return Draft202012Validator(parameter_schema(flow_of(experiment).fn).model_dump())
+
+
 def refusals(settings: dict[str, Any]) -> list[str]:
-    """Ask as Prefect's server does, before a run is made."""
-    schema = parameter_schema(flow_of(settings.get("experiment", "benchmark")).fn)
-    found = Draft202012Validator(schema.model_dump()).iter_errors({"settings": settings})
+    """Name the places that are refused."""
+    found = validator(settings.get("experiment", "benchmark")).iter_errors({"settings": settings})
     return [".".join(map(str, error.path)) for error in found]
 
 
