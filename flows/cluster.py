@@ -1,6 +1,7 @@
 """Checks of a Dask cluster before a run uses it."""
 
 import hashlib
+import logging
 import platform
 import queue
 import socket
@@ -33,10 +34,12 @@ GPU = "GPU"
 _PATIENCE_SECONDS = 10
 _ANSWER_SECONDS = 60
 """For all workers together; each may ask Prefect, a store and its own imports."""
+_WORKERS_SECONDS = 30
 _GIB = 2**30
 _CODE = ("fedfisher_core", "tasks", "flows")
 _SEEN: set[Mark] = set()
 R = TypeVar("R")
+log = logging.getLogger("fedfisher")
 _LIBRARIES = ("torch", "numpy", "prefect", "distributed")
 
 
@@ -57,6 +60,10 @@ class Seen:
     unwritable: str
     prefect: str
     memory: int | None
+
+
+_Answer = tuple[str, Seen | Exception]
+"""A worker's machine, and what it saw."""
 
 
 def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load | None" = None) -> None:
@@ -88,18 +95,13 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
     place = run.store.absolute() if isinstance(run.store, Path) else run.store
     with connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
         try:
-            machines = _asked(client, setting, socket.gethostname)
             asked = (str(place), str(run.cache.folder), mark.name, mark.said, prefect_api)
-            seen_by = _asked(client, setting, look, *asked, workers=list(machines))
+            found = _found(client, setting, f"dask worker {scheduler} --nthreads 1", asked)
             workers = client.scheduler_info(n_workers=-1)["workers"]
         except OSError as error:
             raise InputError(f"{setting} was lost while its workers were looked at: {error}") from error
-    # A worker that is lost meanwhile is none.
-    found = {address: seen for address, seen in seen_by.items() if not isinstance(seen, OSError)}
-    if not found:
-        raise InputError(f"{setting} has no workers; start some: dask worker {scheduler} --nthreads 1")
-    for address, seen in found.items():
-        worker = f"{setting}: Dask worker {address} on {machines[address]}"
+    for address, (machine, seen) in found.items():
+        worker = f"{setting}: Dask worker {address} on {machine}"
         if isinstance(seen, Exception):
             raise InputError(f"{worker} can't run this project's code: {described(seen)}") from seen
         _require_fit(worker, seen, place=place, prefect_api=prefect_api)
@@ -114,6 +116,26 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
             f"{setting} has no worker with a GPU, which run.device asks for; start one: "
             f"dask worker {scheduler} --nthreads 1 --resources {GPU}=1"
         )
+
+
+def _found(client: "Client", setting: str, start: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
+    """Ask all workers; for a while where there is none, as one that died is started again within seconds."""
+    deadline = time.monotonic() + _WORKERS_SECONDS
+    if not (found := _answers(client, setting, asked)):
+        log.warning("%s has no workers; the run waits %d s for some: %s", setting, _WORKERS_SECONDS, start)
+    while not found:
+        if time.monotonic() > deadline:
+            raise InputError(f"{setting} has no workers; start some: {start}")
+        time.sleep(0.2)
+        found = _answers(client, setting, asked)
+    return found
+
+
+def _answers(client: "Client", setting: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
+    """By its address, a worker's machine and what it saw; one that is lost meanwhile is none."""
+    machines = _asked(client, setting, socket.gethostname)
+    seen_by = _asked(client, setting, look, *asked, workers=list(machines)) if machines else {}
+    return {address: (machines[address], seen) for address, seen in seen_by.items() if not isinstance(seen, OSError)}
 
 
 def _asked(client: "Client", setting: str, function: Callable[..., Any], *given: Any, **options: Any) -> dict[str, Any]:

@@ -146,7 +146,8 @@ def certificate(folder: Path) -> dict[str, str]:
     return files
 
 
-def test_a_scheduler_of_another_authority_is_named(tmp_path: Path) -> None:
+def test_a_scheduler_of_another_authority_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_WORKERS_SECONDS", 0)
     theirs, ours = (certificate(tmp_path / name) for name in ("theirs", "ours"))
     variables = {f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": path for key, path in theirs.items()}
     port = free_port()
@@ -196,9 +197,22 @@ def test_a_scheduler_that_dies_while_its_workers_are_asked_is_named(tmp_path: Pa
             require_cluster(settings(tmp_path / "store", scheduler), f"{address}/api")
 
 
-def test_a_scheduler_without_workers_is_named(tmp_path: Path, empty: str) -> None:
+def test_a_scheduler_without_workers_is_named(tmp_path: Path, empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_WORKERS_SECONDS", 0)
     with pytest.raises(InputError, match=r"run\.dask\.scheduler='tcp://.*' has no workers"):
         require_cluster(settings(tmp_path, empty), NO_SERVER)
+
+
+def test_a_worker_that_is_being_started_is_waited_for(
+    tmp_path: Path, prefect_api: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with dask_scheduler(os.environ) as scheduler, dask_worker(scheduler, os.environ, tmp_path):
+        # Its process is there, and has yet to import Dask.
+        require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
+    assert caplog.messages == [
+        f"run.dask.scheduler={scheduler!r} has no workers; the run waits 30 s for some: "
+        f"dask worker {scheduler} --nthreads 1"
+    ]
 
 
 def test_a_worker_that_does_not_reach_prefect_is_named(tmp_path: Path, like_here: str) -> None:
