@@ -1,11 +1,10 @@
 """Files of artifacts in a bucket, as far as this machine has read or written them.
 
-The folder has the layout of a store. A file of an artifact is the object `<kind>/<key>/<name>.<SHA-256>`: two machines
+The folder has the layout of a store. A file of an artifact is the object `<kind>/<key>/<name>.<digest>`: two machines
 that make the same artifact never write over each other, and the manifest, which one of them writes, says which
 objects count.
 """
 
-import hashlib
 import logging
 import os
 import time
@@ -17,6 +16,7 @@ from typing import TypeGuard
 from fedfisher_core.errors import CorruptArtifactError, UnwritableError
 from fedfisher_core.files import open_regular, read_regular
 from fedfisher_core.store.bucket import Bucket
+from fedfisher_core.store.digests import file_has_digest, has_digest
 from fedfisher_core.store.manifest import (
     MANIFEST,
     MOST_BYTES,
@@ -43,7 +43,7 @@ def object_name(kind: str, key: str, name: str, digest: str) -> str:
         kind: the artifact's.
         key: the artifact's.
         name: the file's.
-        digest: SHA-256 of its content.
+        digest: of its content.
     """
     return f"{kind}/{key}/{name}.{digest}"
 
@@ -128,10 +128,10 @@ def path_of(artifact: Artifact, name: str) -> Path:
         _use(path)
         try:
             with open_regular(path, limit=MOST_BYTES) as file:
-                found = hashlib.file_digest(file, "sha256").hexdigest()
+                intact = file_has_digest(file, digest)
         except OSError:
-            found = ""
-        if found != digest:
+            intact = False
+        if not intact:
             _fetch(artifact, name, digest)
     return path
 
@@ -155,7 +155,7 @@ def bytes_of(artifact: Artifact, name: str) -> bytes:
         content = read_regular(path, limit=MOST_BYTES)
     except OSError:
         content = b""
-    if hashlib.sha256(content).hexdigest() != digest:
+    if not has_digest(content, digest):
         content = _fetch(artifact, name, digest)
     _use(path)
     return content
@@ -259,4 +259,4 @@ def _read_again(bucket: Bucket, artifact: Artifact, place: str, digest: str) -> 
 
 
 def _has(content: bytes | None, digest: str) -> TypeGuard[bytes]:
-    return content is not None and hashlib.sha256(content).hexdigest() == digest
+    return content is not None and has_digest(content, digest)

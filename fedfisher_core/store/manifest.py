@@ -1,6 +1,5 @@
 """The manifest of an artifact: what made it and what its files hold, sealed by a digest of itself."""
 
-import hashlib
 import json
 import math
 import platform
@@ -24,6 +23,7 @@ from pydantic import (
 
 from fedfisher_core.errors import CorruptArtifactError
 from fedfisher_core.files import parse_json, read_regular
+from fedfisher_core.store.digests import PATTERN, digest_of, has_digest
 from fedfisher_core.store.step import Artifact, Content, Step, as_json, digest
 
 MANIFEST = "manifest.json"
@@ -53,7 +53,7 @@ def _finite(number: float) -> float:
 
 
 _FileName = Annotated[StrictStr, AfterValidator(_plain)]
-_Sha256 = Annotated[StrictStr, StringConstraints(pattern="^[0-9a-f]{64}$")]
+_Digest = Annotated[StrictStr, StringConstraints(pattern=PATTERN)]
 _Measure = Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]
 
 
@@ -67,7 +67,7 @@ class Manifest:
         code: digest of the source that made it.
         settings: the step's.
         inputs: digests of the artifacts that it was made from, by role.
-        files: SHA-256 of each file, by name.
+        files: the digest of each file, by name.
         timings: seconds and bytes that were measured.
         libraries: versions of what made it.
     """
@@ -79,7 +79,7 @@ class Manifest:
     code: StrictStr
     settings: dict[StrictStr, Any]
     inputs: dict[StrictStr, StrictStr]
-    files: dict[_FileName, _Sha256]
+    files: dict[_FileName, _Digest]
     timings: dict[StrictStr, _Measure]
     libraries: dict[StrictStr, StrictStr]
 
@@ -94,6 +94,16 @@ class Manifest:
         digest = content_digest(self.files)
         return Artifact(kind=self.kind, key=self.key, digest=digest, path=path, shed=shed, bucket=bucket)
 
+    def describes(self, files: Mapping[str, bytes]) -> bool:
+        """Say whether files are those of the artifact.
+
+        Args:
+            files: by name; a manifest among them has no say, as it holds what was measured.
+        """
+        return files.keys() - {MANIFEST} == self.files.keys() and all(
+            has_digest(files[name], digest) for name, digest in self.files.items()
+        )
+
 
 _MANIFEST = TypeAdapter(Manifest)
 
@@ -102,7 +112,7 @@ def content_digest(files: Mapping[str, str]) -> str:
     """Name what an artifact holds, whatever was measured when it was made.
 
     Args:
-        files: SHA-256 of each file, by name.
+        files: the digest of each file, by name.
 
     Returns:
         24 hexadecimal digits.
@@ -115,7 +125,7 @@ def manifest_of(step: Step, files: Mapping[str, str], timings: Mapping[str, floa
 
     Args:
         step: what made it.
-        files: SHA-256 of each file, by name.
+        files: the digest of each file, by name.
         timings: what was measured.
 
     Returns:
@@ -146,14 +156,14 @@ def sealed(step: Step, content: Content) -> tuple[dict[str, bytes], dict[str, st
         content: what it holds.
 
     Returns:
-        The files by name, the manifest among them; and the SHA-256 of each of the others.
+        The files by name, the manifest among them; and the digest of each of the others.
     """
     from safetensors.torch import save
 
     files: dict[str, bytes] = {name: save(dict(tensors)) for name, tensors in content.tensors.items()}
     files |= {name: as_json(document) for name, document in content.documents.items()}
     files |= content.files
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    digests = {name: digest_of(data) for name, data in files.items()}
     return {**files, MANIFEST: manifest_of(step, digests, content.timings)}, digests
 
 

@@ -1,6 +1,5 @@
 """Reading artifacts: nothing is believed that is not what was written."""
 
-import hashlib
 import stat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +9,7 @@ from safetensors import SafetensorError, safe_open
 from fedfisher_core.errors import CorruptArtifactError
 from fedfisher_core.files import open_regular, parse_json, read_regular
 from fedfisher_core.store.caching import bytes_of, manifest_here, path_of
+from fedfisher_core.store.digests import file_has_digest, has_digest
 from fedfisher_core.store.manifest import MOST_BYTES, read_manifest
 from fedfisher_core.store.shedding import missing_files
 from fedfisher_core.store.step import Artifact
@@ -126,7 +126,8 @@ def read_bytes(artifact: Artifact, name: str) -> bytes:
         data = read_regular(artifact.path / name, limit=MOST_BYTES)
     except OSError as error:
         raise CorruptArtifactError(f"artifact {artifact.path}: {name} can't be read: {error.strerror}") from error
-    _require_equal(artifact.path, name, hashlib.sha256(data).hexdigest(), manifest.files.get(name))
+    if (expected := manifest.files.get(name)) is None or not has_digest(data, expected):
+        raise _changed(artifact.path, name)
     return data
 
 
@@ -177,8 +178,8 @@ def _check(path: Path, name: str, expected: str | None) -> None:
     """Check one file of an artifact, without holding a large one in memory."""
     try:
         with open_regular(path / name, limit=MOST_BYTES) as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        _require_equal(path, name, found, expected)
+            if expected is None or not file_has_digest(file, expected):
+                raise _changed(path, name)
         # What was sealed by others than this project may still be no such file.
         if name.endswith(".json"):
             parse_json(read_regular(path / name, limit=MOST_BYTES))
@@ -191,6 +192,5 @@ def _check(path: Path, name: str, expected: str | None) -> None:
         raise CorruptArtifactError(f"artifact {path}: {name} can't be parsed: {error}") from error
 
 
-def _require_equal(path: Path, name: str, found: str, expected: str | None) -> None:
-    if found != expected:
-        raise CorruptArtifactError(f"artifact {path}: {name} was changed")
+def _changed(path: Path, name: str) -> CorruptArtifactError:
+    return CorruptArtifactError(f"artifact {path}: {name} was changed")

@@ -215,8 +215,8 @@ class Store:
                 if found is not None and not found.shed:
                     # Another run stored the same result meanwhile.
                     return found
-                if found is not None and found.digest == content_digest(digests):
-                    put_back(path, read_manifest(path), temporary)
+                if found is not None and (manifest := read_manifest(path)).describes(files):
+                    put_back(path, manifest, temporary)
                 else:
                     self._remove_shed(found)
                     path.parent.mkdir(exist_ok=True)
