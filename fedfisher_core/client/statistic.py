@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, ClassVar, Self
 
-import torch
 from torch import Size, Tensor
 
 import fedfisher_core.client
 from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.finite import is_finite
 from fedfisher_core.registry import Registry, import_submodules
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Statistic(ABC):
             DivergedClientError: names the statistic and the tensor.
         """
         for key, tensor in self.tensors.items():
-            if not torch.isfinite(tensor).all():
+            if not is_finite(tensor):
                 raise DivergedClientError(f"statistic {self.name!r}: tensor {key!r} is not finite")
 
 

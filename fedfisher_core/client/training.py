@@ -12,6 +12,7 @@ from fedfisher_core.client.descent import Descent
 from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.data.tensors import Examples, augment
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.finite import is_finite
 from fedfisher_core.models.dropout import begin_training
 from fedfisher_core.models.spec import Parameters, parameters_of
 from fedfisher_core.settings import TrainSettings
@@ -45,7 +46,7 @@ class Trained:
         """
         parameters = {name: tensor.cpu() for name, tensor in weights.items()}
         for name, tensor in parameters.items():
-            if not torch.isfinite(tensor).all():
+            if not is_finite(tensor):
                 raise DivergedClientError(f"weight {name!r} is not finite after {len(losses)} epochs")
         return cls(parameters=parameters, epoch_losses=tuple(losses))
 

@@ -20,6 +20,7 @@ from fedfisher_core.federation.memory import Files, Memory
 from fedfisher_core.federation.partition import held_by, training_scale, validation_set
 from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import load_start
+from fedfisher_core.finite import is_finite
 from fedfisher_core.jobs import Job, digests_of, names_in
 from fedfisher_core.methods.binding import BoundMethod
 from fedfisher_core.methods.server import Aggregate, Server
@@ -289,7 +290,7 @@ def _require_networks(name: str, made: object, spec: ModelSpec) -> None:
                     f"method {name!r} returned a parameter {key!r} of shape {tuple(tensor.shape)}; allowed: "
                     f"{tuple(shapes[key])}"
                 )
-            if not torch.isfinite(tensor).all():
+            if not is_finite(tensor):
                 raise ArithmeticError(f"method {name!r} returned a parameter {key!r} that is not finite")
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fedfisher_core.errors import InputError
 from fedfisher_core.federation.data import FEATURES, INFO, load_data
 from fedfisher_core.federation.inputs import DataInputs
+from fedfisher_core.finite import is_finite
 from fedfisher_core.jobs import Job, digests_of
 from fedfisher_core.sources import source_digest
 from fedfisher_core.store import Artifact, Content, Step, read_document
@@ -86,6 +87,6 @@ def features_of(network: nn.Module, trunk: Trunk, pixels: Tensor, *, image_size:
         for start in range(0, len(pixels), BATCH_SIZE):
             batch = prepare(trunk, pixels[start : start + BATCH_SIZE].to(device), image_size)
             features[start : start + len(batch)] = network(batch).cpu()
-    if not torch.isfinite(features).all():
+    if not is_finite(features):
         raise InputError(f"trunk {trunk.name!r} makes features that are not finite")
     return features

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.finite import is_finite
 from fedfisher_core.fisher.kronecker import Kronecker
 
 
@@ -50,7 +50,6 @@ def require_finite(fisher: Fisher, parameters: Mapping[str, Tensor]) -> None:
 
 
 def _require_finite(tensor: Tensor, quantity: str, parameter: str) -> None:
-    # The extremes tell, in one reading and without a copy: NaN is both as soon as it is anywhere.
-    if not torch.isfinite(torch.stack(tensor.aminmax())).all():
+    if not is_finite(tensor):
         layer, _, kind = parameter.rpartition(".")
         raise DivergedClientError(f"layer {layer!r}: the {quantity} of its {kind} is not finite")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.finite import is_finite
 from fedfisher_core.fisher.scatter import variances
 
 _AT_A_TIME = 1024
@@ -75,7 +76,7 @@ def plan_chunks(
     Raises:
         DivergedClientError: an output is not finite.
     """
-    if not torch.isfinite(outputs).all():
+    if not is_finite(outputs):
         raise DivergedClientError("an output of the network is not finite")
     whole = torch.cat([remainders(some)[:, 0] for some in outputs.split(_AT_A_TIME)])
     limit = tolerance * whole.mean()

@@ -17,6 +17,7 @@ from fedfisher_core.distillation.synthesis import Objective, synthesise
 from fedfisher_core.distillation.teacher import Teacher
 from fedfisher_core.errors import InputError
 from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.finite import is_finite
 from fedfisher_core.layouts import require_images
 from fedfisher_core.methods.averaging import mean_parameters, proportions
 from fedfisher_core.methods.method import method
@@ -156,7 +157,7 @@ def dense(
             batch_size=batch_size,
             generator=server.generator,
         )
-        if not all(torch.isfinite(tensor).all() for tensor in student.parameters()):
+        if not all(is_finite(tensor) for tensor in student.parameters()):
             _log.warning("the student diverged in epoch %d; learning_rate=%g is too large", epoch, learning_rate)
             break
         reached = 0.0 if score is None else score(parameters_of(student))

@@ -10,6 +10,7 @@ from torch import Size, Tensor, nn
 
 import fedfisher_core.models
 from fedfisher_core.errors import InputError, UnsupportedLayerError
+from fedfisher_core.finite import is_finite
 from fedfisher_core.layouts import Layout
 from fedfisher_core.registry import Registry, import_submodules
 
@@ -119,7 +120,7 @@ class ModelSpec:
         with torch.no_grad():
             self._draw("", network, generator)
         for name, parameter in network.named_parameters():
-            if not torch.isfinite(parameter).all():
+            if not is_finite(parameter):
                 raise UnsupportedLayerError(f"model {self.name!r}: its initialisation leaves {name!r} not finite")
         # Of the skeleton, as memory of its own for each weight would part those that are shared.
         self._require_parameters_only(self.skeleton())

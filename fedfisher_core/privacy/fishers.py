@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.client.statistic import Statistic, statistics
 from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.finite import is_finite
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.fisher.kronecker import Kronecker
@@ -93,7 +94,7 @@ def private_fisher(
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
         # As examples that aren't finite are left out, this network would get a Fisher of nothing but noise.
-        if not torch.isfinite(parameter).all():
+        if not is_finite(parameter):
             raise DivergedClientError(f"weight {name!r} is not finite")
     seeds = torch.randint(2**63 - 1, (2,), generator=generator).tolist()
     for_diagonal, for_kfac = (torch.Generator().manual_seed(seed) for seed in seeds)

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-import torch
 from torch import Tensor
 
 from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.finite import is_finite
 from fedfisher_core.fisher.layers import vectors_of
 from fedfisher_core.fisher.matrix_names import MatrixName, matrix_names
 
@@ -82,5 +82,5 @@ def check_tensor(tensor: Tensor, shape: tuple[int, ...], argument: str, client: 
     """
     if tuple(tensor.shape) != shape:
         raise InputError(f"{argument} has shape {tuple(tensor.shape)}; allowed: {shape}")
-    if not torch.isfinite(tensor).all():
+    if not is_finite(tensor):
         raise DivergedClientError(f"client {client}: {argument} is not finite")
