@@ -35,6 +35,7 @@ _PATIENCE_SECONDS = 10
 _ANSWER_SECONDS = 60
 """For all workers together; each may ask Prefect, a store and its own imports."""
 _WORKERS_SECONDS = 30
+_TOGETHER_SECONDS = 2
 _GIB = 2**30
 _CODE = ("fedfisher_core", "tasks", "flows")
 _SEEN: set[Mark] = set()
@@ -120,15 +121,19 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
 
 def _found(client: "Client", setting: str, start: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
     """Ask all workers; for a while where there is none, as one that died is started again within seconds."""
+    if found := _answers(client, setting, asked):
+        return found
+    log.warning("%s has no workers; the run waits %d s for some: %s", setting, _WORKERS_SECONDS, start)
+    # Only now, as it may have taken as long to find that those which the scheduler knew are gone.
     deadline = time.monotonic() + _WORKERS_SECONDS
-    if not (found := _answers(client, setting, asked)):
-        log.warning("%s has no workers; the run waits %d s for some: %s", setting, _WORKERS_SECONDS, start)
-    while not found:
-        if time.monotonic() > deadline:
-            raise InputError(f"{setting} has no workers; start some: {start}")
+    while time.monotonic() < deadline:
         time.sleep(0.2)
-        found = _answers(client, setting, asked)
-    return found
+        if client.nthreads():
+            # Those that were started together come one after another.
+            time.sleep(_TOGETHER_SECONDS)
+            if found := _answers(client, setting, asked):
+                return found
+    raise InputError(f"{setting} has no workers; start some: {start}")
 
 
 def _answers(client: "Client", setting: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:

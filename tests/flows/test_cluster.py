@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from functools import partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import dask
 import psutil
@@ -213,6 +214,37 @@ def test_a_worker_that_is_being_started_is_waited_for(
         f"run.dask.scheduler={scheduler!r} has no workers; the run waits 30 s for some: "
         f"dask worker {scheduler} --nthreads 1"
     ]
+
+
+def test_the_wait_begins_when_none_is_found(tmp_path: Path, empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_WORKERS_SECONDS", 1)
+    asked = cluster._asked
+
+    def slowly(*given: Any, **options: Any) -> dict[str, Any]:
+        # As where Dask tries for long to reach a worker that is gone.
+        time.sleep(1.5)
+        return asked(*given, **options)
+
+    monkeypatch.setattr(cluster, "_asked", slowly)
+    begun = time.monotonic()
+    with pytest.raises(InputError, match="has no workers; start some"):
+        require_cluster(settings(tmp_path, empty), NO_SERVER)
+    assert time.monotonic() - begun > 2.5
+
+
+def test_workers_that_are_started_together_are_all_looked_at(
+    tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    looked = cluster._answers
+    monkeypatch.setattr(cluster, "_answers", lambda *given: seen.append(len(found := looked(*given))) or found)
+    folders = [tmp_path / "one", tmp_path / "two"]
+    with dask_scheduler(os.environ) as scheduler, ExitStack() as workers:
+        for folder in folders:
+            folder.mkdir()
+            workers.enter_context(dask_worker(scheduler, os.environ, folder))
+        require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
+    assert seen == [0, 2]
 
 
 def test_a_worker_that_does_not_reach_prefect_is_named(tmp_path: Path, like_here: str) -> None:
