@@ -33,8 +33,7 @@ class PretrainedSettings(Strict):
     @model_validator(mode="after")
     def _one_source(self) -> "PretrainedSettings":
         of_file = (self.file is not None, self.sha256 is not None)
-        if (self.weights is not None and any((*of_file, self.licence is not None))) or (
-            self.weights is None and not all(of_file)
-        ):
+        beside = (*of_file, self.licence is not None, self.trunk_sha256 is not None)
+        if (self.weights is not None and any(beside)) or (self.weights is None and not all(of_file)):
             raise ValueError("allowed: weights alone, or file and sha256 together, with or without licence")
         return self

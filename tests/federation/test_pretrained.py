@@ -196,6 +196,7 @@ def test_weights_that_the_project_knows_need_no_file(workplace: Path, tmp_path: 
         {"sha256": "0" * 64},
         {"weights": "a", "file": "a.pth"},
         {"weights": "a", "licence": "MIT"},
+        {"weights": "a", "trunk_sha256": "0" * 64},
     ],
 )
 def test_weights_have_one_source(workplace: Path, given: dict[str, str]) -> None:
