@@ -19,6 +19,7 @@ from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.federation.statistics import read_scatter
 from fedfisher_core.federation.testing import read_measures
+from fedfisher_core.federation.training_together import group_size
 from fedfisher_core.federation.turns import Turn, aggregation_name, testing_name
 from fedfisher_core.fisher.estimators import draws_directions
 from fedfisher_core.methods.binding import BoundMethod
@@ -107,7 +108,7 @@ def _row(plan: BenchmarkPlan, place: Place, label: str, outcome: Outcome) -> Row
         epsilon=None if privacy is None else max(spent_by(outcome.artifacts[name]) for name in last.trained),
         audited_epsilon=None if audited is None else read_audit(audited).lower,
         track=plan.settings.track,
-        training=_training(plan, cell.objective),
+        training=_training(plan, place),
         train_size=plan.settings.data.examples,
         held_out=plan.settings.data.held_out,
         shift=cell.shift.kind if cell.shift else None,
@@ -247,11 +248,12 @@ def _curve(rounds: Sequence[_Round]) -> list[RoundPoint]:
     return points
 
 
-def _training(plan: BenchmarkPlan, objective: str) -> dict[str, Any]:
-    """Say how the clients of one setting trained."""
-    train = plan.settings.train
+def _training(plan: BenchmarkPlan, place: Place) -> dict[str, Any]:
+    """Say how the clients of one setting trained, and in groups of how many where they trained together."""
+    train, objective, together = plan.settings.train, place.cell.objective, group_size(place)
     return {
-        **train.of(objective).model_dump(mode="json", exclude={"objective"}),
+        **train.of(objective).model_dump(mode="json", exclude={"objective", "together"}),
+        **({} if together is None else {"together": together}),
         **bind_objective(objective, train.objective).described(),
         **({"augment": "never"} if plan.settings.data.augment == "never" else {}),
     }

@@ -1,11 +1,15 @@
 """The rows of a benchmark that some methods failed in."""
 
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from fedfisher_core.experiments.benchmark.results import failed_cells, make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.failures import Failure
+from fedfisher_core.federation import training_together
 from fedfisher_core.walk import Outcome
 from tests.walked import Walked, walk_tiny
 
@@ -42,6 +46,16 @@ def test_rows_say_how_clients_were_trained_and_what_prediction_needs(workplace: 
     assert {row.track for row in rows.values()} == {"as_published"}
     assert {row.training["epochs"] for row in rows.values() if row.training} == {2}
     assert {name: row.num_networks for name, row in rows.items()} == {"fedavg": 1, "ensemble": 3}
+
+
+@pytest.mark.parametrize(("given", "many", "shown"), [("auto", 3, 5), ("auto", 4, None), (2, 4, 2), (None, 3, None)])
+def test_rows_say_how_many_clients_trained_together(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, given: Any, many: int, shown: int | None
+) -> None:
+    monkeypatch.setattr(training_together, "_MANY_CLIENTS", many)
+    (row,) = walk_tiny(workplace, {"fedavg": {}}, train={"together": given, "batch_size": 16}).rows.values()
+    assert row.training is not None
+    assert row.training.get("together") == shown
 
 
 def test_a_test_that_failed_in_some_round_takes_the_row_with_it_and_no_other(workplace: Path) -> None:
