@@ -2,10 +2,10 @@
 
 python -m benchmarks.together [--clients 100] [--repeats 3] [--device cpu] [--batch-sizes 8 16 64]
 
-Clients train one at a time in a run, unless `train.together` says how many train in one call a step. Both sides divide
-the clients among as many threads as there are cores, and then among as many processes, with one thread of torch each:
-threads of Python wait for each other, the more the shorter the steps are. The weights that the first five clients end
-at are compared as well.
+In a run `train.together` says how many train in one call a step; left alone, it chooses by what was measured here. Both
+sides divide the clients among as many threads as there are cores, and then among as many processes, with one thread of
+torch each: threads of Python wait for each other, the more the shorter the steps are. The weights that the first five
+clients end at are compared as well.
 """
 
 import argparse

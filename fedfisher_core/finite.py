@@ -7,8 +7,8 @@ from torch import Tensor
 def is_finite(tensor: Tensor) -> bool:
     """Say whether all entries are finite numbers.
 
-    The extremes tell, in one reading and without a copy: both are NaN as soon as any entry is. `torch.isfinite` takes
-    twenty times as long on a processor.
+    The extremes tell, in one reading and without the copies that `torch.isfinite` makes: both are NaN as soon as any
+    entry is.
 
     Args:
         tensor: real numbers of any shape, on any device; one without entries is finite.
