@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from fedfisher_core.errors import InputError
+from fedfisher_core.finite import is_finite
 
 _SHOWN = 200
 
@@ -62,6 +63,6 @@ def require_numbers(name: str, tensor: Tensor, setting: str) -> Tensor:
     if tensor.layout != torch.strided or tensor.is_complex() or tensor.is_quantized:
         raise InputError(f"{setting} has {name!r} as {tensor.dtype}, {tensor.layout}; allowed: dense real numbers")
     made = tensor.to(torch.float32, memory_format=torch.contiguous_format, copy=True)
-    if not torch.isfinite(made).all():
+    if not is_finite(made):
         raise InputError(f"{setting} has {name!r} with numbers that are not finite; allowed: finite ones")
     return made
