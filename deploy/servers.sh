@@ -56,16 +56,17 @@ authorization_function = mlflow.server.auth:authenticate_request_basic_auth
 auth_cache_ttl_seconds = 60
 END
 
+# Neither phones home.
+export DO_NOT_TRACK=1 PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true
+
 # Servers get passwords by their environment: whoever lists processes sees none.
 PREFECT_API_DATABASE_CONNECTION_URL="postgresql+asyncpg://$place/prefect" \
 PREFECT_SERVER_API_AUTH_STRING="admin:$TEAM_PASSWORD" \
-PREFECT_SERVER_ANALYTICS_ENABLED=false \
   prefect server start --host "$host" --port "${PREFECT_PORT:-4200}" &
 
 MLFLOW_BACKEND_STORE_URI="postgresql+psycopg://$place/mlflow" \
 MLFLOW_AUTH_CONFIG_PATH="$private/users.ini" \
 MLFLOW_FLASK_SERVER_SECRET_KEY=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n') \
-MLFLOW_DISABLE_TELEMETRY=true \
 MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
   mlflow server --app-name basic-auth --host "$host" --port "${MLFLOW_PORT:-5000}" \
   --artifacts-destination "${MLFLOW_FIGURES:-mlartifacts}" &

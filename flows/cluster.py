@@ -8,7 +8,6 @@ import socket
 import threading
 import time
 import traceback
-import urllib.request
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -17,23 +16,25 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fedfisher_core.errors import InputError, JobError, OutputError, UnwritableError, anonymous
-from fedfisher_core.failures import described
-from fedfisher_core.jobs import Numerics
+from fedfisher_core.engine.errors import InputError, JobError, OutputError, UnwritableError, anonymous
+from fedfisher_core.engine.extras import require_packages
+from fedfisher_core.engine.failures import described
+from fedfisher_core.engine.job import Numerics
+from fedfisher_core.engine.store import Mark, Store, open_store
 from fedfisher_core.settings import CacheSettings, WorkSettings
-from fedfisher_core.store import Mark, Store, open_store
+from flows.asking import unreached
 from flows.dask_client import connected
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from fedfisher_core.evaluation.memory import Load
+    from fedfisher_core.models.memory import Load
 
 GPU = "GPU"
-"""The resource of a worker that has one, as `dask worker --resources GPU=1` names it."""
+"""The resource of a worker with a GPU, as in `dask worker --resources GPU=1`."""
 _PATIENCE_SECONDS = 10
 _ANSWER_SECONDS = 60
-"""For all workers together; each may ask Prefect, a store and its own imports."""
+"""For all workers together; each may have to reach Prefect and a store, and to import the project."""
 _WORKERS_SECONDS = 30
 _TOGETHER_SECONDS = 2
 _GIB = 2**30
@@ -46,7 +47,7 @@ _LIBRARIES = ("torch", "numpy", "prefect", "distributed")
 
 @dataclass(frozen=True)
 class Seen:
-    """What a worker is, and what it sees.
+    """What a worker reports of itself.
 
     Args:
         versions: of Python, of libraries that decide results or travel between processes, and of the project's code.
@@ -64,24 +65,22 @@ class Seen:
 
 
 _Answer = tuple[str, Seen | Exception]
-"""A worker's machine, and what it saw."""
+"""A worker's machine, and what the worker reports."""
 
 
 def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load | None" = None) -> None:
-    """Check that there are workers which can do a run's tasks, before any work.
+    """Check, before any work, that workers can do a run's tasks.
 
     Args:
-        run: how the work is carried out.
         prefect_api: address of Prefect's server; None for a temporary one, which only this machine reaches.
-        largest: what one of the jobs holds in memory at once, the one that holds most.
+        largest: the most that one of the jobs holds in memory.
 
     Raises:
         InputError: names the setting; and the worker, its machine and what it lacks.
     """
     if run.runner != "dask":
         return
-    if missing := [name for name in ("distributed", "prefect_dask") if find_spec(name) is None]:
-        raise InputError(f"run.runner='dask' needs {' and '.join(missing)}: pip install distributed prefect-dask")
+    require_packages("distributed", "prefect-dask", extra="dask", who="run.runner='dask'")
     scheduler = run.dask.scheduler
     if scheduler is None:
         return
@@ -91,7 +90,7 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
             f"{setting} needs a Prefect server that its workers reach; allowed: its address in tracking.prefect_api "
             "or PREFECT_API_URL"
         )
-    # The environment's may hold a password, and nobody is asked by such an address.
+    # An address from the environment may hold a password, which workers must not get.
     prefect_api = anonymous(prefect_api)
     place = run.store.absolute() if isinstance(run.store, Path) else run.store
     with connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
@@ -100,7 +99,7 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
             found = _found(client, setting, f"dask worker {scheduler} --nthreads 1", asked)
             workers = client.scheduler_info(n_workers=-1)["workers"]
         except OSError as error:
-            raise InputError(f"{setting} was lost while its workers were looked at: {error}") from error
+            raise InputError(f"{setting} was lost while its workers were checked: {error}") from error
     for address, (machine, seen) in found.items():
         worker = f"{setting}: Dask worker {address} on {machine}"
         if isinstance(seen, Exception):
@@ -120,16 +119,16 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
 
 
 def _found(client: "Client", setting: str, start: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
-    """Ask all workers; for a while where there is none, as one that died is started again within seconds."""
+    """Ask all workers; where there are none, wait for some, since Dask restarts a dead worker within seconds."""
     if found := _answers(client, setting, asked):
         return found
     log.warning("%s has no workers; the run waits %d s for some: %s", setting, _WORKERS_SECONDS, start)
-    # Only now, as it may have taken as long to find that those which the scheduler knew are gone.
+    # The time starts only now: to find that the workers known to the scheduler are gone may have taken as long.
     deadline = time.monotonic() + _WORKERS_SECONDS
     while time.monotonic() < deadline:
         time.sleep(0.2)
         if client.nthreads():
-            # Those that were started together come one after another.
+            # Workers that were started together arrive one after another.
             time.sleep(_TOGETHER_SECONDS)
             if found := _answers(client, setting, asked):
                 return found
@@ -137,20 +136,20 @@ def _found(client: "Client", setting: str, start: str, asked: tuple[str, ...]) -
 
 
 def _answers(client: "Client", setting: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
-    """By its address, a worker's machine and what it saw; one that is lost meanwhile is none."""
+    """Return, by a worker's address, its machine and what it reports; a worker that is lost meanwhile is left out."""
     machines = _asked(client, setting, socket.gethostname)
     seen_by = _asked(client, setting, look, *asked, workers=list(machines)) if machines else {}
     return {address: (machines[address], seen) for address, seen in seen_by.items() if not isinstance(seen, OSError)}
 
 
 def _asked(client: "Client", setting: str, function: Callable[..., Any], *given: Any, **options: Any) -> dict[str, Any]:
-    """Have workers call a function; one that is frozen, or off the network, would be waited for without end."""
+    """Have workers call a function, with a time-out: Dask waits for ever for a worker that is frozen or unreachable."""
     answered: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
     def ask() -> None:
         try:
             answered.put(client.run(function, *given, on_error="return", **options))
-        except Exception as error:  # noqa: BLE001 - it is raised where it is waited for.
+        except Exception as error:  # noqa: BLE001 - the waiting thread raises it.
             answered.put(error)
 
     threading.Thread(target=ask, name="ask workers", daemon=True).start()
@@ -184,36 +183,28 @@ def _require_fit(worker: str, seen: Seen, *, place: Path | str, prefect_api: str
 
 
 def _require_room(worker: str, memory: int | None, largest: "Load | None") -> None:
-    """Check that any worker can do the job that holds most, as nobody knows which will."""
+    """Check that every worker has memory for the largest job, since any worker may get it."""
     if largest is not None and memory is not None and largest.bytes > memory:
         raise InputError(f"{worker} has {memory / _GIB:,.1f} GiB; {largest.said}; allowed: {largest.remedy}")
 
 
 def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen:
-    """Say what this process is, and what it sees.
+    """Report what this process is, and what it sees.
 
     Args:
-        place: the store, in words that processes of whatever code understand.
-        cache: folder of what is read from a bucket.
-        mark: name of what was put into it.
-        said: what was put there.
-        prefect_api: address of Prefect's server.
-
-    Returns:
-        What it found.
+        place: location of the store, as text that other versions of the code understand.
+        cache: folder of copies from a bucket.
+        mark: name of a mark in the store.
+        said: content of the mark.
     """
     store = open_store(Path(place) if "://" not in place else place, CacheSettings(folder=Path(cache)))
     unseen = _unseen(store, Mark(mark, said))
-    from fedfisher_core.evaluation.memory import machine_bytes
+    from fedfisher_core.models.memory import machine_bytes
 
-    # What it does not see, it would make in a place of its own.
+    # A worker that does not see the store would make one at another location.
     unwritable = "" if unseen else _unwritable(store)
-    try:
-        with urllib.request.urlopen(f"{prefect_api.rstrip('/')}/health", timeout=_PATIENCE_SECONDS):
-            unreached = ""
-    except (OSError, ValueError) as error:
-        unreached = str(getattr(error, "reason", error))
-    return Seen(versions(), unseen, unwritable, unreached, machine_bytes())
+    silent = unreached(f"{prefect_api.rstrip('/')}/health", seconds=_PATIENCE_SECONDS)
+    return Seen(versions(), unseen, unwritable, silent, machine_bytes())
 
 
 def _unseen(store: Store, mark: Mark) -> str:
@@ -233,12 +224,12 @@ def _unwritable(store: Store) -> str:
 
 @dataclass(frozen=True)
 class Guarded(Generic[R]):
-    """Work that a worker refuses which is not like the machine where the run was started, or sees another store.
+    """Work that a worker refuses if it differs from the machine that started the run, or sees another store.
 
     Args:
-        wanted: versions there.
+        wanted: versions on that machine.
         store: of the run.
-        mark: what lies in it while the run lasts.
+        mark: in the store while the run lasts.
         work: of a task.
     """
 
@@ -251,30 +242,30 @@ class Guarded(Generic[R]):
         """Do the work.
 
         Raises:
-            JobError: names this machine, what it has, and what is allowed; or what kept it from reading the work.
+            JobError: names this machine, what it has, and what is allowed; or the error in reading the work.
             UnwritableError: names this machine, whose disk is full.
         """
         worker = f"a Dask worker on {socket.gethostname()}"
         for name, wanted in self.wanted.items():
             if (own := versions().get(name)) != wanted:
                 raise JobError(f"{worker} has {name} {own}; allowed: {wanted}", "")
-        # A process that saw it once sees it as long as it lives.
+        # A process that saw the mark once sees the store as long as it lives.
         if self.mark not in _SEEN:
             if unseen := _unseen(self.store, self.mark):
-                raise JobError(f"{worker} does not see {self.store.place}: {unseen}", "")
+                raise JobError(f"{worker} does not see {self.store.location}: {unseen}", "")
             _SEEN.add(self.mark)
         try:
             return self.work()
         except UnwritableError as error:
             raise UnwritableError(f"{worker}: {error}") from error
         except (ImportError, AttributeError) as error:
-            # What a job raises of these is told as text: this is what kept the work from being read.
+            # A job's own errors arrive as text, so these mean that the work could not be read.
             raise JobError(f"{worker} can't read a task: {error}", traceback.format_exc()) from error
 
 
 @cache
 def versions() -> dict[str, str]:
-    """What must be the same on all machines, so that a job gives the same result wherever it runs."""
+    """Return what must be the same on all machines, so that a job gives the same result on each."""
     plugins = {
         one.name: one.version
         for one in distributions()

@@ -1,4 +1,4 @@
-"""A client of a Dask scheduler that someone else started, or one line that says why there is none."""
+"""A client of a Dask scheduler that runs already, or one line that gives the reason why there is none."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -18,18 +18,10 @@ _PATIENCE_SECONDS = 10
 
 @contextmanager
 def connected(scheduler: str, setting: str) -> "Iterator[Client]":
-    """Connect to a scheduler.
-
-    Args:
-        scheduler: its address.
-        setting: what names it, for messages.
-
-    Yields:
-        A client.
+    """Connect to a scheduler, which messages name by its setting.
 
     Raises:
-        InputError: nothing is there, it is no Dask scheduler, or certificates are missing; the message names the
-            setting.
+        InputError: nothing answers, it is no Dask scheduler, or certificates are missing.
     """
     from distributed import Client
 
@@ -41,7 +33,7 @@ def connected(scheduler: str, setting: str) -> "Iterator[Client]":
         raise InputError(f"{setting}: {error}; allowed: tcp://HOST:PORT or tls://HOST:PORT") from error
     _require_certificates(place.scheme, setting)
     try:
-        # Dask would try again for as long as it waits.
+        # Dask would try again until its time-out.
         socket.create_connection(address, timeout=_PATIENCE_SECONDS).close()
         if not _own_security():
             asyncio.run(_greet(scheduler))
@@ -53,16 +45,16 @@ def connected(scheduler: str, setting: str) -> "Iterator[Client]":
 
 
 def quieten() -> None:
-    """Keep what Dask says of its own doings from the terminal, errors among it: they reach whoever called it as well.
+    """Keep Dask's log messages from the terminal; its errors reach the caller as well.
 
-    It sets its levels when it is imported, so that this comes after.
+    Dask sets its log levels when it is imported, so call this afterwards.
     """
     for name in ("distributed", "distributed.client", "prefect.task_runner.dask"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 async def _greet(scheduler: str) -> None:
-    """Shake hands: a client waits without end for the answer of what is no Dask scheduler, such as its dashboard."""
+    """Shake hands with a scheduler, with a time-out: a client would wait for ever for what is no scheduler."""
     from distributed.comm import connect
     from distributed.security import Security
 
@@ -70,11 +62,11 @@ async def _greet(scheduler: str) -> None:
     try:
         (await asyncio.wait_for(greeting, _PATIENCE_SECONDS)).abort()
     except TimeoutError:
-        raise OSError(f"what is there did not answer as a Dask scheduler does within {_PATIENCE_SECONDS} s") from None
+        raise OSError(f"it did not answer as a Dask scheduler does within {_PATIENCE_SECONDS} s") from None
 
 
 def _require_certificates(scheme: str, setting: str) -> None:
-    """Check that what asks for certificates has some; a client of Dask without them can't even be ended at once."""
+    """Check that a TLS client has certificates; without them, Dask's client can't even be ended at once."""
     from distributed.security import Security
 
     if scheme != "tls" or _own_security():
@@ -91,7 +83,7 @@ def _require_certificates(scheme: str, setting: str) -> None:
 
 
 def _own_security() -> bool:
-    """Say whether users have put something in the place of Dask's certificates, which then knows better."""
+    """Say whether users have replaced Dask's certificates by a loader of their own, which is then not checked."""
     import dask
 
     return bool(dask.config.get("distributed.client.security-loader", None))

@@ -6,7 +6,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 
 # Others may be in the middle of setting the database up.
 _BUSY_SECONDS = 5

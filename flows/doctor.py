@@ -9,20 +9,21 @@ from typing import Any
 
 import torch
 
-from fedfisher_core.attack.evidence import likelihoods
 from fedfisher_core.client.objectives.objective import objectives
-from fedfisher_core.client.statistic import statistics
-from fedfisher_core.data.fetch import PROJECT_DATA_DIR
+from fedfisher_core.client.statistics.statistic import statistics
+from fedfisher_core.data.hub import PROJECT_DATA_DIR
 from fedfisher_core.data.specs import DATA_DIR_VARIABLE, EMBEDDED, datasets
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.registry import Registry
 from fedfisher_core.experiments.contract import experiments
 from fedfisher_core.methods.method import methods
+from fedfisher_core.methods.server_optimisers.optimiser import server_optimisers
 from fedfisher_core.models.spec import models
-from fedfisher_core.registry import Registry
-from fedfisher_core.server_optimisers.optimiser import server_optimisers
+from fedfisher_core.models.trunks.trunk import trunks
+from fedfisher_core.privacy.attack.evidence import likelihoods
 from fedfisher_core.settings import ExperimentSettings
-from fedfisher_core.trunks.trunk import trunks
 from flows.work import prepare
+from tasks.tracking import require_usable
 
 _REGISTRIES: tuple[Registry[Any], ...] = (
     datasets,
@@ -39,25 +40,21 @@ _PACKAGES = ("torch", "torchvision", "nngeometry", "POT", "opacus", "datasets", 
 
 
 def examine(settings: ExperimentSettings) -> tuple[list[str], bool]:
-    """Look at everything that a run of these settings needs.
-
-    Args:
-        settings: of any experiment.
-
-    Returns:
-        Lines to print, and whether there is no problem.
-    """
+    """Check everything that a run needs, and return lines to print and whether there is no problem."""
     lines = [f"python      {platform.python_version()}"]
     lines += [f"{package:<12}{_version(package)}" for package in _PACKAGES]
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     lines.append(f"processors  {os.cpu_count()} cores, {gpus} GPUs")
     lines.append(f"{DATA_DIR_VARIABLE}={os.environ.get(DATA_DIR_VARIABLE, '(not set)')}")
-    lines += [f"data set    {name}: {_place(name)}" for name in datasets]
+    lines += [f"data set    {name}: {_location(name)}" for name in datasets]
     lines.append(f"free disk   {shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GiB")
     problems = [reason for registry in _REGISTRIES for reason in registry.broken()]
     try:
         work = prepare(settings)
-        lines.append(f"experiment  {settings.name}: {len(work.walk.graph)} jobs, {work.walk.done} of them done")
+        require_usable(settings.tracking)
+        jobs, missing = work.agenda.graph.values(), {job.key for job in work.agenda.missing}
+        done = sum(job.key not in missing for job in jobs)
+        lines.append(f"experiment  {settings.name}: {len(jobs)} jobs, {done} of them done")
     except InputError as error:
         problems.append(str(error))
     return [*lines, *(f"PROBLEM     {one}" for one in problems), *([] if problems else ["ready"])], not problems
@@ -70,7 +67,7 @@ def _version(package: str) -> str:
         return "MISSING"
 
 
-def _place(name: str) -> str:
+def _location(name: str) -> str:
     spec = datasets.get(name)
     if spec.parts:
         return f"made of {' and '.join(spec.parts)}"

@@ -1,128 +1,96 @@
-"""One flow for every experiment, all with one body: do what is left, report, record, share.
+"""What the flows of all experiments do: compute what is missing, report, record."""
 
-A flow is made when it is asked for by its experiment's name, so that an experiment of another package is deployed as
-the project's own are: `flows/experiment.py:NAME`.
-"""
-
+import importlib
 import re
 import sys
-from collections.abc import Callable
+from base64 import b64encode
+from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any
 
 from prefect import Flow, flow
-from prefect.artifacts import create_link_artifact, create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.runtime import flow_run
 
-from fedfisher_core.errors import IncompleteError
+from fedfisher_core.engine.distributions import is_core
+from fedfisher_core.engine.errors import IncompleteError
+from fedfisher_core.engine.failures import failed_jobs, failed_json, traces_text
 from fedfisher_core.experiments.contract import experiments
-from fedfisher_core.failures import failed_jobs, failed_json, traces_text
-from fedfisher_core.reporting.folder import FAILED, TRACES
-from fedfisher_core.reporting.formats import plural
-from fedfisher_core.reporting.rows import ARTIFACTS, artifacts_json, write_file
-from fedfisher_core.reporting.tables import as_records
+from fedfisher_core.reporting.formats import as_markdown, as_records, plural
+from fedfisher_core.reporting.page import DATA, write_page_data
+from fedfisher_core.reporting.rows import ARTIFACTS, FAILED, PAGE, TRACES, artifacts_json, write_file
 from fedfisher_core.settings import ExperimentSettings
-from fedfisher_core.walk import require_all
-from flows.pool import walk_in_tasks
+from flows.chosen import chosen, run_name
+from flows.content import content_of
+from flows.ending import end_tasks
 from flows.provenance import command, git_commit, page_of
-from flows.sharing import REPORT, export, share
-from flows.unchanged import content_of, is_unchanged
-from flows.work import Begun, Work, begin
+from flows.submitting import submit_missing
+from flows.unchanged import is_unchanged
+from flows.work import Work, prepare
 from tasks.options import limited
-from tasks.recording import record
-from tasks.reporting import report
+from tasks.record import record
+from tasks.report import report
+
+
+def experiment_flow(body: Callable[..., str]) -> Flow[..., str]:
+    """Make a Prefect flow of a function of an experiment's settings, which Prefect checks before it creates a run."""
+    return flow(
+        name=_title(body.__name__),
+        flow_run_name=run_name,
+        persist_result=False,
+        on_crashed=[end_tasks],
+        on_cancellation=[end_tasks],
+    )(body)
 
 
 @cache
 def flow_of(name: str) -> Flow[..., str]:
-    """Make the flow of one experiment.
-
-    Args:
-        name: the experiment's.
-
-    Returns:
-        A flow over the experiment's settings, which Prefect checks before a run is created. It returns the folder of
-        the report.
+    """Return the flow of an experiment, and make that of a plug-in's experiment.
 
     Raises:
-        InputError: nobody knows the experiment.
+        InputError: no experiment has this name.
     """
     model = experiments.get(name).settings
+    if is_core(model):
+        return getattr(importlib.import_module(f"flows.{name}"), name)
     defaults = model()
 
-    def body(settings: model = defaults) -> str:  # type: ignore[valid-type]
-        return run(settings)
+    def body(settings: model = defaults, config: str | None = None) -> str:  # type: ignore[valid-type]
+        return run(chosen(settings, config, default=defaults))
 
-    return _named(body, name)
-
-
-def stage_flow_of(name: str, stage: str) -> Flow[..., None]:
-    """Make the flow of one stage of the reproducible pipeline.
-
-    Args:
-        name: the experiment's.
-        stage: one of its plan's, or the report.
-
-    Returns:
-        A flow over the experiment's settings that makes what the stage is for, and links it where DVC finds it. It
-        leaves it to DVC, which has started it and locks what it keeps, to commit that.
-    """
-
-    def body(settings: ExperimentSettings) -> None:
-        work = begin(settings, None if stage == REPORT else stage)
-        _finish(work)
-        if stage == REPORT:
-            _publish_complete(work)
-            return
-        _require_complete(work, reported=False)
-        require_all(work.plan.jobs, work.walk.outcome)
-        export(work.settings.name, stage, work.artifacts(stage))
-
-    return _named(body, f"{name}-{stage}")
+    body.__name__ = body.__qualname__ = name
+    return experiment_flow(body)
 
 
 def run(settings: ExperimentSettings) -> str:
-    """Do what is left of an experiment; nothing at all where nothing is.
-
-    Args:
-        settings: the experiment.
-
-    Returns:
-        The report's folder.
+    """Do what is left of an experiment, and return the folder of its report.
 
     Raises:
         IncompleteError: some jobs failed; the report shows the results of the others.
     """
-    work = begin(settings)
-    # What an earlier run had to leave goes before the stages are looked at.
-    _finish(work)
+    work = prepare(settings)
+    compute_missing(work)
     if not is_unchanged(work):
-        _publish_complete(work)
-        share(work)
+        if work.rows:
+            publish(work)
+        _require_complete(work, reported=bool(work.rows))
     return str(work.folder)
 
 
-def _finish(work: Begun) -> None:
-    """Do what is left, and say what was pruned."""
-    walk, name = work.walk, work.settings.name
+def compute_missing(work: Work) -> None:
+    """Submit a task for each job whose result the store lacks, and delete results that `rounds.keep` does not keep."""
+    transients, name = work.transients, work.settings.name
     try:
-        walk.shed(work.lease)
-        if not walk.finished:
-            walk_in_tasks(walk, work.store, work.lease, work.settings.run, name=name)
+        transients.delete()
+        if work.agenda.missing:
+            work.outcome = submit_missing(work.agenda, work.store, transients, work.settings.run, name=name)
     finally:
-        if said := str(walk.take_pruned()):
+        if said := str(transients):
             print(f"{name}: {said}", file=sys.stderr, flush=True)
 
 
-def _publish_complete(work: Work) -> None:
-    if work.rows:
-        _publish(work)
-    _require_complete(work, reported=bool(work.rows))
-
-
 def _require_complete(work: Work, *, reported: bool) -> None:
-    """Write down where jobs failed."""
-    failed = work.walk.outcome.failed
+    """Write the tracebacks of failed jobs, and raise an error that names the file."""
+    failed = work.outcome.failed
     if failed:
         causes = failed_jobs(failed)
         traces = write_file(work.folder / TRACES, traces_text(failed).encode())
@@ -134,17 +102,18 @@ def _require_complete(work: Work, *, reported: bool) -> None:
         )
 
 
-def _publish(work: Work) -> None:
+def publish(work: Work) -> None:
     """Write the report, record the rows in MLflow, and show both in Prefect's UI."""
     settings, experiment = work.settings, work.experiment
-    failed = failed_jobs(work.walk.outcome.failed)
-    page = page_of(settings, command=command(_title(settings.experiment)), failed=failed)
-    files = experiment.files(work.plan, work.walk.outcome, work.rows, page)
+    failed = failed_jobs(work.outcome.failed)
+    shown = experiment.shown(work.plan, work.outcome)
+    page = page_of(settings, command=command(_title(settings.experiment)), failed=failed, shown=shown)
+    files = {**experiment.files(work.rows, page), DATA: write_page_data(page)}
     folder = limited(report, settings.run)(
         folder=work.folder,
         rows=work.rows,
         files={**files, ARTIFACTS: artifacts_json(work.ends), **({FAILED: failed_json(failed)} if failed else {})},
-        # What is left is never taken for the whole.
+        # An incomplete report has no digest, so it is never taken for a complete one.
         content="" if failed else content_of(experiment, settings, work.rows),
     )
     limited(record, settings.run)(
@@ -154,15 +123,18 @@ def _publish(work: Work) -> None:
         tags={"flow_run": str(flow_run.id), "git_commit": git_commit()},
     )
     key = re.sub(r"[^a-z0-9]+", "-", settings.name.lower()).strip("-")
-    table = as_records(experiment.tables(work.rows))
-    create_table_artifact(table, key=f"{key}-results", description=f"Results of {settings.name}")
-    create_link_artifact((folder / "index.html").absolute().as_uri(), link_text="report", key=f"{key}-report")
+    tables = experiment.tables(work.rows)
+    create_table_artifact(as_records(tables), key=f"{key}-results", description=f"Results of {settings.name}")
+    # Browsers refuse links from Prefect's page to files.
+    said = [f"# {settings.name}", f"The report is `{(folder / PAGE).absolute()}`.", as_markdown(tables)]
+    report_of = "\n\n".join([*said, *_pictures(files)]) + "\n"
+    create_markdown_artifact(report_of, key=f"{key}-report", description=f"Report of {settings.name}")
 
 
-def _named(body: Callable[..., Any], name: str) -> Flow[..., Any]:
-    title = _title(name)
-    body.__name__ = body.__qualname__ = name
-    return flow(name=title, flow_run_name="{settings.name}", persist_result=False)(body)
+def _pictures(files: Mapping[str, bytes]) -> list[str]:
+    """Write each picture of a report into Markdown itself, since Prefect's page reads no files."""
+    pictures = {name: data for name, data in files.items() if name.endswith(".png")}
+    return [f"![{name}](data:image/png;base64,{b64encode(data).decode()})" for name, data in pictures.items()]
 
 
 def _title(name: str) -> str:
@@ -170,6 +142,7 @@ def _title(name: str) -> str:
 
 
 def __getattr__(name: str) -> Flow[..., str]:
+    # A plug-in's experiment is deployed as `flows/experiment.py:NAME`.
     if name.startswith("_") or name not in list(experiments):
         raise AttributeError(name)
     return flow_of(name)

@@ -6,5 +6,5 @@ from pathlib import Path
 
 
 def command_line() -> str:
-    """Say which command this process runs, as a shell would read it."""
+    """Return this process's command, quoted for a shell."""
     return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])

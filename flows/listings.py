@@ -1,25 +1,25 @@
-"""What settings can name, as tables and as JSON."""
+"""Listings of what settings can name, as tables and as JSON."""
 
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
 from fedfisher_core.data import specs
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images, Layout, Tokens
+from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens
+from fedfisher_core.engine.errors import InputError
 
 if TYPE_CHECKING:
     from fedfisher_core.methods.method import Method
-    from fedfisher_core.trunks.trunk import Trunk
+    from fedfisher_core.models.trunks.trunk import Pretrained
 
 _IMAGES = (Images(1, 28, 28), Images(3, 32, 32))
-_TOKENS = Tokens(40, 65)
+_SEQUENCES = (Tokens(40, 65), Texts(64, 30_522))
 _REFUSED = "refused: "
 
 
 def methods() -> list[dict[str, Any]]:
     """List the methods with their paper, what they upload and their settings."""
-    # Methods and networks need torch, which takes seconds to load; the other listings do without.
+    # Methods and networks need torch, which takes seconds to load; the other listings do not.
     from fedfisher_core.methods import method as registry
 
     entries = []
@@ -41,7 +41,7 @@ def methods() -> list[dict[str, Any]]:
 
 
 def _held(method: "Method") -> str:
-    """Write down what a server holds of clients at once, decoded; how many bytes that is depends on the network."""
+    """Say what a server holds of clients at once, decoded; the number of bytes depends on the network."""
     upload = " + ".join(method.views)
     return f"bytes of {upload} of one client" if method.streamed else f"bytes of {upload}, times the clients"
 
@@ -67,7 +67,7 @@ def objectives() -> list[dict[str, Any]]:
 
 def optimisers() -> list[dict[str, Any]]:
     """List the server optimisers with their paper and their settings."""
-    from fedfisher_core.server_optimisers import optimiser as registry
+    from fedfisher_core.methods.server_optimisers import optimiser as registry
 
     entries = []
     for name in registry.server_optimisers:
@@ -84,12 +84,12 @@ def optimisers() -> list[dict[str, Any]]:
 
 
 def datasets() -> list[dict[str, Any]]:
-    """List the data sets with their size, where the hub has them, and what they know of clients."""
+    """List the data sets with their size, their name on the hub, and what they know of clients."""
     return [
         {
             "name": name,
             "summary": f"{spec.classes} classes, {spec.inputs}",
-            "hub": _place(spec),
+            "hub": _location(spec),
             "augmentation": "crop and flip" if spec.augment else "none",
             "clients": "of any split" if spec.client_column is None else f"named by column {spec.client_column!r}",
             **({} if spec.impute is None else {"missing numbers": f"filled with each client's own {spec.impute}"}),
@@ -100,30 +100,31 @@ def datasets() -> list[dict[str, Any]]:
     ]
 
 
-def _place(spec: specs.DatasetSpec) -> str:
+def _location(spec: specs.DatasetSpec) -> str:
     if spec.parts:
         return f"made of {' and '.join(spec.parts)}"
     return spec.hub or ("embedded" if spec.name == specs.EMBEDDED else "none")
 
 
 def models() -> list[dict[str, Any]]:
-    """List the networks with their number of parameters with 10 classes, and the trunks that they can stand on."""
+    """List the networks with their number of parameters for 10 classes, and the trunks that can carry them."""
     from fedfisher_core.models import spec as families
-    from fedfisher_core.trunks.trunk import trunks
+    from fedfisher_core.models.trunks.trunk import trunks
 
     entries = []
     for name in families.models:
         sizes = {str(inputs): _size(name, inputs) for inputs in _IMAGES}
         if all(size.startswith(_REFUSED) for size in sizes.values()):
-            sizes[str(_TOKENS)] = _size(name, _TOKENS)
+            found = {str(inputs): _size(name, inputs) for inputs in _SEQUENCES}
+            sizes |= {inputs: size for inputs, size in found.items() if not size.startswith(_REFUSED)}
         summary = (families.models.get(name).__doc__ or "").partition("\n")[0]
         entries.append({"name": name, "summary": summary, "sizes": sizes})
     entries += [_trunk(trunks.get(name)) for name in trunks]
     return sorted(entries, key=lambda entry: str(entry["name"]))
 
 
-def _trunk(trunk: "Trunk") -> dict[str, Any]:
-    from fedfisher_core.trunks.weights import require_weights
+def _trunk(trunk: "Pretrained") -> dict[str, Any]:
+    from fedfisher_core.models.trunks.trunk import TextTrunk, Trunk, require_weights
 
     try:
         found = str(require_weights(trunk))
@@ -132,7 +133,8 @@ def _trunk(trunk: "Trunk") -> dict[str, Any]:
     return {
         "name": f"{trunk.name}/NAME",
         "summary": f"The network NAME on {trunk.features:,} features of a frozen, pre-trained trunk.",
-        "image size": f"{trunk.size} x {trunk.size}, or model.trunk_size",
+        **({"image size": f"{trunk.size} x {trunk.size}, or model.trunk_size"} if isinstance(trunk, Trunk) else {}),
+        **({"texts": f"up to {trunk.positions} tokens"} if isinstance(trunk, TextTrunk) else {}),
         "weights": found,
         "licence": trunk.licence,
     }
@@ -149,14 +151,7 @@ def _size(name: str, inputs: Layout) -> str:
 
 
 def as_text(entries: list[dict[str, Any]]) -> str:
-    """Write a listing for people.
-
-    Args:
-        entries: what one of the functions above returns.
-
-    Returns:
-        A block of lines for each entry.
-    """
+    """Write a listing for people, one block of lines for each entry."""
     return "\n\n".join(_block(entry) for entry in entries)
 
 
@@ -181,7 +176,7 @@ def _settings(model: type[BaseModel]) -> dict[str, Any]:
 
 def _setting(schema: dict[str, Any]) -> str:
     if "discriminator" in schema:
-        # A choice among things with settings of their own, such as solvers.
+        # A choice among things with their own settings, such as solvers.
         names = "/".join(schema["discriminator"]["mapping"])
         chosen = dict(schema["default"])
         name = chosen.pop("name")

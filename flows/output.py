@@ -1,46 +1,100 @@
-"""What a command prints, and who reads it."""
+"""What a command prints, and whether its output is still read."""
 
 import os
 import select
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError, in_one_line, printable, shown
+
+if TYPE_CHECKING:
+    from fedfisher_core.reporting.formats import Table
+
+REPORTS = (Path("results"), Path("reports"))
+"""Folders of reports: a user's own results come before committed reports."""
 
 
 def nobody_reads() -> bool:
-    """Whether who read the standard output has had enough of it, as `head` has; then what is left of it is dropped."""
+    """Say whether the reader of standard output is gone, as `head` is after its lines; if so, drop the rest."""
     output = select.poll()
     output.register(sys.stdout, select.POLLOUT)
     if not any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0)):
         return False
-    # Python writes what is left at its end.
+    # Python writes the rest when it exits.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return True
 
 
-def print_report(folder: Path) -> None:
-    """Print the tables of a report, what failed, and where its page is.
+def print_tables(tables: "Sequence[Table]", *, json: bool) -> None:
+    """Print at least one table, for people or as JSON."""
+    from fedfisher_core.reporting.formats import as_json, as_text
+
+    print(as_json(tables) if json else as_text(tables))
+
+
+def find_report(name: str, folders: Sequence[Path]) -> Path:
+    """Find the folder of an experiment's report, in the first folder that has it; `InputError` if none has."""
+    from fedfisher_core.reporting.rows import RESULTS
+    from fedfisher_core.settings.reading import nearest
+
+    found = [folder / name for folder in folders if (folder / name / RESULTS).is_file()]
+    if not found:
+        known = sorted({path.parent.name for folder in folders for path in folder.glob(f"*/{RESULTS}")})
+        where = " and ".join(map(str, folders))
+        raise InputError(f"no report {shown(name)} in {where}; {nearest(name, known)}")
+    return found[0]
+
+
+def print_report(folder: Path, *, json: bool = False) -> None:
+    """Print a report's tables, the jobs that failed, and the path of its page; `InputError` if rows are not valid.
 
     Args:
-        folder: of the report.
-
-    Raises:
-        InputError: it has no rows.
+        json: prints the tables alone, as JSON.
     """
+    from fedfisher_core.engine.failures import read_failed
     from fedfisher_core.experiments.contract import experiments
     from fedfisher_core.experiments.loading import DEFAULT
-    from fedfisher_core.failures import read_failed
-    from fedfisher_core.reporting.folder import FAILED
-    from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows
-    from fedfisher_core.reporting.tables import as_text
+    from fedfisher_core.reporting.rows import FAILED, RESULTS, experiment_of_rows
 
     path = folder / RESULTS
     experiment = experiments.get(experiment_of_rows(path) or DEFAULT)
     rows = experiment.read(path)
     if not rows:
         raise InputError(f"{path} has no rows; allowed: at least one")
-    print(as_text(experiment.tables(rows)))
+    try:
+        tables = experiment.tables(rows)
+    except InputError:
+        raise
+    # Even if each row is valid, the row that others are compared with may be missing.
+    except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+        raise InputError(
+            f"{path} makes no table: {in_one_line(error)}; allowed: all rows that one run has written"
+        ) from error
+    print_tables(tables, json=json)
+    if json:
+        return
     for one in read_failed(folder / FAILED):
-        print(f"\nfailed: {one.job}: {one.reason}")
+        print(f"\nfailed: {printable(one.job)}: {printable(one.reason)}")
     print(f"\nreport: {folder / 'index.html'}")
+
+
+def draw_page(folder: Path) -> None:
+    """Make a report's page and its pictures again, from the results and the page's data in its folder.
+
+    Raises:
+        InputError: one of these files is missing or not valid, or a file can't be written.
+    """
+    from fedfisher_core.experiments.contract import experiments
+    from fedfisher_core.experiments.loading import DEFAULT
+    from fedfisher_core.reporting.charts import write_script
+    from fedfisher_core.reporting.page import DATA, read_page_data
+    from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows, write_file
+
+    experiment = experiments.get(experiment_of_rows(folder / RESULTS) or DEFAULT)
+    page = read_page_data(folder / DATA)
+    files = experiment.files(experiment.read(folder / RESULTS), page)
+    write_script(folder.parent)
+    for name, content in files.items():
+        write_file(folder / name, content)

@@ -1,37 +1,34 @@
-"""Whether the places that a run writes to are there, asked before any work starts."""
+"""Checks, before any work, that a run can write to all its locations and reach its servers."""
 
 import base64
-import http.client
 import os
 import tempfile
-import urllib.error
-import urllib.request
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.errors import InputError, anonymous
+from fedfisher_core.engine.errors import InputError, anonymous
+from fedfisher_core.engine.store import open_store
 from fedfisher_core.settings import ExperimentSettings, TrackingSettings
-from fedfisher_core.store import open_store
+from flows.asking import answered, unreached
 from flows.cluster import require_cluster
 from flows.databases import require_database, require_writable
-from tasks.tracking import require_layout
 
 if TYPE_CHECKING:
-    from fedfisher_core.evaluation.memory import Load
+    from fedfisher_core.models.memory import Load
 
 _PATIENCE_SECONDS = 5
-# What MLflow says to whoever calls it by a name that it was not told of.
+# MLflow's answer to a request that uses a host name it does not know.
 _OTHER_NAME = b"Invalid Host header"
 _MOST_BYTES = 1000
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
 def require_places(settings: ExperimentSettings, largest: "Load | None") -> None:
-    """Check that what a run writes to is there, and that workers elsewhere can do its tasks.
+    """Check all locations that a run writes to, its servers and its workers.
 
     Args:
-        settings: the experiment.
-        largest: what one of its jobs holds in memory at once, the one that holds most.
+        largest: the most that one of its jobs holds in memory.
 
     Raises:
         InputError: names the setting, its value and what is wrong.
@@ -40,6 +37,7 @@ def require_places(settings: ExperimentSettings, largest: "Load | None") -> None
     require_writable(settings.run.reports, f"run.reports={str(settings.run.reports)!r}")
     _require_replaceable(settings.run.reports / settings.name)
     _require_temporary_folder()
+    _require_proxies()
     require_mlflow(settings.tracking)
     prefect_api = settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL")
     _require_prefect(prefect_api)
@@ -47,14 +45,7 @@ def require_places(settings: ExperimentSettings, largest: "Load | None") -> None
 
 
 def require_mlflow(tracking: TrackingSettings) -> None:
-    """Check that runs can be recorded.
-
-    Args:
-        tracking: where MLflow keeps runs.
-
-    Raises:
-        InputError: names the setting, its value and what is wrong.
-    """
+    """Check that runs can be recorded; an `InputError` names the setting, its value and what is wrong."""
     path, name = tracking.database, f"tracking.mlflow={tracking.mlflow!r}"
     if path is None:
         place = tracking.mlflow.rstrip("/")
@@ -63,13 +54,12 @@ def require_mlflow(tracking: TrackingSettings) -> None:
         _require_welcome(f"{place}/api/2.0/mlflow/experiments/search?max_results=1", _mlflow_words(), name, said)
         return
     require_database(path, name)
-    require_layout(tracking)
     artifacts = tracking.mlflow_artifacts
     require_writable(artifacts, f"tracking.mlflow_artifacts={str(artifacts)!r}")
 
 
 def _require_replaceable(folder: Path) -> None:
-    """Check the folder of a report that may be there from before; what is refused later should make none."""
+    """Check the folder of a report if it exists; none is made, since a later check may refuse the run."""
     if folder.exists() or folder.is_symlink():
         require_writable(folder, f"the report's folder {str(folder)!r} (run.reports and name)")
 
@@ -81,9 +71,26 @@ def _require_temporary_folder() -> None:
         raise InputError(f"no temporary folder can be written (TMPDIR): {error.strerror}") from error
 
 
+def _require_proxies() -> None:
+    """Check the environment's proxies: Prefect's client reads all of them, even if it uses none."""
+    given = {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
+    if not given:
+        return
+    import httpx
+
+    try:
+        httpx.Client().close()
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        values = ", ".join(f"{name}={anonymous(value)!r}" for name, value in given.items())
+        raise InputError(
+            f"the environment's proxies can't be used: {values}: {anonymous(str(error))}; allowed: http://HOST:PORT, "
+            "https://HOST:PORT, socks5://HOST:PORT or socks5h://HOST:PORT, and names of hosts in no_proxy"
+        ) from error
+
+
 def _require_prefect(api: str | None) -> None:
     if api is not None:
-        # The environment's may hold a password, and nobody is asked by such an address.
+        # An address from the environment may hold a password, which belongs in no request's address.
         place = anonymous(api).rstrip("/")
         name = f"Prefect server {anonymous(api)!r} (tracking.prefect_api or PREFECT_API_URL)"
         _require_server(f"{place}/health", name)
@@ -91,44 +98,32 @@ def _require_prefect(api: str | None) -> None:
 
 
 def _require_server(address: str, name: str) -> None:
-    try:
-        with urllib.request.urlopen(address, timeout=_PATIENCE_SECONDS):
-            pass
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise InputError(f"{name} can't be reached: {getattr(error, 'reason', error)}") from error
+    if reason := unreached(address, seconds=_PATIENCE_SECONDS):
+        raise InputError(f"{name} can't be reached: {reason}")
 
 
 def _require_welcome(address: str, words: str | None, name: str, said: str) -> None:
-    """Check that a server that answers everyone would do more for whoever knows its password."""
-    request = urllib.request.Request(address, headers={"Authorization": words} if words else {})
+    """Check that a server that answers also accepts the credentials, or needs none."""
     try:
-        with urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS):
-            pass
-    except urllib.error.HTTPError as error:
-        if error.code == HTTPStatus.FORBIDDEN and _OTHER_NAME in _said_by(error):
-            raise InputError(
-                f"{name} answers to other names only: {error.code} {error.reason}; allowed: names that its "
-                "MLFLOW_SERVER_ALLOWED_HOSTS has, where the server is started"
-            ) from error
-        # What else it may have against this question is found out when it is used.
-        if error.code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-            state = "refuses the credentials" if words else "asks for credentials"
-            raise InputError(f"{name} {state}: {error.code} {error.reason}; they are read from {said}") from error
-    except (OSError, http.client.HTTPException) as error:
-        raise InputError(f"{name} can't be reached: {getattr(error, 'reason', error)}") from error
-
-
-def _said_by(error: urllib.error.HTTPError) -> bytes:
-    """Read the beginning of what a server says beside a code, as far as it comes."""
-    try:
-        return error.read(_MOST_BYTES)
-    except (OSError, http.client.HTTPException):
-        return b""
+        with answered(address, words=words, seconds=_PATIENCE_SECONDS) as answer:
+            code, reason = answer.status_code, answer.reason_phrase
+            beginning = next(answer.iter_bytes(_MOST_BYTES), b"") if code == HTTPStatus.FORBIDDEN else b""
+    except OSError as error:
+        raise InputError(f"{name} can't be reached: {error}") from error
+    if _OTHER_NAME in beginning:
+        raise InputError(
+            f"{name} answers to other names only: {code} {reason}; allowed: names that its "
+            "MLFLOW_SERVER_ALLOWED_HOSTS has, where the server is started"
+        )
+    # Other errors are reported when the server is used.
+    if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        state = "refuses the credentials" if words else "asks for credentials"
+        raise InputError(f"{name} {state}: {code} {reason}; they are read from {said}")
 
 
 def _mlflow_words() -> str | None:
-    """What MLflow's own client would say to a server."""
-    # Most runs are recorded in a file, and need none of MLflow so early.
+    """Return the header Authorization that MLflow's own client would send."""
+    # Most runs are recorded in a file, and do not need MLflow so early.
     from mlflow.utils.credentials import read_mlflow_creds
 
     found = read_mlflow_creds()
@@ -139,7 +134,7 @@ def _mlflow_words() -> str | None:
 
 
 def _prefect_words() -> str | None:
-    """What Prefect's own client would say to a server."""
+    """Return the header Authorization that Prefect's own client would send."""
     from prefect.settings import get_current_settings
 
     api = get_current_settings().api

@@ -1,4 +1,4 @@
-"""How far a run is: a bar or lines on standard error, and an artifact in Prefect's UI."""
+"""Progress of a run: a bar or lines on standard error, and an artifact in Prefect's UI."""
 
 import sys
 import threading
@@ -14,48 +14,36 @@ _SECONDS = 60.0
 
 
 class Lines:
-    """Says once a minute how many jobs are finished, where no terminal shows a bar.
-
-    Args:
-        name: of the experiment.
-        total: number of jobs.
-        done: how many of them were there before.
-        file: where to.
-        seconds: between two lines.
-    """
+    """Prints at intervals how many jobs are finished and what time is left, where no terminal shows a bar."""
 
     def __init__(self, *, name: str, total: int, done: int, file: TextIO, seconds: float = _SECONDS) -> None:
         self._name = name
         self._total = total
-        self._done = done
+        self._done = self._before = done
         self._file = file
         self._seconds = seconds
         self._closed = threading.Event()
         threading.Thread(target=self._write, name="progress", daemon=True).start()
 
     def update(self, more: int) -> None:
-        """Count finished jobs."""
+        """Count more finished jobs."""
         self._done += more
 
     def close(self) -> None:
-        """Say no more."""
+        """Stop printing."""
         self._closed.set()
 
     def _write(self) -> None:
         begun = time.monotonic()
         while not self._closed.wait(self._seconds):
-            minutes = (time.monotonic() - begun) / 60
-            print(f"{self._name}: {self._done} of {self._total} jobs, {minutes:.0f} min", file=self._file, flush=True)
+            minutes, new = (time.monotonic() - begun) / 60, self._done - self._before
+            left = f", about {(self._total - self._done) * minutes / new:.0f} min left" if new else ""
+            line = f"{self._name}: {self._done} of {self._total} jobs, {minutes:.0f} min{left}"
+            print(line, file=self._file, flush=True)
 
 
 class Progress:
-    """Counts finished jobs.
-
-    Args:
-        name: of the experiment.
-        total: number of jobs.
-        done: how many of them were there before.
-    """
+    """Counts finished jobs of an experiment; `done` were finished before."""
 
     def __init__(self, *, name: str, total: int, done: int) -> None:
         self._artifact = cast(
@@ -70,7 +58,7 @@ class Progress:
         self._done = done
 
     def advance_to(self, done: int) -> None:
-        """Say how many jobs are finished; the UI is told at every whole twentieth."""
+        """Show how many jobs are finished; Prefect's UI is updated at every twentieth of all jobs."""
         shown, twentieths = (20 * count // self._total for count in (self._done, done))
         self._shown.update(done - self._done)
         self._done = done

@@ -1,37 +1,32 @@
-"""What made a report."""
+"""What made a report: command, commit, versions and settings."""
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
-from prefect.runtime import deployment
+from prefect.runtime import deployment, flow_run
 
-from fedfisher_core.failures import FailedJob
-from fedfisher_core.jobs import Numerics
-from fedfisher_core.registry import plugin_versions
+from fedfisher_core.engine.failures import FailedJob
+from fedfisher_core.engine.job import Numerics
+from fedfisher_core.engine.registry import plugin_versions
+from fedfisher_core.engine.store import libraries
+from fedfisher_core.models.trunks.trunk import split_name, trunks
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.settings import ExperimentSettings, RecipeSettings, WorkSettings
-from fedfisher_core.store import libraries
-from fedfisher_core.trunks.trunk import split_name, trunks
 from flows.invocation import command_line
 
 
 def command(flow: str) -> str:
-    """Say how to make a report again.
-
-    Args:
-        flow: name of the flow that runs.
-
-    Returns:
-        The command line of this process, or the one that runs the flow's deployment.
-    """
+    """Return the command that makes a report again: this process's, or the one that runs the flow's deployment."""
     if deployment.name:
-        return f"prefect deployment run '{flow}/{deployment.name}'"
+        config = flow_run.parameters.get("config")
+        return f"prefect deployment run '{flow}/{deployment.name}'" + (f" --param config={config}" if config else "")
     return command_line()
 
 
 def git_commit() -> str:
-    """Look up the commit of the working directory, "unknown" where there is none."""
+    """Return the commit of the working directory, "unknown" where there is none."""
     try:
         found = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
@@ -39,17 +34,10 @@ def git_commit() -> str:
     return found.stdout.strip()
 
 
-def page_of(settings: ExperimentSettings, *, command: str, failed: Sequence[FailedJob]) -> PageData:
-    """Gather what every report shows beside its results.
-
-    Args:
-        settings: the experiment.
-        command: what was run.
-        failed: the jobs that failed.
-
-    Returns:
-        The frame of the page.
-    """
+def page_of(
+    settings: ExperimentSettings, *, command: str, failed: Sequence[FailedJob], shown: Mapping[str, Any]
+) -> PageData:
+    """Gather what a report shows in addition to its results."""
     return PageData(
         title=settings.report.title or settings.name,
         benchmark=settings.name,
@@ -61,11 +49,12 @@ def page_of(settings: ExperimentSettings, *, command: str, failed: Sequence[Fail
         settings_yaml=settings.to_yaml(),
         notes=settings.report.notes,
         failed=failed,
+        shown=shown,
     )
 
 
 def _weights(settings: ExperimentSettings) -> dict[str, str]:
-    """Say which file the settings mean where they have a pre-trained network by its name, and its licence."""
+    """Return digest and licence of each pre-trained network that the settings name."""
     if not isinstance(settings, RecipeSettings):
         return {}
     used = [split_name(name)[0] for name in settings.model.name]
@@ -75,10 +64,10 @@ def _weights(settings: ExperimentSettings) -> dict[str, str]:
 
 
 def _gpu(run: WorkSettings) -> dict[str, str]:
-    """Name the GPU of this machine, where jobs computed on it."""
+    """Name the GPU of this machine, if jobs computed on it."""
     if run.elsewhere or Numerics.of(run).device == "cpu":
         return {}
-    # Whoever computed on a GPU has loaded it.
+    # A run that computed on a GPU has loaded torch already.
     import torch
 
     return {"GPU": torch.cuda.get_device_name()}

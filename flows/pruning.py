@@ -1,28 +1,23 @@
-"""Remove artifacts that nothing rests on."""
+"""Deleting artifacts that no results rest on."""
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.store import open_store
 from fedfisher_core.reporting.rows import RESULTS, read_artifact_keys
 from fedfisher_core.settings import ExperimentSettings
-from fedfisher_core.store import open_store
 from flows.invocation import command_line
 
 COMMITTED = Path("reports")
-"""Folder of the reports that someone chose to commit."""
+"""Folder of the committed reports."""
 
 
 @dataclass(frozen=True)
 class Unused:
-    """Artifacts that no results.json was made from.
-
-    Args:
-        sizes: bytes of each, by folder.
-        kept: bytes of each of the others, by folder.
-    """
+    """Artifacts that no results.json was made from, and those that are kept: bytes by folder."""
 
     sizes: Mapping[Path, int]
     kept: Mapping[Path, int]
@@ -38,33 +33,27 @@ class Unused:
 
 
 def find_unused(settings: ExperimentSettings) -> Unused:
-    """Look for artifacts that neither own results nor committed reports rest on.
-
-    Args:
-        settings: name the store and the reports folder.
-
-    Returns:
-        The artifacts.
+    """Find artifacts that neither own results nor committed reports rest on.
 
     Raises:
-        InputError: the store or the reports are not there or can't be read, so that nobody knows what rests on what.
+        InputError: the store or the reports are missing or can't be read, so it is not known what rests on what.
     """
     place = settings.run.store
     if not isinstance(place, Path):
         raise InputError(
-            f"run.store={place!r} is a bucket, where nobody knows who else rests on what, so nothing was removed; "
+            f"run.store={place!r} is a bucket, where others' results may rest on artifacts, so nothing was deleted; "
             "allowed: a folder"
         )
     store = open_store(place)
     for name, folder in (("store", place), ("reports", settings.run.reports)):
         if not folder.is_dir():
-            raise InputError(f"run.{name}={str(folder)!r} is no folder, so nothing was removed")
+            raise InputError(f"run.{name}={str(folder)!r} is no folder, so nothing was deleted")
     folders = dict.fromkeys((settings.run.reports, COMMITTED))
     results = [path for folder in folders if folder.is_dir() for path in _results_in(folder)]
     if not results:
         raise InputError(
             f"run.reports={str(settings.run.reports)!r} holds no report, on which artifacts could rest, "
-            "so nothing was removed"
+            "so nothing was deleted"
         )
     used = store.reachable([key for path in results for key in read_artifact_keys(path)])
     sizes = {path: _size(path) for path in store.folders()}
@@ -75,14 +64,9 @@ def find_unused(settings: ExperimentSettings) -> Unused:
 
 
 def remove_unused(settings: ExperimentSettings, found: Unused) -> Unused:
-    """Remove artifacts while nobody uses the store.
+    """Delete what `find_unused` has found while no other process uses the store, and return what was deleted.
 
-    Args:
-        settings: as for `find_unused`.
-        found: what may be removed.
-
-    Returns:
-        What was removed: no artifact that a run has come to rest on meanwhile.
+    Artifacts that a run has used meanwhile are kept.
 
     Raises:
         LockedError: the store is in use.
@@ -100,11 +84,11 @@ def remove_unused(settings: ExperimentSettings, found: Unused) -> Unused:
 
 def _results_in(folder: Path) -> list[Path]:
     try:
-        # A pattern would pass over folders that may not be read, and all that they rest on.
+        # A glob pattern would skip folders that can't be read, and artifacts of their reports would be deleted.
         reports = [path for path in sorted(folder.iterdir()) if path.is_dir()]
         return [path / RESULTS for path in reports if RESULTS in os.listdir(path)]
     except OSError as error:
-        raise InputError(f"{error.filename} can't be read: {error.strerror}; so nothing was removed") from error
+        raise InputError(f"{error.filename} can't be read: {error.strerror}; so nothing was deleted") from error
 
 
 def _size(folder: Path) -> int:

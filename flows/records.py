@@ -1,10 +1,10 @@
-"""What runs leave in the database of temporary Prefect servers: the dead are said to be, and the oldest are removed."""
+"""Records of runs in the database of temporary Prefect servers: dead runs are marked, and the oldest are removed."""
 
 import logging
 import re
 import time
 from collections.abc import Callable
-from io import FileIO
+from contextlib import ExitStack
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 from uuid import UUID
@@ -25,7 +25,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
 from prefect.states import Crashed
 
-from fedfisher_core.locks import take
+from fedfisher_core.engine.locks import take
 
 _KEPT_RUNS = 50
 _SECONDS = 5.0
@@ -35,23 +35,16 @@ _NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_held: list[FileIO] = []
+_held: list[ExitStack] = []
 
 
 def looked_after(flow: Flow[P, R]) -> Callable[P, R]:
-    """Tidy up, and have a flow's runs tidied up in turn.
-
-    Args:
-        flow: about to run on a temporary server.
-
-    Returns:
-        What runs it.
-    """
+    """Tidy the records of earlier runs, and return a function that runs a flow and leaves a file for later tidying."""
     tidy()
     noted = flow.with_options(on_running=[_note])
 
     def run(*given: P.args, **named: P.kwargs) -> R:
-        # Whether a run lives is told by its file; and each would wait half a second for the end of its heartbeats.
+        # A run's file shows whether it lives. With heartbeats, each run would wait half a second for their end.
         with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
             return noted(*given, **named)
 
@@ -59,13 +52,13 @@ def looked_after(flow: Flow[P, R]) -> Callable[P, R]:
 
 
 def tidy(*, kept: int = _KEPT_RUNS, seconds: float = _SECONDS) -> None:
-    """Look after the flow runs that this project made on temporary servers, and after no others.
+    """Mark dead flow runs and remove the oldest, among those that this project made on temporary servers.
 
     Each has a file in PREFECT_HOME, which its process keeps locked as long as it lives.
 
     Args:
-        kept: how many that have ended stay in the database.
-        seconds: after which removing goes on with the next run.
+        kept: how many ended runs stay in the database.
+        seconds: after this time, the next run removes the rest.
     """
     folder = _folder()
     folder.mkdir(parents=True, exist_ok=True)
@@ -78,14 +71,14 @@ def tidy(*, kept: int = _KEPT_RUNS, seconds: float = _SECONDS) -> None:
             for path in ended[: max(len(ended) - kept, 0)]:
                 if time.monotonic() < end:
                     _remove(client, UUID(path.name))
-                    # Another command that starts now may have been first.
+                    # Another command that starts now may have removed it already.
                     path.unlink(missing_ok=True)
     except httpx.HTTPError as error:
         log.warning("records of earlier runs in Prefect's database are left as they are: %s", error)
 
 
 def _note(flow: object, flow_run: FlowRun, state: object) -> None:
-    """Say that this process runs a flow, as long as it lives."""
+    """Lock a file that shows that this process runs a flow, as long as it lives."""
     file = take(_folder() / str(flow_run.id))
     if file is not None:
         _held.append(file)
@@ -109,7 +102,7 @@ def _remove(client: SyncPrefectClient, run: UUID) -> None:
 
 
 def _time_of(note: Path) -> int:
-    """When a note was made; 0 if another command has removed it meanwhile."""
+    """Return the time of a run's file, in nanoseconds; 0 if another command has removed it."""
     try:
         return note.stat().st_mtime_ns
     except FileNotFoundError:
@@ -117,7 +110,7 @@ def _time_of(note: Path) -> int:
 
 
 def _is_free(path: Path) -> bool:
-    """Say whether a note is there and nobody holds it."""
+    """Say whether a run's file exists and no process holds it."""
     file = take(path) if path.exists() else None
     if file is None:
         return False

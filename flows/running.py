@@ -1,15 +1,14 @@
-"""Running experiments, or one stage of one, from the command line."""
+"""Running experiments from the command line, and as stages of DVC."""
 
 import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from fedfisher_core.errors import IncompleteError, InputError, OutputError
+from fedfisher_core.engine.errors import IncompleteError, InputError, OutputError, printable_lines
 from flows.output import print_report
 from flows.server import PrefectServer
 from flows.stopping import stop_on_sigterm
@@ -26,13 +25,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class _Checked:
-    """An experiment that can be run.
-
-    Args:
-        settings: its own.
-        folder: where its report goes.
-        is_left: whether something is left to do.
-    """
+    """An experiment that can be run, the folder of its report, and whether something is left to do."""
 
     settings: "ExperimentSettings"
     folder: Path
@@ -40,17 +33,16 @@ class _Checked:
 
 
 def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteError]:
-    """Run experiments, or what is left of them, and print their tables.
+    """Run experiments, or what is left of them, and print their tables. All settings are checked before any work.
 
     Args:
-        configs: their settings; all are checked before any work.
-        overrides: settings in the place of theirs, as KEY=VALUE.
+        overrides: KEY=VALUE, for all experiments.
 
     Returns:
-        Why experiments are not complete, one entry each.
+        The error of each experiment that is not complete.
 
     Raises:
-        InputError: the settings of one do not allow it, or two name different servers.
+        InputError: an experiment's settings can't be used, or two name different servers.
         OutputError: Prefect's server is gone.
     """
     from fedfisher_core.experiments.loading import load, named
@@ -59,10 +51,10 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
     _require_own_folders(configs, chosen)
     server = PrefectServer(_prefect_api(chosen))
     if not all((settings.run.reports / settings.name).is_dir() for settings in chosen):
-        # Something is left to do: the server shall be there when torch is.
+        # Something is left to do, so the server starts while torch loads.
         server.start()
     _load()
-    from tasks.tracking import prepare_tracking
+    from tasks.tracking import require_usable
 
     incomplete: list[IncompleteError] = []
     with ExitStack() as holds:
@@ -70,11 +62,11 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
         for config, settings in zip(configs, chosen, strict=True):
             with named(config, overrides):
                 checked.append(_check(settings, holds))
-        beside = ThreadPoolExecutor(max_workers=1)
         for one in checked:
             if one.is_left:
-                # Recording waits for it, and says what went wrong; a command that is stopped does not.
-                beside.submit(prepare_tracking, one.settings.tracking)
+                require_usable(one.settings.tracking)
+        for one in checked:
+            if one.is_left:
                 with loading():
                     _reach(server)
                     from flows.experiment import flow_of
@@ -83,7 +75,7 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
                     with _needing_prefect(one.settings.name):
                         _on(server, flow_of(one.settings.experiment))(one.settings)
                 except IncompleteError as error:
-                    print(f"fedfisher: {error}", file=sys.stderr)
+                    print(f"fedfisher: {printable_lines(error)}", file=sys.stderr)
                     incomplete.append(error)
                     if not error.reported:
                         continue
@@ -92,57 +84,33 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
     return incomplete
 
 
-def run_stage(config: Path, overrides: Sequence[str], stage: str) -> None:
-    """Run one stage of an experiment, as DVC has it.
-
-    Args:
-        config: its settings.
-        overrides: settings in the place of these, as KEY=VALUE.
-        stage: its name.
+def run_stage(config: Path, overrides: Sequence[str]) -> list[IncompleteError]:
+    """Run an experiment, and link what its results rest on into the folder that DVC versions if it is complete.
 
     Raises:
-        InputError: the experiment has no such stage, or can't be run.
-        OutputError: Prefect's server is gone.
-        IncompleteError: jobs have failed.
+        InputError: the experiment can't be run.
+        OutputError: Prefect's server is gone, results were deleted meanwhile, or the folder can't be written.
     """
-    from fedfisher_core.experiments.loading import load, named
+    incomplete = run([config], overrides)
+    if not incomplete:
+        from fedfisher_core.experiments.loading import load
+        from flows.sharing import link
+        from flows.work import prepare
 
-    settings = load(config, overrides)
-    server = PrefectServer(settings.tracking.prefect_api)
-    server.start()
-    _load()
-    from flows.sharing import REPORT
-    from flows.work import prepare
-
-    with named(config, overrides):
-        stages = [*prepare(settings).plan.stages, REPORT]
-    if stage not in stages:
-        raise InputError(f"{settings.name} has no stage {stage!r}; allowed: {', '.join(stages)}")
-    with loading():
-        _reach(server)
-        from flows.experiment import stage_flow_of
-
-    with _needing_prefect(settings.name):
-        _on(server, stage_flow_of(settings.experiment, stage))(settings)
+        work = prepare(load(config, overrides))
+        link(work.settings.name, work.artifacts())
+    return incomplete
 
 
 def code_of(incomplete: Sequence[IncompleteError]) -> int:
-    """Say with which code a command exits.
-
-    Args:
-        incomplete: why experiments are not complete; at least one.
-
-    Returns:
-        2 where bad input or diverged clients explain all that failed, else 1.
-    """
+    """Return a command's exit code: 2 where bad input or diverged clients explain all that failed, else 1."""
     return 2 if all(error.by_user for error in incomplete) else 1
 
 
 def _load() -> None:
-    """Have torch loaded, and what plans are made by.
+    """Load torch and the modules that make plans.
 
-    Torch leaves cycles that hold the frames of whoever imports it: a plan that was being made would stay for as long as
-    they do.
+    Torch leaves cycles that hold the frames of its importer. A plan that existed in such a frame would stay in memory.
     """
     with loading():
         importlib.import_module("torch")
@@ -150,19 +118,19 @@ def _load() -> None:
 
 
 def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
-    """Check an experiment, and forget its plan again, which the flow makes anew: it is large where clients are many."""
+    """Check an experiment, and drop its plan, which is large with many clients; the flow makes it again."""
     from flows.invocation import command_line
     from flows.unchanged import is_unchanged
     from flows.work import prepare
 
     work = prepare(settings)
-    # Nobody shall remove what is there before the flow uses it.
+    # No other command may delete what the store holds before the flow uses it.
     holds.enter_context(work.store.in_use(command_line()))
-    return _Checked(work.settings, work.folder, is_left=work.walk.may_shed or not is_unchanged(work))
+    return _Checked(work.settings, work.folder, is_left=work.transients.there or not is_unchanged(work))
 
 
 def _require_own_folders(configs: Sequence[Path], chosen: "Sequence[ExperimentSettings]") -> None:
-    """Check that no experiment of a command writes over another's report."""
+    """Check that no experiment of a command overwrites another's report."""
     found: dict[Path, Path] = {}
     for config, settings in zip(configs, chosen, strict=True):
         folder = settings.run.reports / settings.name
@@ -175,10 +143,10 @@ def _require_own_folders(configs: Sequence[Path], chosen: "Sequence[ExperimentSe
 
 
 def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
-    """The one server of all experiments of a command."""
+    """Return the one Prefect server of all experiments of a command."""
     first, *others = dict.fromkeys(settings.tracking.prefect_api for settings in chosen)
     if others:
-        raise InputError(f"tracking.prefect_api={others[0]!r} beside {first!r}; allowed in one command: one")
+        raise InputError(f"tracking.prefect_api={others[0]!r} and {first!r}; allowed in one command: one")
     return first
 
 
@@ -190,7 +158,7 @@ def _on(server: PrefectServer, flow: "Flow[P, R]") -> Callable[P, R]:
 
 @contextmanager
 def _needing_prefect(name: str) -> Iterator[None]:
-    """Say in one line that Prefect's server is gone, without which no run goes on."""
+    """Report in one line that Prefect's server is gone; no run goes on without it."""
     from httpx import TransportError
 
     try:
@@ -203,14 +171,14 @@ def _needing_prefect(name: str) -> Iterator[None]:
 
 
 def _reach(server: PrefectServer) -> None:
-    """Have Prefect loaded, which takes seconds, and its server ready."""
+    """Load Prefect, which takes seconds, and wait for its server."""
     from flows.console import configure_logging
 
     stop_on_sigterm()
     server.find()
     importlib.import_module("flows.experiment")
     if server.temporary:
-        # It starts for longer than MLflow needs, which the end of a run would wait for.
+        # The server takes longer to start than MLflow to load, and the end of the run would wait for MLflow.
         importlib.import_module("mlflow")
     server.wait()
     configure_logging()

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from flows.databases import require_database, require_writable
 from tasks.cycles import loading, spare_the_end
 from tasks.lifeline import end_with_input

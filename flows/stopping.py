@@ -1,4 +1,4 @@
-"""How a command ends that is told to stop."""
+"""How a command ends when it is told to stop."""
 
 import io
 import os
@@ -16,19 +16,16 @@ class Terminated(KeyboardInterrupt):
 
 
 def stop_on_sigterm() -> None:
-    """Have SIGTERM raise `Terminated`, and end this process some seconds later whatever became of that."""
+    """Have SIGTERM raise `Terminated`, and end this process some seconds later in any case."""
     signal.signal(signal.SIGTERM, _terminate)
     sys.unraisablehook = _raise_again
     _note_signals()
 
 
 def told_to_stop() -> KeyboardInterrupt | None:
-    """Say whether this process was told to stop since `stop_on_sigterm`, whoever handled the signal.
+    """Return what a signal since `stop_on_sigterm` raises; None where there was no signal.
 
-    Foreign code may catch what a handler raises and raise something else, as pydantic's does while it serialises.
-
-    Returns:
-        What the signal raises; None where there was none.
+    Foreign code may catch what a handler raises and raise something else, as pydantic does while it serialises.
     """
     arrived = _noted.read() if _noted is not None else None
     for told, stop in ((signal.SIGTERM, Terminated()), (signal.SIGINT, KeyboardInterrupt())):
@@ -38,10 +35,9 @@ def told_to_stop() -> KeyboardInterrupt | None:
 
 
 def leave(stop: KeyboardInterrupt) -> NoReturn:
-    """Say that what is finished is kept, and end this process: Python would wait for jobs of which nothing is kept.
+    """Report that finished results are kept, and end this process at once: Python would wait for unfinished jobs.
 
-    Args:
-        stop: decides the exit code, 143 after SIGTERM and 130 after Ctrl-C.
+    The exit code is 143 after SIGTERM and 130 after Ctrl-C.
     """
     try:
         print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
@@ -49,7 +45,7 @@ def leave(stop: KeyboardInterrupt) -> NoReturn:
             if stream is not None:
                 stream.flush()
     finally:
-        # Whoever reads the output, as `tee`, may have ended by the same signal.
+        # The reader of the output, such as `tee`, may have ended by the same signal.
         os._exit(143 if isinstance(stop, Terminated) else 130)
 
 
@@ -65,14 +61,14 @@ def _note_signals() -> None:
 
 
 def _terminate(signal_number: int, frame: object) -> NoReturn:
-    # Whatever catches it on its way may go on.
+    # Other code may catch the exception and go on, so an alarm ends the process later.
     signal.signal(signal.SIGALRM, lambda signal_number, frame: leave(Terminated()))
     signal.alarm(_LEAVE_SECONDS)
     raise Terminated
 
 
 def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
-    """Python drops what is raised where nobody can catch it, as in a callback while modules are imported."""
+    """Raise a stop again that Python drops where no code can catch it, as in a callback while modules are imported."""
     if isinstance(dropped.exc_value, (Terminated, *_prefects_own())):
         signal.signal(signal.SIGALRM, lambda signal_number, frame: signal.raise_signal(signal.SIGTERM))
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
@@ -81,6 +77,6 @@ def _raise_again(dropped: "sys.UnraisableHookArgs") -> None:
 
 
 def _prefects_own() -> tuple[type[BaseException], ...]:
-    """What SIGTERM raises while Prefect runs a flow; a command that has not imported Prefect has no need of it."""
+    """Return what SIGTERM raises while Prefect runs a flow; nothing in a command that has not imported Prefect."""
     exceptions = sys.modules.get("prefect.exceptions")
     return () if exceptions is None else (exceptions.TerminationSignal,)

@@ -1,1 +1,5 @@
-"""Thin Prefect tasks: read artifacts, call the core, write artifacts, return references."""
+"""Prefect tasks: each computes jobs of one step of the pipeline."""
+
+from tasks.environment import prepare
+
+prepare()

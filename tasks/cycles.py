@@ -1,4 +1,4 @@
-"""Python's collection of cycles, spared where it finds nothing: while modules are loaded, and when a process ends."""
+"""Less work for Python's cycle collector where it finds nothing: while modules load, and when a process ends."""
 
 import atexit
 import gc
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Collect nothing until the block ends, nor what is there by then: modules stay, and are many.
+    """Collect no cycles until the block ends, and never what exists by then: modules stay, and are many.
 
-    So does whatever only a cycle keeps by then, and what its frames hold: the block should do little but import.
+    A cycle that exists by then stays too, with all that its frames hold, so the block should do little but import.
     """
     gc.disable()
     try:
@@ -21,5 +21,5 @@ def loading() -> Iterator[None]:
 
 
 def spare_the_end() -> None:
-    """Have this process end without looking for cycles in all that it has loaded, which takes Python over a second."""
+    """Have this process end without a search for cycles, which takes Python over a second after many imports."""
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""The end of a process with whoever has started it, however that ends."""
+"""Ending a process together with the process that started it."""
 
 import os
 import signal
@@ -8,19 +8,19 @@ from collections.abc import Callable
 from functools import partial
 from threading import Thread
 
-# Of when the process began: later it may be another, which takes the place of a parent that is gone.
+# Read when the process begins: if the parent ends, the system gives the process another parent.
 _PARENT = os.getppid()
 _LOOK_SECONDS = 1
 _STOP_SECONDS = 60
 
 
 def end_with_input() -> None:
-    """End this process when its standard input does, a pipe that only its starter can write to."""
+    """End this process when its standard input ends, a pipe that only its starter can write to."""
     Thread(target=_end_after, args=(sys.stdin.read,), name="end with input", daemon=True).start()
 
 
 def end_with_parent() -> None:
-    """End this process when the one that has started it does, which need not know of that."""
+    """End this process when its parent ends, without any help from the parent."""
     Thread(target=_end_after, args=(partial(_wait_for, _PARENT),), name="end with parent", daemon=True).start()
 
 
@@ -30,7 +30,7 @@ def _wait_for(parent: int) -> None:
 
 
 def _end_after(wait: Callable[[], object]) -> None:
-    """Send this process SIGTERM, which ends it at once unless it has other ideas; it is gone a minute later anyway."""
+    """Send this process SIGTERM when a wait ends, and end it a minute later in any case."""
     wait()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(_STOP_SECONDS)

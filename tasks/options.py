@@ -1,4 +1,4 @@
-"""What all tasks have in common: no result cache, retries of what may pass, and a slot on the GPU."""
+"""What all tasks have in common: no result cache, retries where they may help, and a slot on the GPU."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -12,10 +12,11 @@ from prefect.client.schemas import TaskRun
 from prefect.context import TaskRunContext
 from prefect.states import State
 
-from fedfisher_core.errors import DivergedClientError, InputError, SomeDivergedError
-from fedfisher_core.heap import keep_freed
-from fedfisher_core.jobs import Numerics
-from fedfisher_core.reproducible import reproducible_gpu
+from fedfisher_core.engine.arithmetic import reproducible_gpu
+from fedfisher_core.engine.costs import at_work
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.freed_memory import keep_freed
+from fedfisher_core.engine.job import Numerics
 from fedfisher_core.settings import WorkSettings
 from tasks.gpu import gpu_slot
 
@@ -23,12 +24,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _RETRY_DELAY_SECONDS = 2
-# A task that waited longer for a GPU would be stopped before it is done.
+# A task that waited longer for a GPU would reach its time-out before it is done.
 _WAITING_SHARE = 0.5
 
 
 class _KnownLimit(logging.Filter):
-    """Drops a warning that every task would repeat: a time-out in a thread waits for the operation under way.
+    """Drops a warning that every task would repeat: a time-out in a thread waits for the running operation.
 
     The operations of these tasks are single tensor products, which end soon enough.
     """
@@ -41,13 +42,10 @@ logging.getLogger("prefect.task_runs").addFilter(_KnownLimit())
 
 
 def step(*, run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
-    """Make a Prefect task of a function.
+    """Make a Prefect task of a function, without Prefect's cache: the store knows what is computed.
 
     Args:
         run_name: template of the run's name over the function's parameters.
-
-    Returns:
-        A decorator. Prefect's own cache is off: the store decides what is computed, since it looks at the files.
     """
 
     def decorate(function: Callable[P, R]) -> Task[P, R]:
@@ -63,33 +61,25 @@ def step(*, run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
 
 
 def limited(chosen: Task[P, R], run: WorkSettings) -> Task[P, R]:
-    """Give a task the retries and the time-out of an experiment.
-
-    Args:
-        chosen: the task.
-        run: the settings.
-
-    Returns:
-        The task with these limits.
-    """
+    """Give a task the retries and the time-out of an experiment."""
     return chosen.with_options(retries=run.retries, timeout_seconds=run.timeout_seconds)
 
 
 @contextmanager
 def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
-    """Set the threads and memory of a task's tensors and, on a GPU, wait for its slot and have it round reproducibly.
+    """Set threads and memory for a task's tensors; on a GPU, hold a slot and have it round reproducibly.
 
     Args:
-        numerics: where it computes.
-        share_gpu: whether others that say so too may compute on the same GPU.
+        share_gpu: whether other tasks that allow it too may compute on the same GPU.
 
     Raises:
-        LockedError: another process holds the GPU for half of the time that the task has.
+        LockedError: another process holds the GPU for half of the task's time-out.
     """
     torch.set_num_threads(numerics.threads)
     keep_freed()
     if numerics.device == "cpu":
-        yield
+        with at_work():
+            yield
     else:
         timeout = _WAITING_SHARE * _seconds_of_task()
         with gpu_slot(_current_gpu(), shared=share_gpu, timeout=timeout), reproducible_gpu():
@@ -97,7 +87,7 @@ def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
 
 
 def _current_gpu() -> str:
-    """Name the GPU that this thread computes on, which other processes may number differently."""
+    """Name the GPU that this thread computes on; other processes may number it differently."""
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
 
@@ -108,6 +98,7 @@ def _seconds_of_task() -> float:
 
 
 async def _may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Try again unless the same input must fail in the same way."""
+    """Retry unless the same input must fail in the same way."""
     result = await state.aresult(raise_on_failure=False)
-    return not isinstance(result, InputError | DivergedClientError | SomeDivergedError)
+    failures = getattr(result, "failures", {}).values()
+    return not isinstance(result, InputError) and not (failures and all(one.by_user for one in failures))

@@ -1,55 +1,83 @@
-"""The SQLite file that MLflow keeps runs in: laid out before it is used, and written by one process at a time."""
+"""What MLflow keeps runs in, opened by its client alone, and a note of our own of what a local database holds."""
 
-import re
-import sqlite3
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from importlib.metadata import distribution
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote, urlsplit
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.scratch import scratch
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.files import read_regular
+from fedfisher_core.reporting.rows import write_file
+from fedfisher_core.reporting.runs import Record, Runs, digest
 from fedfisher_core.settings import TrackingSettings
-from tasks.layout import copy_kept, keep, upgrade
 from tasks.waiting import patiently_held
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+SCHEME = "fedfisher:"
+"""Scheme of places that are seen from the folder of MLflow's database; see `tasks.figures`."""
+
 _PATIENCE_SECONDS = 1800
-# What MLflow's own migrations write into an empty database, and its first use.
-_WRITTEN_BY_LAYOUT = {"alembic_version", "workspaces"}
-# How a migration says its own name, and the name of the one before it.
-_REVISIONS = ("revision", "down_revision")
+_MOST_NOTE_BYTES = 2**24
 
 
-def prepare_tracking(settings: TrackingSettings) -> None:
-    """Lay out a local database for MLflow, unless it is; may be called beside other work, since it takes seconds.
-
-    A database that was left half made, and holds nothing, is made anew; MLflow itself could not go on with it.
+def client_of(settings: TrackingSettings) -> "MlflowClient":
+    """Open what MLflow keeps runs in; a local database is made where there is none.
 
     Args:
         settings: where MLflow keeps runs.
 
+    Returns:
+        MLflow's client.
+
     Raises:
-        InputError: the database can't be laid out, or holds runs in the layout of another version of MLflow.
+        InputError: MLflow can't use the database, or another process makes it for too long.
     """
+    # Otherwise it asks a server once more for each run, to print two lines.
+    os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+    # Importing MLflow takes seconds, which a worker that only trains should not spend.
+    from alembic.util import CommandError
+    from mlflow import MlflowClient, MlflowException
+    from sqlalchemy.exc import SQLAlchemyError
+
     path = settings.database
-    if path is None or _is_laid_out(path, settings):
-        return
-    with _alone(path, purpose="lays out the MLflow database"):
-        if not _is_laid_out(path, settings):
-            _lay_out(path, settings)
+    try:
+        if path is not None and not _holds_something(path):
+            with recording(settings):
+                if not _holds_something(path):
+                    # MLflow can't go on with a database that it has half made, so it makes it elsewhere.
+                    made = path.with_name(f"{path.name}.new")
+                    made.unlink(missing_ok=True)
+                    MlflowClient(tracking_uri=f"sqlite:///{made.absolute()}")
+                    made.replace(path)
+        return MlflowClient(tracking_uri=settings.mlflow)
+    except (MlflowException, SQLAlchemyError, CommandError, OSError) as error:
+        said = str(error).partition("\n")[0]
+        raise InputError(
+            f"tracking.mlflow={settings.mlflow!r} can't be used by MLflow: {said}; allowed: a database that the "
+            "installed version of MLflow can use, or another file"
+        ) from error
 
 
-def require_layout(settings: TrackingSettings) -> None:
-    """Check that a local database, where there is one, can be used or made anew.
+def require_usable(settings: TrackingSettings) -> None:
+    """Have MLflow open a local database that holds something, before work is done that is to be recorded there.
 
     Args:
         settings: where MLflow keeps runs.
 
     Raises:
-        InputError: it is damaged, or holds runs in the layout of another version of MLflow.
+        InputError: MLflow can't use it.
     """
-    if settings.database is not None and settings.database.exists():
-        _is_laid_out(settings.database, settings)
+    if settings.database is not None and _holds_something(settings.database):
+        client_of(settings)
+
+
+def _holds_something(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def recording(settings: TrackingSettings) -> AbstractContextManager[None]:
@@ -62,68 +90,115 @@ def recording(settings: TrackingSettings) -> AbstractContextManager[None]:
         LockedError: another process writes for too long; the message names it.
     """
     path = settings.database
-    return nullcontext() if path is None else _alone(path, purpose="records runs in MLflow")
+    if path is None:
+        return nullcontext()
+    lock = path.with_name(f"{path.name}.lock")
+    return patiently_held(lock, purpose="records runs in MLflow", timeout=_PATIENCE_SECONDS)
 
 
-@contextmanager
-def _alone(path: Path, *, purpose: str) -> Iterator[None]:
-    with patiently_held(path.with_name(f"{path.name}.lock"), purpose=purpose, timeout=_PATIENCE_SECONDS):
-        yield
+def is_recorded(settings: TrackingSettings, experiment: str, runs: Runs) -> bool:
+    """Say whether a local database is known to hold runs as they are, without the seconds that MLflow takes to load.
+
+    Args:
+        settings: where MLflow keeps runs.
+        experiment: the experiment's name.
+        runs: what should be there.
+
+    Returns:
+        Whether all of it is there; False for a server, and for a database that another program has changed.
+    """
+    return settings.database is not None and noted(settings).get(experiment) == _content(settings, experiment, runs)
 
 
-def _is_laid_out(path: Path, settings: TrackingSettings) -> bool:
-    """Say whether MLflow can use a database as it is; False where it may be made anew."""
-    with _opened(path, settings) as database:
-        tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        if "alembic_version" in tables:
-            found = {version for (version,) in database.execute("SELECT version_num FROM alembic_version")}
-            if found == {_newest_layout()}:
-                return True
-        holds_any = any(_holds_rows(database, table) for table in tables - _WRITTEN_BY_LAYOUT)
-    if holds_any:
-        raise InputError(
-            f"tracking.mlflow={settings.mlflow!r} is laid out for another version of MLflow; keep a copy of the file, "
-            f"then `mlflow db upgrade {settings.mlflow}` may bring it up to date"
-        )
-    return False
+def noted(settings: TrackingSettings) -> Mapping[str, str]:
+    """Read which runs a local database holds.
 
+    Args:
+        settings: where MLflow keeps runs.
 
-def _holds_rows(database: sqlite3.Connection, table: str) -> bool:
-    # The first experiment is MLflow's own.
-    rows = f'"{table}" WHERE experiment_id != 0' if table == "experiments" else f'"{table}"'
-    return database.execute(f"SELECT EXISTS (SELECT 1 FROM {rows})").fetchone() == (1,)
-
-
-def _lay_out(path: Path, settings: TrackingSettings) -> None:
-    """Have MLflow make a database elsewhere and put it into the file in one transaction."""
-    with scratch() as folder:
-        made, version = folder / "mlflow.db", _newest_layout()
-        if not copy_kept(made, version):
-            done = upgrade(made)
-            if done.returncode != 0:
-                last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
-                raise InputError(f"tracking.mlflow={settings.mlflow!r} can't be laid out by MLflow: {last}")
-            keep(made, version)
-        with closing(sqlite3.connect(made)) as source, _opened(path, settings) as target:
-            # The copy itself would wait for another writer without end.
-            target.execute("BEGIN EXCLUSIVE")
-            target.rollback()
-            source.backup(target)
-
-
-@contextmanager
-def _opened(path: Path, settings: TrackingSettings) -> Iterator[sqlite3.Connection]:
+    Returns:
+        Digests by experiment; none for a server, which others change, and where the database has changed since.
+    """
+    if settings.database is None:
+        return {}
     try:
-        with closing(sqlite3.connect(path)) as database:
-            yield database
-    except sqlite3.Error as error:
-        raise InputError(f"tracking.mlflow={settings.mlflow!r} can't be used: {error}") from error
+        state, *lines = read_regular(_note(settings), limit=_MOST_NOTE_BYTES).decode().split("\n")
+        if state != _state(settings):
+            return {}
+    except (OSError, ValueError):
+        # It is written anew.
+        return {}
+    return {name: content for content, _, name in (line.partition(" ") for line in lines)}
 
 
-def _newest_layout() -> str:
-    """Read the last of the installed MLflow's migrations without the seconds that importing MLflow takes."""
-    folder = Path(str(distribution("mlflow").locate_file("mlflow/store/db_migrations/versions")))
-    text = "".join(path.read_text() for path in folder.glob("*.py"))
-    made, followed = (set(re.findall(rf'^{name} = "(\w+)"', text, re.MULTILINE)) for name in _REVISIONS)
-    (newest,) = made - followed
-    return newest
+def note(settings: TrackingSettings, known: Mapping[str, str], experiment: str, runs: Runs) -> None:
+    """Note what a local database holds, once it does.
+
+    Args:
+        settings: where MLflow keeps runs; of what a server holds, which others change, there is no note.
+        known: what it was known to hold before.
+        experiment: the experiment's name.
+        runs: which were recorded.
+    """
+    if settings.database is not None:
+        held = {**known, experiment: _content(settings, experiment, runs)}
+        lines = [_state(settings), *(f"{content} {name}" for name, content in held.items())]
+        write_file(_note(settings), "\n".join(lines).encode())
+
+
+def _note(settings: TrackingSettings) -> Path:
+    assert settings.database is not None
+    return settings.database.with_name(f"{settings.database.name}.recorded")
+
+
+def _state(settings: TrackingSettings) -> str:
+    """What changes whenever a database is written to, by any program."""
+    assert settings.database is not None
+    status = settings.database.stat()
+    return f"{status.st_size} {status.st_mtime_ns}"
+
+
+def _content(settings: TrackingSettings, experiment: str, runs: Runs) -> str:
+    def contents(records: Iterable[Record]) -> list[str]:
+        return [one.content for one in records]
+
+    return digest([figure_places(settings, experiment)[0], contents(runs.single), contents(runs.summary)])
+
+
+def figure_places(settings: TrackingSettings, experiment: str) -> tuple[str, ...]:
+    """Say where an experiment may keep its figures, as MLflow writes it down in a local database.
+
+    Args:
+        settings: where MLflow keeps runs and figures.
+        experiment: its name.
+
+    Returns:
+        Its place as seen from the database, with which it may be moved, where figures lie below the database's folder;
+        and as MLflow itself would have it. New experiments get the first.
+    """
+    assert settings.database is not None
+    folder = Path(os.path.abspath(settings.mlflow_artifacts / experiment))
+    home = settings.database.absolute().parent
+    places: tuple[str, ...] = (folder.as_uri(),)
+    # MLflow does not know of it where the project is found without having been installed.
+    if folder.is_relative_to(home) and entry_points(group="mlflow.artifact_repository", name=SCHEME.rstrip(":")):
+        places = (f"{SCHEME}{quote(folder.relative_to(home).as_posix())}", *places)
+    return places
+
+
+def lost_figures(client: "MlflowClient") -> dict[str, str]:
+    """List the experiments of a local database whose figures are not where MLflow looks for them.
+
+    Args:
+        client: of the database.
+
+    Returns:
+        By the experiment's name, where MLflow looks.
+    """
+    # The first experiment is MLflow's own.
+    places = {one.name: one.artifact_location for one in client.search_experiments() if one.experiment_id != "0"}
+    return {
+        name: place
+        for name, place in places.items()
+        if place.startswith("file:") and not Path(unquote(urlsplit(place).path)).is_dir()
+    }

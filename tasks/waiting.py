@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from fedfisher_core.locks import LockedError, held
+from fedfisher_core.engine.locks import LockedError, held
 
 log = logging.getLogger("fedfisher")
 

@@ -1,4 +1,4 @@
-"""What the last layer of a network reads: the features of a batch, now and under other weights."""
+"""The features that the last layer of a network reads, under the network's weights and under others."""
 
 import copy
 from typing import Any
@@ -7,23 +7,20 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.models.spec import Parameters
 
 
 class Features:
-    """Features of the batch that a network was last given.
-
-    Args:
-        network: the network; it is watched from now on.
+    """Features of the latest batch that a network was given, which is watched from now on.
 
     Raises:
-        UnsupportedLayerError: it has no features, see `last_layer`.
+        UnsupportedLayerError: the network has no features, see `last_layer`.
     """
 
     def __init__(self, network: nn.Module) -> None:
         name = last_layer(network)
-        # In training, dropout would make features of other weights differ by more than the weights.
+        # In training mode, dropout would add to the difference that other weights make.
         self._frozen = copy.deepcopy(network).eval()
         self._batch: tuple[Any, ...] = ()
         self._now: Tensor | None = None
@@ -34,24 +31,13 @@ class Features:
 
     @property
     def now(self) -> Tensor:
-        """Features under the network's weights, shape (batch, features); gradients flow through them.
-
-        Raises:
-            RuntimeError: the network was given no batch yet.
-        """
+        """Features under the network's weights, shape (batch, features); gradients flow through them."""
         if self._now is None:
             raise RuntimeError("features were asked for before the network was given a batch")
         return self._now
 
     def under(self, weights: Parameters) -> Tensor:
-        """Compute the batch's features under other weights.
-
-        Args:
-            weights: by name.
-
-        Returns:
-            The features, shape (batch, features), without gradients.
-        """
+        """The batch's features under other weights, shape (batch, features), without gradients."""
         with torch.no_grad():
             functional_call(self._frozen, weights, self._batch)
         assert self._other is not None
@@ -68,21 +54,16 @@ class Features:
 
 
 def last_layer(network: nn.Module) -> str:
-    """Find the layer whose inputs are the features: the last one, if it is linear and has others before it.
-
-    Args:
-        network: the network.
-
-    Returns:
-        The layer's name.
+    """Name the layer whose inputs are the features: the last one, if it is linear and not the only one.
 
     Raises:
         UnsupportedLayerError: there is no such layer.
     """
     layers = [name for name, layer in network.named_modules() if any(True for _ in layer.parameters(recurse=False))]
     if len(layers) < 2 or not isinstance(network.get_submodule(layers[-1]), nn.Linear):
+        names = ", ".join(name or "the network itself" for name in layers)
         raise UnsupportedLayerError(
-            f"the network has no feature map: its layers with weights are {', '.join(layers)}; allowed: networks whose "
-            "last such layer is a Linear after others"
+            f"the network has no feature map: its layers with weights are {names}; allowed: networks whose last such "
+            "layer is a Linear after others"
         )
     return layers[-1]

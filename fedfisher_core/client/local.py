@@ -1,4 +1,4 @@
-"""A client after training: what every statistic is computed from."""
+"""A client after training, from which every statistic is computed."""
 
 import hashlib
 from abc import ABC, abstractmethod
@@ -9,13 +9,15 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.engine.computed_once import computed_once
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo, Truncated
 from fedfisher_core.fisher.result import Fisher
-from fedfisher_core.lazily import computed_once
+from fedfisher_core.fisher.weight_sharing import WeightSharing
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.settings import FisherSettings, PrivacySettings
 
@@ -28,14 +30,14 @@ class Local:
 
     Args:
         network: the trained network, in evaluation mode.
-        initial: the weights that its training started from, on the network's device.
+        initial: the weights from which its training started, on the network's device.
         examples: the client's data without augmentation, on the network's device.
         classes: number of labels.
-        batch_size: of the training.
+        batch_size: that of the training.
         settings: how Fishers are computed.
-        approximations: which of them the statistics of this client need; they share one pass over the data.
-        generator: its seed is that of all that is drawn, on the CPU.
-        trainer: trains further networks, see `further`; None for statistics that do not declare `trains_again`.
+        approximations: those that the client's statistics need; they share one pass over the data.
+        generator: on the CPU; its seed is the seed of all draws.
+        trainer: trains further networks, see `further`; None if no statistic declares `trains_again`.
     """
 
     network: nn.Module
@@ -50,15 +52,16 @@ class Local:
 
     @computed_once
     def fisher(self) -> Fisher:
-        """The Fisher information at the trained network, computed when it is first asked for."""
+        """The Fisher information at the trained network, computed on first use."""
         return compute_fisher(
             self.network,
             self.examples.inputs,
             self.examples.labels,
             approximations=self.approximations,
             estimator=estimator_of(self.settings),
+            weight_sharing=WeightSharing(self.settings.weight_sharing),
             memory_limit=self.settings.memory_limit,
-            # Of its own, so that what is drawn does not depend on what was computed before.
+            # A new generator, so that the draws do not depend on what was computed before.
             generator=torch.Generator().manual_seed(self.generator.initial_seed()),
             backend=Backend(self.settings.backend),
         )
@@ -66,26 +69,17 @@ class Local:
     def further(self, number: int) -> nn.Module:
         """Train a further network as the client's own was trained, but from another start.
 
+        Every call with the same number gives the same network, in evaluation mode.
+
         Args:
             number: from 1; all clients share the start of a number.
-
-        Returns:
-            The network, in evaluation mode; the same one whenever it is asked for.
         """
         if self.trainer is None:
-            raise RuntimeError("the statistic has further networks trained, and does not declare trains_again = True")
+            raise RuntimeError("the statistic trains further networks, but does not declare trains_again = True")
         return self.trainer(number)
 
     def compute(self, statistic: type[S], settings: Mapping[str, Any]) -> S:
-        """Compute a statistic in the way in which this client's may be sent.
-
-        Args:
-            statistic: which.
-            settings: its keyword arguments.
-
-        Returns:
-            The statistic.
-        """
+        """Compute a statistic with its keyword arguments, in the form in which this client may send it."""
         return statistic.compute(self, **settings)
 
 
@@ -102,35 +96,32 @@ class Releasing(Local, ABC):
     @property
     @abstractmethod
     def multiplier(self) -> float:
-        """Deviation of the noise of each mechanism beside the training, as a multiple of its clip."""
+        """Noise of each mechanism except the training: its standard deviation as a multiple of its clip."""
 
     @abstractmethod
     def input_moments(self, name: str) -> tuple[Tensor, Tensor]:
         """Release mean and covariance of the client's inputs as one mechanism.
 
         Args:
-            name: of the statistic that they are for, see `noise_generator`.
+            name: the statistic that they are for, see `noise_generator`.
 
         Returns:
             The mean, shape (inputs,), and the covariance, shape (inputs, inputs), in double precision. The covariance
-            is symmetric; the noise may leave it negative eigenvalues.
+            is symmetric, but noise may give it negative eigenvalues.
         """
 
     def noise_generator(self, name: str) -> torch.Generator:
-        """Make a generator of noise that nothing else has.
+        """A CPU generator for the noise of a statistic or one of its mechanisms, in the same state for every call.
 
         Args:
-            name: of the statistic, or of one of its mechanisms if it has several.
-
-        Returns:
-            A generator on the CPU, the same whenever it is asked for.
+            name: of the statistic or the mechanism; nothing else may use its noise.
         """
         seed = hashlib.blake2b(f"{self.generator.initial_seed()} {name}".encode(), digest_size=7)
         return torch.Generator().manual_seed(int.from_bytes(seed.digest(), "little"))
 
 
 def estimator_of(settings: FisherSettings) -> Estimator:
-    """Make the estimator that settings choose, which is no longer "auto"."""
+    """Make the estimator that settings choose; InputError if they still say "auto"."""
     match settings.estimator:
         case "exact":
             return Exact()
@@ -141,4 +132,7 @@ def estimator_of(settings: FisherSettings) -> Estimator:
         case "empirical":
             return Empirical()
         case "auto":
-            raise RuntimeError("an estimator is made of settings that do not choose one; see FisherSettings.chosen")
+            raise InputError(
+                "fisher.estimator='auto': a pass needs settings that say its estimator; allowed: exact, truncated, "
+                "monte_carlo, empirical, or what FisherSettings.chosen returns for a data set and a device"
+            )

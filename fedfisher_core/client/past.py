@@ -1,4 +1,4 @@
-"""What passes between rounds beside weights, and what clients keep: the memory of local objectives that have one."""
+"""The memory of local objectives between rounds: what they exchange besides weights, and what clients keep."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +14,9 @@ class Past:
     """What earlier rounds left to a client.
 
     Args:
-        sent: what the server sends beside the weights, by name.
-        kept: what the client kept when it last took part, by name; empty before.
-        trained: the weights that it had after that training; None before.
+        sent: what the server sends besides the weights, by name.
+        kept: what the client kept when it last took part, by name; empty if it never did.
+        trained: the weights after that training; None if there was none.
     """
 
     sent: Mapping[str, Tensor] = field(default_factory=dict)
@@ -25,18 +25,17 @@ class Past:
 
 
 NO_PAST = Past()
-"""Of a client that takes part for the first time, with an objective that needs nothing of the server."""
+"""The past of a client that takes part for the first time, if its objective needs nothing from the server."""
 
 
 @dataclass(frozen=True)
 class LocalTraining:
-    """A local training that has ended.
+    """A finished local training.
 
     Args:
-        start: the weights that it started from.
-        trained: the weights that it ended with.
-        steps: how many gradient steps it took.
-        learning_rate: of each.
+        start: the weights before training.
+        trained: the weights after training.
+        steps: number of gradient steps.
         loss_of: mean cross-entropy of weights on the client's examples, in nats.
     """
 
@@ -49,12 +48,7 @@ class LocalTraining:
 
 @dataclass(frozen=True)
 class Report:
-    """What one client sends for its objective, beside what the method asks for.
-
-    Args:
-        num_examples: that it holds.
-        tensors: by name.
-    """
+    """What one client sends for its objective, besides what the method asks for."""
 
     num_examples: int
     tensors: Mapping[str, Tensor]
@@ -66,7 +60,7 @@ class ServerMemory:
 
     Args:
         sent: what it sends to the clients of the next round, by name.
-        held: what it keeps to itself, by name.
+        held: what it does not send, by name.
     """
 
     sent: Mapping[str, Tensor]
@@ -75,13 +69,13 @@ class ServerMemory:
 
 @dataclass(frozen=True)
 class Exchange:
-    """How a local objective speaks to the server; each function gets the objective's settings last.
+    """What a local objective exchanges with the server; each function takes the objective's settings last.
 
     Args:
-        begin: from the learnt weights that the first round starts from, the server's memory; clients know it without
-            being told.
-        close: from a client's training and past, what the client keeps, and what it reports.
-        update: from the server's memory, all reports of a round and the number of all clients, the new memory.
+        begin: makes the server's memory from the learnt weights before the first round. Clients compute the same, so it
+            is not sent.
+        close: makes what the client keeps, and what it reports, from the client's training and past.
+        update: makes the new memory from the server's memory, all reports of a round and the number of all clients.
     """
 
     begin: Callable[[Parameters, Any], ServerMemory]

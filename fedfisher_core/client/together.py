@@ -1,4 +1,4 @@
-"""Local training of several clients in one call a step: their weights are stacked, and so are their batches."""
+"""Local training of several clients at once, with stacked weights and batches."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from fedfisher_core.client.descent import Descent
 from fedfisher_core.client.objectives.objective import Losses, cross_entropies
-from fedfisher_core.client.training import Trained, count_steps, epochs_of, require_finite
+from fedfisher_core.client.training import Descent, Trained, count_steps, epochs_of, require_finite
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.stacked import stack
 from fedfisher_core.settings import TrainSettings
@@ -24,9 +23,9 @@ class Member:
     """One of the clients that train together.
 
     Args:
-        start: the weights that it starts from.
-        examples: its data, at least one example, on the device of its weights.
-        generator: draws the order of its examples, on the CPU.
+        start: the weights before training.
+        examples: at least one, on the device of the weights.
+        generator: draws the order of the examples, on the CPU.
         losses: loss of each example of a batch, by outputs and labels.
     """
 
@@ -42,15 +41,14 @@ def train_together(
     """Train clients as `train` does, each on its own batches, with the same results up to rounding.
 
     Args:
-        spec: the network; see `stack` for what it may be made of.
-        members: the clients, at least one.
-        settings: epochs or steps, learning rate, momentum, weight decay and batch size.
+        spec: the network; see `stack` for the layers that are allowed.
+        members: at least one.
 
     Returns:
-        The trained weights of each, or why there are none: the others are none the worse for it.
+        The trained weights of each client, or the error of a client that diverged. It does not affect the others.
     """
     lengths = [count_steps(settings, len(one.examples)) for one in members]
-    # Who trains longest comes first, so that whoever still trains is at the front of the stack.
+    # Clients that train longest come first, so that those that still train are at the front of the stack.
     order = sorted(range(len(members)), key=lengths.__getitem__, reverse=True)
     ranked = [members[index] for index in order]
     weights = {name: torch.stack([one.start[name] for one in ranked]) for name in spec.shapes()}
@@ -63,7 +61,7 @@ def train_together(
         for _ in stretch:
             batch = stacked.draw(count)
             losses = _mean_losses(ranked[:count], network(batch.inputs), batch)
-            # The gradient of a client's weights is that of its own loss.
+            # In the gradient of the sum, a client's weights get the gradient of the client's own loss.
             descent.step(losses.sum())
             steps.append(losses.detach())
     trained: dict[int, Trained | DivergedClientError] = {}
@@ -80,12 +78,12 @@ def train_together(
 
 @dataclass(frozen=True)
 class _Batch:
-    """A batch of each of several clients, one client's after another's, shorter ones filled up.
+    """Batches of several clients, one after another; shorter ones are padded.
 
     Args:
         inputs: shape (clients * longest batch, ...).
         labels: int64, shape (clients, longest batch).
-        sizes: of each client's own batch.
+        sizes: of each client's batch, without padding.
     """
 
     inputs: Tensor
@@ -95,12 +93,12 @@ class _Batch:
 
 @dataclass(frozen=True)
 class _Stacked:
-    """The examples of clients, one client's after another's.
+    """The examples of several clients, one client after another.
 
     Args:
         inputs: shape (examples of all, ...).
         labels: int64, shape (examples of all,).
-        offsets: where each client's begin, int64, shape (clients,).
+        offsets: index of each client's first example, int64, shape (clients,).
         batches: those of each client that were not drawn yet.
     """
 
@@ -121,11 +119,11 @@ class _Stacked:
         )
 
     def draw(self, count: int) -> _Batch:
-        """Draw the next batch of each of the first clients, filled up with the client's first example."""
+        """Draw the next batch of each of the first clients, padded with the client's first example."""
         batches = [next(one) for one in self.batches[:count]]
         rows = (pad_sequence(batches, batch_first=True) + self.offsets[:count, None]).flatten()
         return _Batch(
-            # Half as long as by brackets.
+            # This takes half the time of brackets.
             inputs=self.inputs.index_select(0, rows),
             labels=self.labels.index_select(0, rows).unflatten(0, (count, -1)),
             sizes=tuple(map(len, batches)),
@@ -133,32 +131,21 @@ class _Stacked:
 
 
 def _mean_losses(members: Sequence[Member], outputs: Tensor, batch: _Batch) -> Tensor:
-    """Mean loss of each client's own batch.
+    """Mean loss of each client's own batch, shape (clients,).
 
     Args:
-        members: the clients.
-        outputs: of their networks, shape (clients * longest batch, classes).
-        batch: what these are of.
-
-    Returns:
-        The means, shape (clients,).
+        outputs: of the clients' networks, shape (clients * longest batch, classes).
     """
     first, longest = members[0], batch.labels.shape[1]
     if set(batch.sizes) == {longest} and all(one.losses is first.losses for one in members):
-        # A loss is of one example, so that one call serves all who share it.
+        # Each loss depends on one example only, so one call serves all clients that share the function.
         return first.losses(outputs, batch.labels.flatten()).unflatten(0, (-1, longest)).mean(1)
     each = zip(members, outputs.chunk(len(members)), batch.labels, batch.sizes, strict=True)
     return torch.stack([one.losses(own[:size], labels[:size]).mean() for one, own, labels, size in each])
 
 
 def _epoch_losses(steps: Sequence[float], examples: int, settings: TrainSettings) -> list[float]:
-    """Mean loss of each epoch of a client.
-
-    Args:
-        steps: mean loss of each of its batches.
-        examples: that it holds.
-        settings: the batch size.
-    """
+    """Mean loss of each epoch of a client, from the mean loss of each of its batches."""
     sizes = [min(settings.batch_size, examples - first) for first in range(0, examples, settings.batch_size)]
     epochs = [steps[first : first + len(sizes)] for first in range(0, len(steps), len(sizes))]
     return [sum(map(mul, losses, sizes)) / sum(sizes[: len(losses)]) for losses in epochs]

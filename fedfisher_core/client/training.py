@@ -7,20 +7,66 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.optim.sgd import sgd
 
-from fedfisher_core.client.descent import Descent
 from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.data.tensors import Examples, augment
-from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.finite import is_finite
-from fedfisher_core.models.dropout import begin_training
+from fedfisher_core.engine.arithmetic import is_finite
+from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.models.layers import begin_training
 from fedfisher_core.models.spec import Parameters, parameters_of
 from fedfisher_core.settings import TrainSettings
 
 
+class Descent:
+    """SGD with momentum and weight decay, equal to `torch.optim.SGD` to the last bit.
+
+    That class is not used, because its first use loads torch's compiler. A weight on which the loss does not depend has
+    the gradient 0.
+
+    Args:
+        network: trained in place.
+        velocities: of earlier steps, one a weight, changed in place; None before the first.
+    """
+
+    def __init__(
+        self, network: nn.Module, settings: TrainSettings, *, velocities: Sequence[Tensor] | None = None
+    ) -> None:
+        self._weights: list[Tensor] = [weight for weight in network.parameters() if weight.requires_grad]
+        self._velocities: list[Tensor | None] = [*velocities] if velocities else [None] * len(self._weights)
+        self._settings = settings
+
+    def step(self, loss: Tensor) -> None:
+        """Take one step on a scalar loss."""
+        gradients = torch.autograd.grad(loss, self._weights, materialize_grads=True)
+        with torch.no_grad():
+            sgd(
+                self._weights,
+                [_laid_out(gradient, as_=weight) for gradient, weight in zip(gradients, self._weights, strict=True)],
+                self._velocities,
+                fused=True,
+                lr=self._settings.learning_rate,
+                momentum=self._settings.momentum,
+                weight_decay=self._settings.weight_decay,
+                dampening=0.0,
+                nesterov=False,
+                maximize=False,
+            )
+
+
+def _laid_out(gradient: Tensor, *, as_: Tensor) -> Tensor:
+    """Give a gradient the memory layout of its weight.
+
+    The fused step goes through both in the order of memory. On a CPU it does so without a warning if the layouts
+    differ. They differ when images have their channels last, as crops and flips leave them, because the gradients of
+    filters then have their channels last too.
+    """
+    return gradient if gradient.stride() == as_.stride() else torch.empty_like(as_).copy_(gradient)
+
+
 @dataclass(frozen=True)
 class Trained:
-    """What local training leaves.
+    """The result of local training.
 
     Args:
         parameters: the trained weights, on the CPU.
@@ -35,11 +81,8 @@ class Trained:
         """Take weights after training.
 
         Args:
-            weights: by name, the result's own.
+            weights: by name; they must not be changed afterwards.
             losses: mean training loss of each epoch.
-
-        Returns:
-            The weights and losses.
 
         Raises:
             DivergedClientError: a weight is not finite.
@@ -52,10 +95,7 @@ class Trained:
 
 
 def require_finite(losses: Sequence[float]) -> None:
-    """Check that the losses of a training are finite.
-
-    Args:
-        losses: mean training loss of each epoch so far.
+    """Check that the mean training losses of the epochs so far are finite.
 
     Raises:
         DivergedClientError: one is not finite; it names the epoch.
@@ -66,15 +106,7 @@ def require_finite(losses: Sequence[float]) -> None:
 
 
 def count_steps(settings: TrainSettings, examples: int) -> int:
-    """Number of gradient steps of a client's training.
-
-    Args:
-        settings: steps, or epochs of ceil(examples / batch_size) steps.
-        examples: of the client.
-
-    Returns:
-        The steps.
-    """
+    """Number of gradient steps of a client's training; an epoch has ceil(examples / batch_size)."""
     if settings.steps is not None:
         return settings.steps
     assert settings.epochs is not None
@@ -94,14 +126,10 @@ def train(
 
     Args:
         network: holds the initial weights; trained in place, on its own device.
-        examples: the client's data, on the same device.
-        settings: epochs or steps, learning rate, momentum, weight decay and batch size.
+        examples: on the same device.
         generator: draws the order of the examples, the augmentation and the dropout, on the CPU.
-        losses: loss of each example of a batch; others than cross-entropy are made for this network.
+        losses: loss of each example of a batch; an objective's must be made for this network.
         augmented: whether each batch is cropped and mirrored at random.
-
-    Returns:
-        The trained weights.
 
     Raises:
         DivergedClientError: the loss or a weight is not finite.
@@ -113,7 +141,7 @@ def train(
         total = torch.zeros((), device=examples.inputs.device)
         seen = 0
         for batch in batches:
-            # Half as long as by brackets, which counts where a step is as short as that of a linear head.
+            # This takes half the time of brackets, which matters for steps as short as those of a linear head.
             inputs = examples.inputs.index_select(0, batch)
             if augmented:
                 inputs = augment(inputs, generator)
@@ -127,15 +155,10 @@ def train(
 
 
 def epochs_of(examples: Examples, settings: TrainSettings, generator: torch.Generator) -> Iterator[Sequence[Tensor]]:
-    """Draw the batches of every epoch.
+    """Draw the batches of every epoch, as indices of examples; if steps are counted, the last epoch ends early.
 
     Args:
-        examples: the client's data.
-        settings: epochs or steps, and the batch size.
         generator: draws the order, on the CPU.
-
-    Yields:
-        The batches of an epoch, as indices of examples; where steps are counted, the last epoch ends early.
     """
     left = settings.steps
     epochs = itertools.count() if settings.epochs is None else range(settings.epochs)

@@ -1,7 +1,7 @@
 """The data sets that settings can name without another package."""
 
+from fedfisher_core.data.layouts import Images, Texts, Tokens, Vectors
 from fedfisher_core.data.specs import EMBEDDED, DatasetSpec, datasets
-from fedfisher_core.layouts import Images, Tokens, Vectors
 
 _GREY = ((0.1307,), (0.3081,))
 _CIFAR = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
@@ -11,8 +11,10 @@ _IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 # FedFisher's authors feed SVHN to the network without normalisation.
 _NONE = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 _GREY_28 = Images(1, 28, 28)
+# The settings `data.text` replace length and tokenizer.
+_TEXTS = Texts(64, 30_522)
 _COLOURED_32 = Images(3, 32, 32)
-# Of the processed files of UCI's heart disease data (Janosi et al. 1988), in their order.
+# The columns of the processed files of UCI's heart disease data (Janosi et al. 1988), in their order.
 _HEART = (
     *("age", "sex", "cp", "trestbps", "chol", "fbs", "restecg"),
     *("thalach", "exang", "oldpeak", "slope", "ca", "thal"),
@@ -20,14 +22,14 @@ _HEART = (
 
 
 # Constants and augmentation are those of FedFisher's reference code (data.py, main.py). EMNIST and Tiny-ImageNet are
-# this project's additions: the one takes MNIST's constants, the other ImageNet's, with crops and flips as for CIFAR.
+# this project's additions. EMNIST has MNIST's constants; Tiny-ImageNet has ImageNet's, with crops and flips as CIFAR.
 for _spec in (
     DatasetSpec(EMBEDDED, None, 10, _GREY_28, *_GREY),
     DatasetSpec("mnist", "ylecun/mnist", 10, _GREY_28, *_GREY),
     DatasetSpec("fashion_mnist", "zalando-datasets/fashion_mnist", 10, _GREY_28, *_GREY),
     # Both cases of a letter are one class.
     DatasetSpec("emnist_letters", "tanganke/emnist_letters", 26, _GREY_28, *_GREY),
-    # The hub's copies that were looked at hold MNIST's own file format, so it is read from its folder only.
+    # The known copies on the hub are in MNIST's own file format, so it is read from its folder only.
     DatasetSpec("emnist_balanced", None, 47, _GREY_28, *_GREY),
     DatasetSpec("svhn", "ufldl-stanford/svhn", 10, _COLOURED_32, *_NONE, hub_config="cropped_digits"),
     DatasetSpec("cifar10", "uoft-cs/cifar10", 10, _COLOURED_32, *_CIFAR, augment=True),
@@ -47,11 +49,14 @@ for _spec in (
         "tiny_imagenet", "zh-plus/tiny-imagenet", 200, _COLOURED_32, *_IMAGENET, augment=True, hub_test_split="valid"
     ),
     DatasetSpec("usps", "flwrlabs/usps", 10, Images(1, 16, 16), *_GREY),
-    # Two ways to scan digits, as two domains; MNIST's constants normalise both.
+    # Digits scanned in two ways, as two domains; MNIST's constants normalise both.
     DatasetSpec("digits", None, 10, _GREY_28, *_GREY, client_column="domain", parts=("mnist", "usps")),
     DatasetSpec("heart_disease", None, 2, Vectors(13), feature_columns=_HEART, impute="mean", client_column="client"),
     DatasetSpec("gtsrb", "tanganke/gtsrb", 43, _COLOURED_32, *_HALF, augment=True),
-    # Karpathy's excerpt of the plays. A window of characters, and the one that follows as its label.
+    # The labels of SST-2's test file were never published, so its validation texts are the test examples.
+    DatasetSpec("sst2", "stanfordnlp/sst2", 2, _TEXTS, token_columns=("text", "sentence"), hub_test_split="validation"),
+    DatasetSpec("ag_news", "fancyzhx/ag_news", 4, _TEXTS, token_columns=("text",)),
+    # Karpathy's excerpt of the plays: a window of characters, with the next character as its label.
     DatasetSpec("shakespeare", None, 65, Tokens(40, 65), client_column="role", plays="tinyshakespeare/input.txt"),
 ):
     datasets.add(_spec.name, _spec)

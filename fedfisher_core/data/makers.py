@@ -1,27 +1,25 @@
-"""Who made the examples of a data set, as a column of its files says."""
+"""The makers of a data set's examples, as a column of its files names them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fedfisher_core.data.columns import Table, names
+from fedfisher_core.data.columns import Codes, names
 from fedfisher_core.data.specs import DatasetSpec
-from fedfisher_core.errors import InputError
-
-Codes = NDArray[np.int64]
+from fedfisher_core.data.tables import Table
+from fedfisher_core.engine.errors import InputError, printable, shortened
 
 
 @dataclass(frozen=True)
 class Makers:
-    """Who made the examples of both splits.
+    """The makers of the examples of both splits.
 
     Args:
-        names: of the makers of training examples, in their order, then of those of test examples alone.
-        train: the place of each training example's maker among the names, shape (training examples,).
-        test: likewise, shape (test examples,); None where the test split does not say.
+        names: makers of training examples in sorted order, then those of test examples alone.
+        train: index of each training example's maker, shape (training examples,).
+        test: likewise, shape (test examples,); None if the test split has no such column.
     """
 
     names: tuple[str, ...]
@@ -30,64 +28,41 @@ class Makers:
 
 
 def read_makers(train: Table, test: Table, column: str, *, needs_test: bool) -> Makers:
-    """Read who made each example.
+    """Read the maker of each example.
 
     Args:
-        train: the training split.
-        test: the test split, which may lack the column.
-        column: names the maker.
-        needs_test: whether the test split must have it as well.
-
-    Returns:
-        The makers.
+        column: names the maker; the test split may lack it unless `needs_test`.
 
     Raises:
-        InputError: the column is missing, or a name is missing in it.
+        InputError: the column is missing, a name is missing in it, or it holds another type in either split.
     """
     made = names(train, maker_column(train, column))
-    places = {name: place for place, name in enumerate(sorted(set(made)))}
-    tested = None
-    if needs_test or column in test.rows.column_names:
-        tested = names(test, maker_column(test, column))
-        for name in sorted(set(tested) - places.keys()):
-            places[name] = len(places)
-    return Makers(
-        names=tuple(map(str, places)),
-        train=_codes(made, places),
-        test=None if tested is None else _codes(tested, places),
-    )
+    if not needs_test and column not in test.columns:
+        return Makers(names=_shown(made.names, column), train=made.codes, test=None)
+    tested = names(test, maker_column(test, column))
+    if tested.kind != made.kind:
+        # The number 0 and the text 0 may be one maker or two.
+        raise InputError(
+            f"partition.column={column!r} holds {made.kind} in {train.where}, such as {made.names[0]!r}, and "
+            f"{tested.kind} in {test.where}, such as {tested.names[0]!r}; allowed: one type in both"
+        )
+    known = set(made.names)
+    every = (*made.names, *(name for name in tested.names if name not in known))
+    places = {name: place for place, name in enumerate(every)}
+    codes = np.array([places[name] for name in tested.names], dtype=np.int64)[tested.codes]
+    return Makers(names=_shown(every, column), train=made.codes, test=codes)
 
 
 def maker_column(table: Table, column: str) -> str:
-    """Check that a split has the column that the settings name.
-
-    Args:
-        table: the split, with all its columns.
-        column: that is asked for.
-
-    Returns:
-        Its name.
-
-    Raises:
-        InputError: it is missing.
-    """
-    if column not in table.rows.column_names:
-        allowed = ", ".join(map(str, table.rows.column_names))
+    """Check that a split has the column that the settings name, and return its name; InputError if not."""
+    if column not in table.columns:
+        allowed = shortened(", ".join(table.columns))
         raise InputError(f"partition.column={column!r}: {table.where} has no such column; allowed: {allowed}")
     return column
 
 
 def makers_of_parts(spec: DatasetSpec, column: str, train: Sequence[int], test: Sequence[int]) -> Makers:
-    """Say of which part each example of a data set is that is made of others.
-
-    Args:
-        spec: the data set.
-        column: that is asked for.
-        train: training examples of each part.
-        test: test examples of each part.
-
-    Returns:
-        The parts, as makers.
+    """The parts of a data set as makers of its examples, given the number of examples of each part.
 
     Raises:
         InputError: the column is not the one that names the parts.
@@ -101,15 +76,10 @@ def makers_of_parts(spec: DatasetSpec, column: str, train: Sequence[int], test: 
 
 
 def count_makers(known: Sequence[str], train: Codes, test: Codes | None) -> dict[str, int]:
-    """Count each maker's training examples.
+    """Count each maker's training examples that are used; 0 for a maker of test examples alone.
 
     Args:
-        known: names of the makers.
-        train: makers of the training examples that are used.
-        test: makers of the test examples; None where they are not known.
-
-    Returns:
-        Training examples by the maker's name, of those that have any example; 0 for one of test examples alone.
+        test: makers of the test examples; None if they are not known.
     """
     counts = np.bincount(train, minlength=len(known))
     present = counts > 0
@@ -118,5 +88,12 @@ def count_makers(known: Sequence[str], train: Codes, test: Codes | None) -> dict
     return {name: int(count) for name, count, there in zip(known, counts, present, strict=True) if there}
 
 
-def _codes(made: Sequence[Any], places: Mapping[Any, int]) -> Codes:
-    return np.array([places[name] for name in made], dtype=np.int64)
+def _shown(made: Sequence[Any], column: str) -> tuple[str, ...]:
+    """Make names printable, and refuse two that then look the same."""
+    shown = tuple(printable(str(name)) for name in made)
+    if len(set(shown)) < len(shown):
+        same = next(name for name in shown if shown.count(name) > 1)
+        raise InputError(
+            f"partition.column={column!r}: two names are both written {same!r}; allowed: names that differ"
+        )
+    return shown

@@ -1,27 +1,23 @@
-"""Splits by who made the examples: whole makers to each client, the largest alone, or each domain to its clients."""
+"""Splits by the makers of examples: whole makers to each client, the largest makers alone, or domains."""
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import PartitionSettings
 
 Indices = NDArray[np.int64]
 
 
 def by_column(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:
-    """Give every client the examples of one or more makers, as many makers to each as possible.
+    """Give every client the examples of one or more makers, as equally many makers as possible.
 
     Args:
-        rng: draws whose examples go together, where there are fewer clients than makers. Else client i is the i-th
-            maker, whatever is drawn.
+        rng: draws the makers of each client if clients are fewer than makers. Otherwise client i is the i-th maker.
         groups: maker of each example, shape (examples,).
         count: number of clients.
-
-    Returns:
-        The examples of each client.
     """
     known = np.unique(groups)
     makers = np.array_split(known if len(known) == count else rng.permutation(known), count)
@@ -29,15 +25,11 @@ def by_column(rng: np.random.Generator, groups: Indices, count: int) -> list[Ind
 
 
 def by_domain(rng: np.random.Generator, groups: Indices, count: int) -> list[Indices]:
-    """Share each domain's examples at random among as many clients as any other's, those of the first domain first.
+    """Share each domain's examples at random among equally many clients, those of the first domain first.
 
     Args:
-        rng: draws who gets which.
         groups: domain of each example, shape (examples,).
         count: number of clients, a multiple of that of domains.
-
-    Returns:
-        The examples of each client.
     """
     domains = np.unique(groups)
     shared = [np.array_split(rng.permutation(np.flatnonzero(groups == one)), count // len(domains)) for one in domains]
@@ -45,30 +37,23 @@ def by_domain(rng: np.random.Generator, groups: Indices, count: int) -> list[Ind
 
 
 def by_size(groups: Indices, count: int) -> list[Indices]:
-    """Give every client the examples of one maker, to client 0 those of who made most; the rest is nobody's.
+    """Give every client the examples of one maker, the largest to client 0; no client gets the rest.
 
     Args:
-        groups: maker of each example, shape (examples,). Of two that made equally many, the first comes first.
+        groups: maker of each example, shape (examples,). Makers of the same size keep their order.
         count: number of clients.
-
-    Returns:
-        The examples of each client.
     """
     makers, sizes = np.unique(groups, return_counts=True)
     return [np.flatnonzero(groups == maker) for maker in makers[np.argsort(-sizes, kind="stable")[:count]]]
 
 
 def require_column(settings: PartitionSettings, count: int, groups: Mapping[str, int] | None) -> None:
-    """Refuse makers of test examples alone, more clients than makers, and a maker too small for a client of its own.
+    """Refuse makers of test examples alone, more clients than makers, and makers too small to be a client.
 
     Args:
-        settings: name the column, and what is demanded of each client.
+        settings: name the column, and the least size of a client.
         count: number of clients.
-        groups: training examples by the maker's name, 0 for one of test examples alone; None where the data does not
-            say.
-
-    Raises:
-        InputError: names the setting, its value and what is allowed.
+        groups: training examples by the maker's name, 0 for one of test examples alone; None if the data has no makers.
     """
     groups = _trained(settings, _known(settings, groups))
     _require_enough(settings, count, groups)
@@ -79,17 +64,12 @@ def require_column(settings: PartitionSettings, count: int, groups: Mapping[str,
 def require_largest(
     settings: PartitionSettings, count: int, groups: Mapping[str, int] | None, validation_size: int
 ) -> None:
-    """Refuse more clients than makers, a client with too few examples, and more validation examples than clients hold.
+    """Refuse more clients than makers, clients that are too small, and more validation examples than clients hold.
+
+    A maker of test examples alone is left out, like other small makers. See `require_column` for the arguments.
 
     Args:
-        settings: name the column, and what is demanded of each client.
-        count: number of clients.
-        groups: training examples by the maker's name, 0 for one of test examples alone, who is left out as others
-            are; None where the data does not say.
-        validation_size: examples that the server holds, which are clients' as well.
-
-    Raises:
-        InputError: names the setting, its value and what is allowed.
+        validation_size: examples of clients that the server holds too.
     """
     known = {name: size for name, size in _known(settings, groups).items() if size}
     _require_enough(settings, count, known)
@@ -104,16 +84,9 @@ def require_largest(
 
 
 def require_domain(settings: PartitionSettings, count: int, groups: Mapping[str, int] | None) -> None:
-    """Refuse numbers of clients that domains can't share equally, and a domain with too few examples for its clients.
+    """Refuse numbers of clients that domains can't share equally, and domains too small for their clients.
 
-    Args:
-        settings: name the column, and what is demanded of each client.
-        count: number of clients.
-        groups: training examples by the domain's name, 0 for one of test examples alone; None where the data does not
-            say.
-
-    Raises:
-        InputError: names the setting, its value and what is allowed.
+    See `require_column` for the arguments.
     """
     groups = _trained(settings, _known(settings, groups))
     if count % len(groups):
@@ -132,7 +105,7 @@ def _known(settings: PartitionSettings, groups: Mapping[str, int] | None) -> Map
 
 
 def _trained(settings: PartitionSettings, groups: Mapping[str, int]) -> Mapping[str, int]:
-    """Refuse a maker of test examples alone, which would be no client's."""
+    """Refuse a maker of test examples alone, since no client would hold it."""
     for name, size in groups.items():
         if size == 0:
             raise InputError(
@@ -160,13 +133,9 @@ def _require_sizes(settings: PartitionSettings, groups: Mapping[str, int], least
 
 
 def makers_of(clients: Sequence[Indices], groups: Indices) -> list[list[int]]:
-    """List whose examples each client holds.
+    """List the makers whose examples each client holds.
 
     Args:
-        clients: the examples of each client.
         groups: maker of each training example, shape (examples,).
-
-    Returns:
-        Numbers of makers, a list a client.
     """
     return [np.unique(groups[held]).tolist() for held in clients]

@@ -1,27 +1,24 @@
-"""Pachinko allocation: clients draw coarse labels, and of each coarse label the labels that it stands for."""
+"""Pachinko allocation: clients draw coarse labels, and for each of them some of its labels."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 
 Indices = NDArray[np.int64]
 Weights = NDArray[np.float64]
 
 
 def coarse_of_labels(labels: Indices, coarse: Indices, classes: int, *, where: str) -> tuple[int, ...]:
-    """Find the coarse label that stands for each label.
+    """Find the coarse label of each label; -1 for a label without examples.
 
     Args:
         labels: of all examples, shape (examples,).
         coarse: their coarse labels, shape (examples,).
         classes: number of labels.
         where: names the split and the data set in the message.
-
-    Returns:
-        The coarse label of each label; -1 where no example has the label.
 
     Raises:
         InputError: a label has two coarse labels.
@@ -42,22 +39,18 @@ def allocate(
 ) -> list[Indices]:
     """Split examples by pachinko allocation (Li and McCallum 2006; Reddi et al. 2021, appendix F).
 
-    Client by client, theta ~ Dir(alpha) over the coarse labels and, for each coarse label c, theta_c ~ Dir(beta) over
-    its labels are drawn, over what is left of both. Each of the client's examples has a coarse label c ~ theta, a
-    label y ~ theta_c, and is one of y's examples that nobody has yet. A label without such examples leaves theta_c, a
-    coarse label without labels leaves theta, and what remains is divided by its sum. Clients hold as many examples as
-    each other, but for one: Reddi et al. gave 100 to each of 500.
+    Each client in turn draws theta ~ Dir(alpha) over the remaining coarse labels and, for each coarse label c,
+    theta_c ~ Dir(beta) over its remaining labels. Each of the client's examples has a coarse label c ~ theta, a label
+    y ~ theta_c, and is one of y's examples that no client holds yet. A label without such examples leaves theta_c, and
+    a coarse label without labels leaves theta; the other probabilities are divided by their sum. Clients hold equally
+    many examples, up to one. Reddi et al. gave 100 to each of 500 clients.
 
     Args:
-        rng: draws all of it.
         labels: of all examples, shape (examples,).
         coarse: the coarse label of each label.
         count: number of clients.
         alpha: concentration over coarse labels.
         beta: concentration over the labels of one coarse label.
-
-    Returns:
-        The examples of each client.
     """
     pools = {int(label): rng.permutation(np.flatnonzero(labels == label)).tolist() for label in np.unique(labels)}
     below: dict[int, list[int]] = {}
@@ -96,8 +89,8 @@ def _client(
 
 
 def _without(weights: Weights, place: int) -> Weights:
-    """Drop one of several weights, and divide the others by their sum."""
+    """Drop one weight, and divide the others by their sum."""
     left = np.delete(weights, place)
     total = left.sum()
-    # Where all that is left is 0 in floating point, none is more likely than another.
+    # If all others are 0 in floating point, they get equal weights.
     return left / total if total > 0 else np.full(len(left), 1 / max(len(left), 1))

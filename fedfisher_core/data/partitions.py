@@ -1,4 +1,4 @@
-"""How training examples are split over clients."""
+"""Splits of the training examples over clients."""
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
@@ -16,9 +16,9 @@ from fedfisher_core.data.natural import (
     require_largest,
 )
 from fedfisher_core.data.pachinko import allocate
-from fedfisher_core.errors import InputError
-from fedfisher_core.seeds import Stream, numpy_generator
-from fedfisher_core.settings import Cell, PartitionSettings
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.seeds import Stream, numpy_generator
+from fedfisher_core.settings import PartitionSettings, SeededSetting
 
 Indices = NDArray[np.int64]
 # FedFisher's authors draw every split with NumPy's legacy generator and this seed (main.py).
@@ -30,15 +30,15 @@ class Partition:
     """A split of the training examples.
 
     Args:
-        clients: the examples of each client, in the order in which it keeps them.
-        validation: the examples that the server holds; clients hold them too.
+        clients: indices of each client's examples, in the client's order.
+        validation: indices of the server's examples, which clients hold too.
     """
 
     clients: tuple[Indices, ...]
     validation: Indices
 
     def digest(self) -> str:
-        """Digest of who holds what, 16 hexadecimal digits."""
+        """Digest of all clients' and the server's examples, 16 hexadecimal digits."""
         content = hashlib.sha256()
         for indices in (*self.clients, self.validation):
             content.update(len(indices).to_bytes(8, "little"))
@@ -46,21 +46,13 @@ class Partition:
         return content.hexdigest()[:16]
 
     def label_counts(self, labels: Indices, classes: int) -> Indices:
-        """Count each client's labels.
-
-        Args:
-            labels: of all training examples.
-            classes: number of labels.
-
-        Returns:
-            Counts of shape (clients, classes).
-        """
+        """Count each client's labels, shape (clients, classes), given those of all training examples."""
         return np.stack([np.bincount(labels[indices], minlength=classes) for indices in self.clients])
 
 
 def split(
     settings: PartitionSettings,
-    cell: Cell,
+    setting: SeededSetting,
     labels: Indices,
     *,
     classes: int,
@@ -69,45 +61,45 @@ def split(
     group_sizes: Mapping[str, int] | None = None,
     coarse: Sequence[int] = (),
 ) -> Partition:
-    """Split the training examples over the clients of one cell.
+    """Split the training examples over the clients of one federation.
 
     Args:
-        settings: the scheme, and what it demands of each client.
-        cell: alpha, number of clients and seed.
+        settings: the scheme, and the least size of a client.
+        setting: alpha, number of clients and seed.
         labels: of all training examples, shape (examples,).
         classes: number of labels.
-        validation_size: examples that the server holds.
-        groups: who made each example, shape (examples,); for the schemes by column.
-        group_sizes: how many each maker made, by its name, 0 for one of test examples alone; None where no makers have
+        validation_size: number of the server's examples.
+        groups: maker of each example, shape (examples,), for schemes by column.
+        group_sizes: training examples by the maker's name, 0 for one of test examples alone; None if makers have no
             names.
-        coarse: the coarse label of each label; for the scheme `pachinko`.
+        coarse: the coarse label of each label, for the scheme `pachinko`.
 
     Returns:
-        A partition that is disjoint and, but for the scheme `largest`, complete over the clients.
+        A disjoint partition. It is complete over the clients, except with the scheme `largest`.
 
     Raises:
         InputError: no draw gave every client `min_size` examples, or the data can't be split this way.
     """
     require_split(
         settings,
-        cell,
+        setting,
         np.bincount(labels, minlength=classes),
         validation_size=validation_size,
         groups=_sizes(groups) if group_sizes is None and groups is not None else group_sizes,
         coarse=coarse,
     )
-    if cell.scheme == "paper":
-        return _paper(settings, cell, labels, classes, validation_size)
-    draw = _scheme(settings, cell, labels, classes, groups, coarse)
-    rng = numpy_generator(cell.seed, Stream.PARTITION)
+    if setting.scheme == "paper":
+        return _paper(settings, setting, labels, classes, validation_size)
+    draw = _scheme(settings, setting, labels, classes, groups, coarse)
+    rng = numpy_generator(setting.seed, Stream.PARTITION)
     for _ in range(settings.max_retries):
         clients = tuple(rng.permutation(indices) for indices in draw(rng))
         if min(map(len, clients)) >= settings.min_size:
-            # What nobody holds the server has not either.
+            # The server has only examples that a client holds.
             held = np.sort(np.concatenate(clients))
-            seen = numpy_generator(cell.seed, Stream.VALIDATION).choice(held, validation_size, replace=False)
+            seen = numpy_generator(setting.seed, Stream.VALIDATION).choice(held, validation_size, replace=False)
             return Partition(clients=clients, validation=seen.astype(np.int64))
-    raise _too_small(settings, cell, min(map(len, clients)), f"in {settings.max_retries} draws")
+    raise _too_small(settings, setting, min(map(len, clients)), f"in {settings.max_retries} draws")
 
 
 def _sizes(groups: Indices) -> dict[str, int]:
@@ -117,28 +109,27 @@ def _sizes(groups: Indices) -> dict[str, int]:
 
 def require_split(
     settings: PartitionSettings,
-    cell: Cell,
+    setting: SeededSetting,
     labels: Indices,
     *,
     validation_size: int,
     groups: Mapping[str, int] | None = None,
     coarse: Sequence[int] = (),
 ) -> None:
-    """Refuse what no draw can split.
+    """Refuse settings with which no draw can split the data.
 
     Args:
-        settings: the scheme, and what it demands of each client.
-        cell: the number of clients.
-        labels: how many training examples have each label, shape (classes,).
-        validation_size: examples that the server holds.
-        groups: training examples by the name of who made them, for the schemes by column; None where the data does
-            not say.
-        coarse: the coarse label of each label, for the scheme `pachinko`; empty where there are none.
+        settings: the scheme, and the least size of a client.
+        setting: the number of clients.
+        labels: number of training examples with each label, shape (classes,).
+        validation_size: number of the server's examples.
+        groups: training examples by the maker's name, for schemes by column; None if the data has no makers.
+        coarse: the coarse label of each label, for the scheme `pachinko`; empty if there are none.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
     """
-    examples, count = int(labels.sum()), cell.clients
+    examples, count = int(labels.sum()), setting.clients
     if validation_size > examples:
         raise InputError(
             f"data.validation_size={validation_size} exceeds the {examples} training examples; "
@@ -149,17 +140,17 @@ def require_split(
             f"partition.clients={count} with partition.min_size={settings.min_size} needs {count * settings.min_size} "
             f"training examples; there are {examples}; allowed: up to {examples // count} for each of so many clients"
         )
-    if cell.scheme == "classes":
+    if setting.scheme == "classes":
         _require_classes(count, settings.classes_per_client, labels)
-    if cell.scheme == "target":
+    if setting.scheme == "target":
         _require_target(count, settings, labels)
-    if cell.scheme == "column":
+    if setting.scheme == "column":
         require_column(settings, count, groups)
-    if cell.scheme == "domain":
+    if setting.scheme == "domain":
         require_domain(settings, count, groups)
-    if cell.scheme == "largest":
+    if setting.scheme == "largest":
         require_largest(settings, count, groups, validation_size)
-    if cell.scheme == "pachinko" and not coarse:
+    if setting.scheme == "pachinko" and not coarse:
         raise InputError("partition.scheme=pachinko: the data has no coarse labels; allowed: with data that has them")
 
 
@@ -170,7 +161,7 @@ def _require_classes(count: int, each: int, labels: Indices) -> None:
         )
     if count * each < len(labels) and labels.all():
         raise InputError(
-            f"partition.clients={count} with partition.classes_per_client={each} leaves classes to nobody; "
+            f"partition.clients={count} with partition.classes_per_client={each} leaves classes without a client; "
             f"allowed: a product of the two of {len(labels)} or more"
         )
 
@@ -194,39 +185,39 @@ def _require_target(count: int, settings: PartitionSettings, labels: Indices) ->
 
 def _scheme(
     settings: PartitionSettings,
-    cell: Cell,
+    setting: SeededSetting,
     labels: Indices,
     classes: int,
     groups: Indices | None,
     coarse: Sequence[int],
 ) -> Callable[[np.random.Generator], list[Indices]]:
-    count = cell.clients
-    if cell.scheme == "dirichlet_client":
-        return lambda rng: _dirichlet_client(rng, labels, classes, count, _alpha(cell))
-    if cell.scheme == "dirichlet_class":
-        return lambda rng: _dirichlet_class(rng, labels, classes, count, _alpha(cell))
-    if cell.scheme == "classes":
+    count = setting.clients
+    if setting.scheme == "dirichlet_client":
+        return lambda rng: _dirichlet_client(rng, labels, classes, count, _alpha(setting))
+    if setting.scheme == "dirichlet_class":
+        return lambda rng: _dirichlet_class(rng, labels, classes, count, _alpha(setting))
+    if setting.scheme == "classes":
         return lambda rng: _classes(rng, labels, classes, count, settings.classes_per_client)
-    if cell.scheme == "iid":
+    if setting.scheme == "iid":
         return lambda rng: list(np.array_split(rng.permutation(len(labels)), count))
-    if cell.scheme == "quantity":
-        return lambda rng: _quantity(rng, labels, classes, count, _alpha(cell))
-    if cell.scheme == "target":
-        return lambda rng: _target(rng, settings, cell, labels, classes)
-    if cell.scheme == "pachinko":
+    if setting.scheme == "quantity":
+        return lambda rng: _quantity(rng, labels, classes, count, _alpha(setting))
+    if setting.scheme == "target":
+        return lambda rng: _target(rng, settings, setting, labels, classes)
+    if setting.scheme == "pachinko":
         beta = settings.beta
         assert beta is not None
-        return lambda rng: allocate(rng, labels, coarse, count, _alpha(cell), beta)
+        return lambda rng: allocate(rng, labels, coarse, count, _alpha(setting), beta)
     assert groups is not None
-    if cell.scheme == "largest":
+    if setting.scheme == "largest":
         return lambda _: by_size(groups, count)
-    given = by_column if cell.scheme == "column" else by_domain
+    given = by_column if setting.scheme == "column" else by_domain
     return lambda rng: given(rng, groups, count)
 
 
-def _alpha(cell: Cell) -> float:
-    assert cell.alpha is not None
-    return cell.alpha
+def _alpha(setting: SeededSetting) -> float:
+    assert setting.alpha is not None
+    return setting.alpha
 
 
 def _dirichlet_client(
@@ -243,8 +234,8 @@ def _share_classes(
     """Give client i the part shares[i, k] / sum_j shares[j, k] of class k.
 
     Parts end at whole examples, rounded down as in FedFisher's code, so that the last client has what is left, an
-    example of nearly every class. Where all shares of a class are 0 in floating point, nobody gets anything: such a
-    draw is too small for any client.
+    example of nearly every class. If all shares of a class are 0 in floating point, no client gets any example, and the
+    draw is rejected as too small.
     """
     parts: list[list[Indices]] = [[] for _ in shares]
     if not (shares.sum(axis=0) > 0).all():
@@ -269,10 +260,10 @@ def _dirichlet_class(
         members = rng.permutation(np.flatnonzero(labels == label))
         share = rng.dirichlet(np.repeat(alpha, count)) * (held < len(labels) / count)
         if len(members) == 0:
-            # The draw is made all the same: those of later classes stay what they are.
+            # The draw was made all the same, so that those of later classes do not change.
             continue
         if share.sum() == 0:
-            # Every client that drew a part is full: the class is shared among those that are not.
+            # Every client that drew a part is full, so the others share the class.
             share = (held < len(labels) / count).astype(float)
         bounds = (np.cumsum(share / share.sum()) * len(members)).astype(int)[:-1]
         for client, piece in enumerate(np.split(members, bounds)):
@@ -298,7 +289,7 @@ def _classes(rng: np.random.Generator, labels: Indices, classes: int, count: int
         members = rng.permutation(np.flatnonzero(labels == label))
         if len(members) and not holders:
             raise InputError(
-                f"partition.clients={count} with partition.classes_per_client={each} leaves class {label} to nobody; "
+                f"partition.clients={count} with partition.classes_per_client={each} gives class {label} to no client; "
                 f"clients x classes_per_client must be at least {classes}"
             )
         for client, piece in zip(holders, np.array_split(members, max(len(holders), 1)), strict=bool(holders)):
@@ -307,41 +298,43 @@ def _classes(rng: np.random.Generator, labels: Indices, classes: int, count: int
 
 
 def _quantity(rng: np.random.Generator, labels: Indices, classes: int, count: int, alpha: float) -> list[Indices]:
-    """Draw each client's share of the examples, the same of every class (NIID-Bench, quantity skew).
+    """Draw each client's share of the examples, the same for every class (NIID-Bench, quantity skew).
 
-    Li et al. (2022, "Federated Learning on Non-IID Data Silos") cut shuffled examples without a look at their labels,
-    which leaves small clients with skewed labels by chance; here they have none but what rounding gives.
+    Li et al. (2022, "Federated Learning on Non-IID Data Silos") cut shuffled examples regardless of their labels, which
+    skews the labels of small clients by chance. Here only rounding does.
     """
     shares = rng.dirichlet(np.repeat(alpha, count))
     return _share_classes(rng, labels, np.repeat(shares[:, None], classes, axis=1))
 
 
 def _target(
-    rng: np.random.Generator, settings: PartitionSettings, cell: Cell, labels: Indices, classes: int
+    rng: np.random.Generator, settings: PartitionSettings, setting: SeededSetting, labels: Indices, classes: int
 ) -> list[Indices]:
-    """Give client 0 a whole label and some random others; the others share what is left (Appendix E)."""
+    """Give client 0 a whole label and some random other examples; the other clients share the rest (Appendix E)."""
     label = settings.target_label
     whole, others = np.flatnonzero(labels == label), rng.permutation(np.flatnonzero(labels != label))
     extra, left = np.split(others, [settings.target_extra])
-    shared = _dirichlet_client(rng, labels[left], classes, cell.clients - 1, _alpha(cell))
+    shared = _dirichlet_client(rng, labels[left], classes, setting.clients - 1, _alpha(setting))
     return [np.concatenate([whole, extra]), *(left[part] for part in shared)]
 
 
-def _paper(settings: PartitionSettings, cell: Cell, labels: Indices, classes: int, validation_size: int) -> Partition:
+def _paper(
+    settings: PartitionSettings, setting: SeededSetting, labels: Indices, classes: int, validation_size: int
+) -> Partition:
     """Repeat the authors' draws: proportions, each class, each client, then the validation set with replacement."""
     rng = np.random.RandomState(_PAPER_SEED)
-    clients = _dirichlet_client(rng, labels, classes, cell.clients, _alpha(cell))
+    clients = _dirichlet_client(rng, labels, classes, setting.clients, _alpha(setting))
     for indices in clients:
         rng.shuffle(indices)
     if min(map(len, clients)) < settings.min_size:
-        raise _too_small(settings, cell, min(map(len, clients)), "in the paper's split, which is drawn once")
+        raise _too_small(settings, setting, min(map(len, clients)), "in the paper's split, which is drawn once")
     return Partition(clients=tuple(clients), validation=rng.choice(len(labels), validation_size).astype(np.int64))
 
 
-def _too_small(settings: PartitionSettings, cell: Cell, smallest: int, how: str) -> InputError:
-    alpha = "" if cell.alpha is None else f", partition.alpha={cell.alpha:g}"
+def _too_small(settings: PartitionSettings, setting: SeededSetting, smallest: int, how: str) -> InputError:
+    alpha = "" if setting.alpha is None else f", partition.alpha={setting.alpha:g}"
     return InputError(
-        f"partition.scheme={cell.scheme}, partition.clients={cell.clients}{alpha}, seed {cell.seed}: a client is "
-        f"left with {smallest} examples {how}; partition.min_size={settings.min_size} asks for more. "
+        f"partition.scheme={setting.scheme}, partition.clients={setting.clients}{alpha}, seed {setting.seed}: "
+        f"a client is left with {smallest} examples {how}; partition.min_size={settings.min_size} asks for more. "
         f"Use fewer clients, a larger alpha or a smaller min_size"
     )

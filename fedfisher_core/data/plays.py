@@ -1,8 +1,8 @@
-"""Plays as plain text, cut into windows of characters by who speaks.
+"""Plays as plain text, cut into windows of characters by speaking role.
 
-The text is blocks between blank lines. The first line of a block is the speaking role and a colon, the others are what
-it says. All that a role says, in the order of the text, is cut once: the first part is for training and the rest for
-tests, as in McMahan et al. (2017), so that no window of the one holds a character of the other.
+The text consists of blocks between blank lines. The first line of a block is the speaking role and a colon; the others
+are its words. All words of a role, in the order of the text, are cut once: the first part is for training and the rest
+for tests, as in McMahan et al. (2017). So no training window shares a character with a test window.
 """
 
 from pathlib import Path
@@ -11,22 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Tokens
+from fedfisher_core.data.layouts import Tokens
+from fedfisher_core.engine.errors import InputError
 
 VOCABULARY = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-"""The characters, each with its place as its token and its label."""
+"""The characters; the index of each is its token and its label."""
 
 CHARACTER_NAMES = tuple({"\n": "line break", " ": "space"}.get(one, one) for one in VOCABULARY)
 
 MIN_CHARACTERS = 2_000
-"""Of what a role says; the windows of a role that says less are left out."""
+"""A role that says fewer characters is left out."""
 
 TRAIN_PARTS, PARTS = 4, 5
-"""Of these many parts of what a role says, so many are for training."""
+"""A role's words are cut into `PARTS` equal parts, of which the first `TRAIN_PARTS` are for training."""
 
 STRIDES = {"train": 5, "test": 20}
-"""Characters between the starts of neighbouring windows; many models are scored on those of the tests."""
+"""Characters between the starts of neighbouring windows; test windows are fewer, as many models are scored on them."""
 
 _CODES = {character: code for code, character in enumerate(VOCABULARY)}
 
@@ -36,11 +36,11 @@ def read_plays(path: Path, layout: Tokens) -> dict[str, Any]:
 
     Args:
         path: of the text, in UTF-8.
-        layout: how many characters a window has.
+        layout: its length is that of a window.
 
     Returns:
-        By split, a table of pyarrow with a row a window: `role`, who speaks; `tokens`, the window; and `label`, the
-        character that follows. Roles are in the order of their names, the windows of one in that of the text.
+        By split, a pyarrow table with a row for each window: the `role`, its `tokens`, and as `label` the next
+        character. Roles are in the order of their names, and the windows of a role in that of the text.
 
     Raises:
         InputError: the file can't be read, is no such text, or holds a character that is not in the vocabulary; or no
@@ -67,18 +67,7 @@ def read_plays(path: Path, layout: Tokens) -> dict[str, Any]:
 
 
 def spoken(text: str, path: Path) -> dict[str, str]:
-    """Collect what each role says.
-
-    Args:
-        text: of the plays.
-        path: where it is from, for messages.
-
-    Returns:
-        By role, the lines of all its speeches, with a line break between two.
-
-    Raises:
-        InputError: names the line that is not as it must be.
-    """
+    """Collect the lines of each role's speeches, joined by line breaks; InputError names a line that is wrong."""
     lines: dict[str, list[str]] = {}
     role: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
@@ -98,8 +87,7 @@ def spoken(text: str, path: Path) -> dict[str, str]:
 
 
 def _table(windows: dict[str, NDArray[np.uint8]], length: int) -> Any:
-    """Put the windows of all roles below one another."""
-    # Importing it takes a while, which listings of data sets should not spend.
+    # Listings of data sets should not wait for this import.
     import pyarrow
 
     together = np.concatenate(list(windows.values()))

@@ -1,14 +1,12 @@
-"""Which training examples of a data set a benchmark uses, and which take the place of its test examples."""
+"""The training examples that a benchmark uses, and those that replace its test examples."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from fedfisher_core.data.tensors import Dataset, Split
-from fedfisher_core.errors import InputError
-from fedfisher_core.seeds import Stream, numpy_generator
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.seeds import Stream, numpy_generator
 
 
 @dataclass(frozen=True)
@@ -16,29 +14,27 @@ class Sample:
     """A part of the training examples, which is the same for every seed.
 
     Args:
-        examples: how many are used, each label's share of them being its share of all; None for all that are not held
-            out.
-        held_out: how many take the place of the test examples; None to score on these.
+        examples: number of examples used, stratified by label; None for all that are not held out.
+        held_out: number of examples that replace the test examples; None to score on the test examples.
     """
 
     examples: int | None = None
     held_out: int | None = None
 
     def described(self) -> dict[str, int]:
-        """What is not as in the whole data set, as JSON has it."""
+        """The settings that differ from the whole data set, as JSON."""
         return {name: size for name, size in vars(self).items() if size is not None}
 
     def draw(self, labels: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Draw the examples; what fewer are used of is a part of what more are used of.
+        """Draw indices of the used and of the held-out examples, in rising order.
+
+        A smaller sample is a part of a larger one.
 
         Args:
-            labels: of the training examples that there are.
-
-        Returns:
-            Indices of those that are used and of those that are held out, in rising order.
+            labels: of all training examples.
 
         Raises:
-            InputError: there are too few.
+            InputError: there are too few examples.
         """
         there = len(labels)
         if self == ALL:
@@ -54,39 +50,15 @@ class Sample:
             kept = kept[_stratified(labels[kept])[:used]]
         return np.sort(kept), np.sort(order[:apart])
 
-    def of(self, dataset: Dataset) -> Dataset:
-        """Take the examples of a data set.
-
-        Args:
-            dataset: the whole data set.
-
-        Returns:
-            What is used of it, with the held-out examples as its test examples.
-
-        Raises:
-            InputError: it has too few.
-        """
-        if self == ALL:
-            return dataset
-        used, apart = self.draw(dataset.train.labels.numpy())
-        test = _part(dataset.train, apart) if self.held_out else dataset.test
-        return replace(dataset, train=_part(dataset.train, used), test=test)
-
 
 ALL = Sample()
-"""Everything, as it is."""
+"""All examples."""
 
 
 def _stratified(labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Order examples so that the first of them, however many, have the labels by Webster's apportionment."""
+    """Order examples so that the first n, for any n, have the labels by Webster's apportionment."""
     by_label = np.argsort(labels, kind="stable")
     counts = np.unique(labels, return_counts=True)[1]
-    # The examples of a label, in the order in which they come, are spread evenly over the new order.
+    # The examples of a label keep their order, and are spread evenly over the new order.
     places = np.concatenate([(np.arange(count) + 0.5) / count for count in counts])
     return by_label[np.argsort(places, kind="stable")]
-
-
-def _part(split: Split, indices: NDArray[np.int64]) -> Split:
-    chosen = torch.from_numpy(indices)
-    groups = None if split.groups is None else split.groups[chosen]
-    return Split(inputs=split.inputs[chosen], labels=split.labels[chosen], groups=groups)

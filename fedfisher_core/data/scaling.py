@@ -1,4 +1,4 @@
-"""How clients fill and scale numbers: each by what it observed in its own training examples, and by nothing else."""
+"""How clients fill and scale numbers, each by its own training examples alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ class Scaling:
     """What all clients of a federation know of their own numbers.
 
     Args:
-        fill: takes the place of a missing number, float64, shape (clients, features).
-        mean: of the numbers that a client observed, likewise; 0 where it observed none.
-        std: their standard deviation (of the population), likewise; 0 where they are all alike, or there is none.
+        fill: replaces a missing number, float64, shape (clients, features).
+        mean: of the numbers that a client observed, likewise; 0 if it observed none.
+        std: their standard deviation (of the population), likewise; 0 if they are all equal, or there are none.
     """
 
     fill: Tensor
@@ -24,17 +24,13 @@ class Scaling:
     std: Tensor
 
     def apply(self, numbers: Tensor, clients: Tensor) -> Tensor:
-        """Fill and scale rows, each by its own client's statistics.
+        """Fill and scale rows, each by its own client's statistics: (x - mean) / std, float32, shape (rows, features).
 
-        A feature without a scale, which a client never observed or observed to be one and the same number, becomes 0:
-        nothing says how far another number is from it.
+        A feature that a client never observed, or observed only with a single value, becomes 0: it has no scale.
 
         Args:
-            numbers: NaN where one is missing, shape (rows, features).
-            clients: number of the client of each row, int64, shape (rows,).
-
-        Returns:
-            (x - mean) / std of what is there or was filled, float32, shape (rows, features).
+            numbers: NaN for a missing one, shape (rows, features).
+            clients: client of each row, int64, shape (rows,).
         """
         fill, mean, std = (values[clients] for values in (self.fill, self.mean, self.std))
         filled = torch.where(numbers.isnan(), fill, numbers.double())
@@ -43,30 +39,27 @@ class Scaling:
 
 
 def observe(parts: Sequence[Tensor], impute: Impute) -> Scaling:
-    """Compute what each client knows of its own numbers.
+    """Compute the statistics of each client's numbers.
 
     Args:
-        parts: the training examples of each client, NaN where a number is missing, shape (examples, features).
-        impute: what of the numbers that it observed fills those that are missing; of an even number of them, the
-            median is the mean of the two in the middle.
-
-    Returns:
-        The statistics of all clients.
+        parts: the training examples of each client, NaN for a missing number, shape (examples, features).
+        impute: the statistic that fills missing numbers; the median of an even number of them is the mean of the middle
+            two.
     """
     rows = [part.double() for part in parts]
     mean = torch.stack([part.nanmean(0).nan_to_num(0) for part in rows])
-    # An exact 0 where all numbers are alike, which the rounding of their mean could hide.
+    # Exactly 0 if all numbers are equal, which the rounding of their mean could hide.
     alike = torch.stack([_extent(part) == 0 for part in rows])
     squares = [((part - centre) ** 2).nanmean(0).nan_to_num(0) for part, centre in zip(rows, mean, strict=True)]
     std = torch.where(alike, 0, torch.stack(squares).sqrt())
     if impute == "mean":
-        # A copy of its own, as files hold no tensor twice.
+        # A copy, because files hold no tensor twice.
         return Scaling(fill=mean.clone(), mean=mean, std=std)
     return Scaling(fill=torch.stack([part.nanquantile(0.5, 0).nan_to_num(0) for part in rows]), mean=mean, std=std)
 
 
 def _extent(part: Tensor) -> Tensor:
-    """How far apart the smallest and the largest number of each feature are; 0 where there is none."""
+    """Difference of the largest and the smallest number of each feature; 0 if there is none."""
     missing = part.isnan()
     highest = part.masked_fill(missing, -torch.inf).amax(0)
     lowest = part.masked_fill(missing, torch.inf).amin(0)

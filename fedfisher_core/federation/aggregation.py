@@ -1,73 +1,90 @@
-"""Aggregating the uploads of one federation by one method."""
+"""Aggregating the uploads of one federation by one method, which may ask the clients again."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
-from fedfisher_core.client.transport import StoredUploads
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs
+from torch import nn
+
+from fedfisher_core.client.statistics.statistic import Statistic
+from fedfisher_core.client.uploads import Ask, StoredUploads, Upload
+from fedfisher_core.communication.wire.formula import formula_bits
+from fedfisher_core.communication.wire.payload import Schema
+from fedfisher_core.engine.store import Artifact, path_of
+from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Timings
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.global_models import Traffic
 from fedfisher_core.federation.partition import held_by
-from fedfisher_core.federation.sending import codecs_of
+from fedfisher_core.federation.statistics import local_with
 from fedfisher_core.federation.uploads import PAYLOAD
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.spec import models
-from fedfisher_core.store import Artifact, Step, path_of
-from fedfisher_core.wire.formula import formula_bits
-from fedfisher_core.wire.payload import Schema
+
+KEPT_BYTES = 2**28
+"""A server keeps decoded uploads up to this size in all, even where its method needs only one at a time."""
 
 
 @dataclass(frozen=True)
 class AggregateUploads(Aggregation):
-    """Aggregate uploads that the server receives one by one, each under the name PAYLOAD.
+    """Aggregate uploads that the server receives one by one, each under the name PAYLOAD."""
 
-    Args:
-        schema: how they are encoded.
-    """
+    version: ClassVar[int] = 1
 
     schema: Schema
 
-    def step(self, inputs: AggregationInputs[Artifact]) -> Step:
-        """See `Job.step`."""
-        method, family = self.bound.method, models.get(self.place.spec.name)
-        sources = (method.function, family, *method.uploads, *codecs_of(self.schema))
-        return self._step(inputs, sources, wire=self.schema.digest().hex())
+    @property
+    def protocol(self) -> dict[str, Any]:
+        """See `Aggregation.protocol`."""
+        return {"wire": self.schema.digest().hex()}
 
-    def aggregate(
-        self, server: Server, inputs: AggregationInputs[Artifact]
-    ) -> tuple[Aggregate, Traffic, dict[str, float]]:
+    def aggregate(self, server: Server, inputs: AggregationInputs[Artifact]) -> tuple[Aggregate, Traffic, Timings]:
         """See `Aggregation.aggregate`."""
-        method, clients = self.bound.method, sorted(inputs.clients)
+        method, clients = self.configured.method, sorted(inputs.clients)
         paths = [path_of(inputs.clients[client].uploads[PAYLOAD], PAYLOAD) for client in clients]
         counts = [len(held_by(inputs.partition, client)) for client in clients]
-        stored = StoredUploads(paths, counts, self.schema, method.uploads, self.place.device)
+        stored = StoredUploads(paths, counts, self.schema, method.uploads, self.federation.device)
 
         def work() -> Aggregate:
-            return self.bound(server, self.received(server, inputs, stored))
+            return self.configured(server, self.received(server, inputs, stored))
 
         made, timings = self._timed(work)
+        # A server decodes an upload once. A simulation without room for all decodes again, which is not its work.
+        timings = replace(timings, server=timings.server - stored.again)
         if method.pooled:
-            # To train on all data is to send all data: the examples and labels themselves, which stay at the server.
+            # To train on all data, clients send all examples and labels once; they stay at the server.
             dataset = load_data(inputs.data)
             each = dataset.spec.inputs.bits + (dataset.spec.classes - 1).bit_length()
-            bits = sum(counts) * each if self.turn == 1 else 0
+            bits = sum(counts) * each if self.round_number == 1 else 0
             return made, self._traffic(server, made, inputs, bits, bits), timings
         upload_bits = 8 * sum(path.stat().st_size for path in paths)
         formula = len(paths) * formula_bits(self.schema)
         return made, self._traffic(server, made, inputs, upload_bits, formula), timings
 
     def received(self, server: Server, inputs: AggregationInputs[Artifact], stored: StoredUploads) -> Sequence[Upload]:
-        """Hand uploads to the method: one at a time where it makes do with sums, and else all at once.
+        """Give the method its uploads, in the order of the clients' numbers.
 
-        Args:
-            server: what it holds.
-            inputs: what clients have ready.
-            stored: the uploads, in the order of the clients' numbers.
-
-        Returns:
-            The uploads.
+        They are decoded in advance, unless they are large and the method needs one at a time.
         """
-        if self.bound.method.streamed:
+        if self.configured.method.streamed and len(stored) * self.schema.decoded_bytes > KEPT_BYTES:
             return stored
         return [Upload(one.num_examples, dict(one.statistics)) for one in stored]
+
+
+@dataclass(frozen=True)
+class AggregateByAsking(AggregateUploads):
+    """Aggregate uploads, and let the method ask clients about their examples."""
+
+    version: ClassVar[int] = 1
+
+    def received(self, server: Server, inputs: AggregationInputs[Artifact], stored: StoredUploads) -> Sequence[Upload]:
+        """See `AggregateUploads.received`; the method can ask each client again."""
+        uploads = super().received(server, inputs, stored)
+        return [
+            replace(upload, again=self._asking(server, inputs, client))
+            for client, upload in zip(sorted(inputs.clients), uploads, strict=True)
+        ]
+
+    def _asking(self, server: Server, inputs: AggregationInputs[Artifact], client: int) -> Ask:
+        def ask(statistic: type[Statistic], network: nn.Module) -> Statistic:
+            return statistic.compute(local_with(network, self.federation, inputs, client, server.generator))
+
+        return ask

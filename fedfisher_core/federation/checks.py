@@ -1,56 +1,56 @@
-"""What is checked of federations before any work starts."""
+"""Checks of federations before any work starts."""
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import torch
 
 from fedfisher_core.client.local import estimator_of
-from fedfisher_core.client.objectives.binding import bind_objective
-from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.objectives.configured import configure_objective
+from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.partitions import require_split
 from fedfisher_core.data.shifts import require_shift
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
-from fedfisher_core.errors import InputError, MemoryLimitError, UnsupportedLayerError
-from fedfisher_core.federation.federation import Federations
-from fedfisher_core.federation.model_checks import require_models, require_running_statistics
-from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.pretrained import pretrained_of, read_weights
+from fedfisher_core.engine.code import code_of
+from fedfisher_core.engine.errors import InputError, MemoryLimitError, UnsupportedLayerError
+from fedfisher_core.engine.job import Numerics
+from fedfisher_core.federation.federation import Federation
+from fedfisher_core.federation.jobs import Federations
+from fedfisher_core.federation.model_checks import require_models, require_networks, require_running_statistics
 from fedfisher_core.federation.privacy import require_privacy, require_private_objective
 from fedfisher_core.federation.round_checks import (
     require_features,
     require_measured,
     require_rounds,
+    require_server_memory,
     require_server_optimisers,
 )
-from fedfisher_core.federation.secure_checks import require_protocol
-from fedfisher_core.federation.server_memory import require_server_memory
-from fedfisher_core.federation.statistics import group_by_pass
-from fedfisher_core.federation.training_again import require_starts
+from fedfisher_core.federation.secure import require_protocol
+from fedfisher_core.federation.start import pretrained_of, read_weights
+from fedfisher_core.federation.statistics import group_by_pass, require_starts
 from fedfisher_core.federation.training_together import require_together
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.nngeometry_backend import supported_layers
 from fedfisher_core.fisher.single_pass import FisherPass
-from fedfisher_core.jobs import Numerics
-from fedfisher_core.methods.binding import BoundMethod, bind
+from fedfisher_core.fisher.weight_sharing import WeightSharing
+from fedfisher_core.methods.configured import ConfiguredMethod, configure
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.privacy.training import private_layers
 from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
-from fedfisher_core.sources import source_digest
+
+_log = logging.getLogger("fedfisher.data")
 
 
 def check_federations(settings: FederationSettings, *, title: str = "") -> Federations:
     """Check everything that can be checked without work.
 
     Args:
-        settings: of the federations.
-        title: tells them apart from others of the same experiment.
-
-    Returns:
-        The federations.
+        title: distinguishes these federations from others of the same experiment.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
@@ -63,38 +63,41 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     require_models(settings)
     _require_objectives(settings)
     numerics = Numerics.of(settings.run)
-    places = [Place(settings, cell, numerics, title) for cell in settings.cells()]
-    require_running_statistics(settings, dict.fromkeys(place.spec for place in places))
-    require_together(settings, places)
+    candidates = [Federation(settings, setting, numerics, title) for setting in settings.seeded_settings()]
+    specs = dict.fromkeys(federation.spec for federation in candidates)
+    require_networks(specs)
+    require_running_statistics(settings, specs)
+    require_together(settings, candidates)
     scopes = {label: _scope(label, entry.only, settings) for label, entry in settings.methods.items()}
     methods = {}
     for label, entry in settings.methods.items():
-        specs = dict.fromkeys(place.spec for place in places if scopes[label].admits(place.cell))
-        methods[label] = bind(label, entry, specs, settings.wire, settings.statistics)
+        served = dict.fromkeys(federation.spec for federation in candidates if scopes[label].admits(federation.setting))
+        methods[label] = configure(label, entry, served, settings.wire, settings.statistics)
         require_privacy(settings, label, methods[label].uploads)
         if methods[label].validates:
             _require_validation(settings, label)
         if methods[label].shared_start:
             _require_shared_start(settings, label)
         require_starts(settings, label, methods[label].method.uploads)
-        admitted = [place.cell for place in places if scopes[label].admits(place.cell)]
+        admitted = [federation.setting for federation in candidates if scopes[label].admits(federation.setting)]
         require_rounds(settings, label, methods[label], admitted)
-        # A source that can't be read is refused before any work rests on it.
-        source_digest(methods[label].method.function, *methods[label].method.uploads)
+        # A source that can't be read is refused before any work depends on it.
+        code_of(methods[label].method.function, *methods[label].method.uploads)
     _require_one_release(settings, methods)
     require_measured(settings, methods)
-    used = tuple(place for place in places if any(scope.admits(place.cell) for scope in scopes.values()))
-    federations = Federations(settings=settings, places=used, methods=methods, scopes=scopes)
+    used = tuple(
+        federation for federation in candidates if any(scope.admits(federation.setting) for scope in scopes.values())
+    )
+    federations = Federations(settings=settings, all=used, methods=methods, scopes=scopes)
     _require_budgets(federations)
     counted = _require_splits(federations)
     require_server_optimisers(settings, counted)
-    for place in used:
-        for label, bound in federations.methods_of(place).items():
-            clients = settings.rounds.cohort or len(place.participants)
-            require_protocol(label, bound, clients)
-            _require_method(label, bound, clients)
-    for pretrained, spec in dict.fromkeys((pretrained_of(place), place.spec) for place in places):
-        spec.initialise(torch.Generator())
+    for federation in used:
+        for label, configured in federations.methods_of(federation).items():
+            clients = settings.rounds.cohort or len(federation.participants)
+            require_protocol(label, configured, clients)
+            _require_method(label, configured, clients)
+    for pretrained, spec in dict.fromkeys((pretrained_of(federation), federation.spec) for federation in candidates):
         if pretrained is not None:
             read_weights(pretrained, spec)
         require_features(settings, spec)
@@ -106,7 +109,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
 
 
 def _require_enough_clients(settings: FederationSettings) -> None:
-    """Check that no round is asked to have more clients than take part in it."""
+    """Check that no round needs more clients than take part in it."""
     least, cohort = settings.run.min_clients, settings.rounds.cohort
     if least is None:
         return
@@ -121,14 +124,14 @@ def _require_enough_clients(settings: FederationSettings) -> None:
 
 
 def _require_label(settings: FederationSettings, dataset: str) -> None:
-    """Check that the data has the label that a whole client is made of."""
+    """Check that the data has the label that one whole client gets."""
     label, classes = settings.partition.target_label, datasets.get(dataset).classes
     if label is not None and label >= classes:
         raise InputError(f"partition.target_label={label}: {dataset} has no such label; allowed: 0 to {classes - 1}")
 
 
 def _require_scaling(settings: FederationSettings, dataset: str) -> None:
-    """Check that clients that scale their own numbers can, and that nobody else has to."""
+    """Check that clients whose numbers are scaled by their own statistics can do so."""
     spec = datasets.get(dataset)
     if spec.impute is None:
         return
@@ -148,7 +151,7 @@ def _require_scaling(settings: FederationSettings, dataset: str) -> None:
 
 
 def _require_coarse(settings: FederationSettings, dataset: str) -> None:
-    """Check that the data has the labels that pachinko allocation draws first."""
+    """Check that the data has the coarse labels that pachinko allocation draws first."""
     if "pachinko" in settings.partition.scheme and not datasets.get(dataset).coarse_columns:
         known = [name for name in datasets if datasets.get(name).coarse_columns]
         raise InputError(f"partition.scheme=pachinko: {dataset} has no coarse labels; allowed: {', '.join(known)}")
@@ -157,13 +160,13 @@ def _require_coarse(settings: FederationSettings, dataset: str) -> None:
 def _require_objectives(settings: FederationSettings) -> None:
     """Check what clients minimise."""
     for label in settings.train.objective:
-        bound = bind_objective(label, settings.train.objective)
-        # A source that can't be read is refused before any work rests on it.
-        source_digest(*bound.sources)
-        if bound.objective.require is not None:
-            bound.objective.require(settings.train.of(label))
+        configured = configure_objective(label, settings.train.objective)
+        # A source that can't be read is refused before any work depends on it.
+        code_of(*configured.sources)
+        if configured.objective.require is not None:
+            configured.objective.require(settings.train.of(label))
         if settings.privacy is not None:
-            require_private_objective(label, bound)
+            require_private_objective(label, configured)
 
 
 def _require_validation(settings: FederationSettings, label: str) -> None:
@@ -181,7 +184,7 @@ def _require_validation(settings: FederationSettings, label: str) -> None:
 
 
 def _require_shared_start(settings: FederationSettings, label: str) -> None:
-    """Check that there is a model that all clients started from."""
+    """Check that all clients start from the same weights."""
     if settings.model.initialisation != "same":
         raise InputError(
             f"model.initialisation={settings.model.initialisation!r}, but method {label!r} merges what training "
@@ -189,15 +192,15 @@ def _require_shared_start(settings: FederationSettings, label: str) -> None:
         )
 
 
-def _require_one_release(settings: FederationSettings, methods: Mapping[str, BoundMethod]) -> None:
-    """Check that with privacy all examples are released by one client each, which has one budget."""
-    pooled = [label for label, bound in methods.items() if bound.method.pooled]
+def _require_one_release(settings: FederationSettings, methods: Mapping[str, ConfiguredMethod]) -> None:
+    """Check that with privacy each example is released once, by one client with one budget."""
+    pooled = [label for label, configured in methods.items() if configured.method.pooled]
     if settings.privacy is not None and pooled and len(pooled) < len(methods):
         raise InputError(
             f"method {pooled[0]!r}: with privacy, to train on all data in one place is a second release of every "
-            f"client's examples, which no budget counts; allowed: in a benchmark of its own"
+            f"client's examples, which no budget counts; allowed: in a separate benchmark"
         )
-    asking = [label for label, bound in methods.items() if bound.method.asks_again]
+    asking = [label for label, configured in methods.items() if configured.method.asks_again]
     if settings.privacy is not None and asking:
         raise InputError(
             f"method {asking[0]!r}: with privacy, what it asks clients for after their upload has no budget; "
@@ -206,26 +209,26 @@ def _require_one_release(settings: FederationSettings, methods: Mapping[str, Bou
 
 
 def _require_budgets(federations: Federations) -> None:
-    """Check that what a client releases to all methods together can keep within its budget."""
+    """Check that a client can keep all its releases within its budget."""
     if federations.settings.privacy is None:
         return
     # All clients of a federation send the same.
-    for place in federations.places:
-        federations.budget(place, federations.clients(place)[0]).require_possible()
+    for federation in federations.all:
+        federations.budget(federation, federations.clients(federation)[0]).require_possible()
 
 
-def _require_method(label: str, bound: BoundMethod, clients: int) -> None:
-    """Check that a method can do with the clients of a round."""
-    if bound.method.require is None:
+def _require_method(label: str, configured: ConfiguredMethod, clients: int) -> None:
+    """Check that a method works with the number of clients of a round."""
+    if configured.method.require is None:
         return
     try:
-        bound.method.require(bound.settings, clients)
+        configured.method.require(configured.settings, clients)
     except InputError as error:
         raise InputError(f"method {label!r}: {error}") from error
 
 
 def _require_splits(federations: Federations) -> dict[str, int | None]:
-    """Check that the data can be split over the clients of each federation, and be seen by each as asked.
+    """Check that each federation's data can be split over its clients, and shifted as the settings ask.
 
     Returns:
         Training examples by data set; None where they are not counted before the work.
@@ -236,14 +239,17 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
         name: count_training(find_source(name), sample=federations.sample, group_column=column, coarse=coarse)
         for name in settings.data.dataset
     }
-    for place in federations.places:
-        data, clients = place.dataset, place.cell.clients
-        require_shift(place.cell.shift, data.name, data.inputs, data.classes, clients)
-        counted = counts[place.cell.dataset]
+    for name, counted in counts.items():
+        if counted is not None and counted.unseen:
+            _warn(f"data set {name!r}: {counted.unseen}")
+    for federation in federations.all:
+        data, clients = federation.dataset, federation.setting.clients
+        require_shift(federation.setting.shift, data.name, data.inputs, data.classes, clients)
+        counted = counts[federation.setting.dataset]
         if counted is not None:
             require_split(
                 settings.partition,
-                place.cell,
+                federation.setting,
                 counted.labels,
                 validation_size=settings.data.validation_size,
                 groups=counted.groups,
@@ -252,48 +258,54 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
     return {name: None if counted is None else int(counted.labels.sum()) for name, counted in counts.items()}
 
 
+@cache
+def _warn(message: str) -> None:
+    """Warn once, since a command checks its experiments more than once."""
+    _log.warning("%s", message)
+
+
 def _require_private_layers(federations: Federations) -> None:
-    """Check that networks can be trained with differential privacy, and that their Fishers can be released."""
+    """Check that networks can be trained, and their Fishers released, with differential privacy."""
     if federations.settings.privacy is None:
         return
-    for place in federations.places:
-        network = place.spec.skeleton().eval()
-        methods = federations.methods_of(place).values()
+    for federation in federations.all:
+        network = federation.spec.skeleton().eval()
+        methods = federations.methods_of(federation).values()
         try:
             layers = private_layers(network)
-            if any(one.statistic.approximation for bound in methods for one in bound.uploads):
-                require_rows(layers, trace(network, layers, place.spec.inputs.zeros(1).to("meta")))
+            if any(one.statistic.approximation for configured in methods for one in configured.uploads):
+                require_rows(layers, trace(network, layers, federation.spec.inputs.zeros(1).to("meta")))
         except UnsupportedLayerError as error:
-            raise InputError(f"model {place.spec.name!r} with privacy: {error}") from error
+            raise InputError(f"model {federation.spec.name!r} with privacy: {error}") from error
 
 
 def _scope(label: str, scope: Scope, settings: FederationSettings) -> Scope:
-    """Check that a method runs somewhere."""
+    """Check that a method runs in at least one setting."""
     for key, points in settings.points().items():
         for value in getattr(scope, key) or ():
             if value not in points:
                 raise InputError(
-                    f"methods.{label}.only.{key}={value!r} is no point of the benchmark; "
+                    f"methods.{label}.only.{key}={value!r} is not in the benchmark; "
                     f"allowed: {', '.join(map(str, points))}"
                 )
-    if not any(scope.admits(cell) for cell in settings.cells()):
+    if not any(scope.admits(setting) for setting in settings.seeded_settings()):
         given = scope.model_dump(mode="json", exclude_none=True)
-        raise InputError(f"methods.{label}.only={given} leaves no point of the benchmark; allowed: at least one")
+        raise InputError(f"methods.{label}.only={given} leaves no setting of the benchmark; allowed: at least one")
     return scope
 
 
 def _require_fishers(federations: Federations) -> None:
-    """Check that the Fishers that methods need exist in the backend, and that one example fits their memory."""
+    """Check that the backend has the Fishers that methods need, and that one example fits their memory."""
     fisher = federations.settings.fisher
     if fisher.backend == "nngeometry":
         _require_nngeometry(federations)
         return
     passes = {
-        (place.spec, group, place.fisher)
-        for place in federations.places
-        for client in federations.clients(place)
+        (federation.spec, group, federation.fisher)
+        for federation in federations.all
+        for client in federations.clients(federation)
         for group in group_by_pass(
-            fisher, [one.statistic for one in federations.statistics(place, client) if one.statistic.approximation]
+            fisher, [one.statistic for one in federations.statistics(federation, client) if one.statistic.approximation]
         )
     }
     for spec, group, chosen in passes:
@@ -301,20 +313,20 @@ def _require_fishers(federations: Federations) -> None:
 
 
 def _require_nngeometry(federations: Federations) -> None:
-    """Check that the library computes the Fishers that methods need."""
-    for label, bound in federations.methods.items():
-        if any(one.approximation is Approximation.DENSE for one in bound.method.uploads):
+    """Check that nngeometry computes the Fishers that methods need."""
+    for label, configured in federations.methods.items():
+        if any(one.approximation is Approximation.DENSE for one in configured.method.uploads):
             raise InputError(
                 f"fisher.backend='nngeometry' has no full Fisher, which method {label!r} needs; allowed: native"
             )
-    for place in federations.places:
-        methods = federations.methods_of(place).values()
-        if not any(one.approximation for bound in methods for one in bound.method.uploads):
+    for federation in federations.all:
+        methods = federations.methods_of(federation).values()
+        if not any(one.approximation for configured in methods for one in configured.method.uploads):
             continue
         try:
-            supported_layers(place.spec.skeleton().eval(), place.spec.inputs.zeros(1).to("meta"))
+            supported_layers(federation.spec.skeleton().eval(), federation.spec.inputs.zeros(1).to("meta"))
         except UnsupportedLayerError as error:
-            raise InputError(f"fisher.backend='nngeometry', model {place.spec.name!r}: {error}") from error
+            raise InputError(f"fisher.backend='nngeometry', model {federation.spec.name!r}: {error}") from error
 
 
 def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: FisherSettings) -> None:
@@ -329,6 +341,7 @@ def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: F
             loss=Loss.CLASSIFICATION,
             estimator=estimator_of(fisher),
             memory_limit=fisher.memory_limit,
+            sharing=WeightSharing(fisher.weight_sharing),
         )
     except UnsupportedLayerError as error:
         raise InputError(f"{names} of model {spec.name!r}: {error}") from error

@@ -1,28 +1,29 @@
-"""What is measured of a global network on clients' own examples: the client-server barrier, and personalisation."""
+"""Measures of a global network on clients' own examples, and the jobs that take them."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
 import torch
 from pydantic import TypeAdapter
 
 from fedfisher_core.client.training import train
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.evaluation.predictions import accuracy, mean_loss
-from fedfisher_core.federation.aggregating import Sent
+from fedfisher_core.engine.code import code_of
+from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.seeds import Stream
+from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
+from fedfisher_core.federation.aggregating import Aggregation, Sent, finite_clients
+from fedfisher_core.federation.federation import ClientJob, Federation, client_title
 from fedfisher_core.federation.inputs import ModelInputs, R
-from fedfisher_core.federation.partition import describe_view, examples_of, held_by
-from fedfisher_core.federation.place import ClientJob, Place
+from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
-from fedfisher_core.jobs import Job, digests_of
+from fedfisher_core.methods.method import Method
+from fedfisher_core.models.evaluation import accuracy, mean_loss
 from fedfisher_core.models.spec import Parameters, models
-from fedfisher_core.seeds import Stream
 from fedfisher_core.settings import PersonalisationSettings, TrainSettings
-from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
 
 _BARRIER = "barrier.json"
 _PERSONALISATION = "personalisation.json"
@@ -30,12 +31,7 @@ _PERSONALISATION = "personalisation.json"
 
 @dataclass(frozen=True)
 class Score:
-    """What is measured of a network on examples.
-
-    Args:
-        accuracy: a fraction.
-        loss: mean cross-entropy, in nats.
-    """
+    """What is measured of a network: accuracy as a fraction, and mean cross-entropy in nats."""
 
     accuracy: float
     loss: float
@@ -46,7 +42,7 @@ class Compared:
     """Two networks on the same examples.
 
     Args:
-        own: of the client's network, or of what it made of the global one.
+        own: of the client's own network, or of the global network after the client has trained it.
         shared: of the global network.
     """
 
@@ -59,7 +55,7 @@ class BarrierInputs(ModelInputs[R]):
     """What the barrier needs.
 
     Args:
-        clients: by number, what each client of the last round had ready; those that were lost are missing.
+        clients: what each client of the last round had ready, by number; clients that were lost are missing.
     """
 
     clients: Mapping[int, Sent[R]]
@@ -70,48 +66,38 @@ class MeasureBarrier(Job[BarrierInputs[Artifact]]):
     """Compare the network of each client of the last round with the global one, on the client's own training examples.
 
     Client-server barrier of client i (FedFish, Eq. 5): by how much theta is worse than theta_i on D_i. theta_i is what
-    the client had trained before anything was encoded.
-
-    Args:
-        place: the federation.
+    the client has trained, before anything is encoded.
     """
 
-    place: Place
+    kind: ClassVar[str] = "barriers"
+    version: ClassVar[int] = 1
+    action: ClassVar[str] = "compare"
 
-    def without(self, lost: Mapping[str, Exception]) -> None:
-        """See `Job.without`: it goes with the aggregate, which says how many clients must be left."""
+    federation: Federation
 
-    def step(self, inputs: BarrierInputs[Artifact]) -> Step:
-        """See `Job.step`."""
-        trained = {f"client_{client}": sent.trained.digest for client, sent in inputs.clients.items()}
-        return Step(
-            kind="barriers",
-            code=source_digest(type(self), models.get(self.place.spec.name)),
-            settings={"model": _model(self.place), "seed": self.place.cell.seed, **self.numerics.described()},
-            inputs=digests_of(inputs) | trained,
-        )
+    def settings(self) -> dict[str, Any]:
+        """See `Job.settings`."""
+        return {"model": _model(self.federation), "seed": self.federation.setting.seed, **self.numerics.described()}
 
     def compute(self, inputs: BarrierInputs[Artifact]) -> Content:
         """See `Job.compute`."""
-        shared, compared = load_start(inputs.aggregate, self.place.device), {}
-        for client, sent in sorted(inputs.clients.items()):
-            examples = examples_of(self.place, inputs, client)
+        shared, compared = load_start(inputs.aggregate, self.federation.device), {}
+        for client, sent in sorted(finite_clients(inputs.clients)[0].items()):
+            examples = examples_of(self.federation, inputs, client)
             own = read_tensors(sent.trained, TENSORS)
             compared[str(client)] = asdict(
-                Compared(own=_score(self.place, own, examples), shared=_score(self.place, shared, examples))
+                Compared(own=_score(self.federation, own, examples), shared=_score(self.federation, shared, examples))
             )
         return Content(documents={_BARRIER: compared})
 
 
+@understood
 def read_barrier(artifact: Artifact) -> Score:
-    """Read a client-server barrier.
-
-    Args:
-        artifact: made by `MeasureBarrier`.
+    """Read a client-server barrier that `MeasureBarrier` made.
 
     Returns:
-        By how much the global network is worse than the clients' own, each on its client's training examples: the
-        accuracy that it lacks, and the loss that it has more. The mean over clients, all of the same weight.
+        The accuracy that the global network lacks and the loss that it has more, compared with the clients' networks,
+        each on its client's training examples. Means over clients, all with the same weight.
     """
     compared = TypeAdapter(dict[str, Compared]).validate_python(read_document(artifact, _BARRIER)).values()
     own, shared = mean_score([one.own for one in compared]), mean_score([one.shared for one in compared])
@@ -120,48 +106,34 @@ def read_barrier(artifact: Artifact) -> Score:
 
 @dataclass(frozen=True)
 class Personalise(ClientJob[ModelInputs[Artifact]]):
-    """Let an unseen client train the global network on a part of its examples, and measure it on the others.
+    """Let an unseen client train the global network on some of its examples, and measure it on the others.
 
-    The client splits its examples alike for all methods, by a generator that goes on to draw the order of training.
-
-    Args:
-        personalisation: how long it trains, and on how much.
+    The client splits its examples alike for all methods, by the generator that later draws the order of training.
     """
+
+    kind: ClassVar[str] = "personalisations"
+    version: ClassVar[int] = 1
+    action: ClassVar[str] = "personalise"
 
     personalisation: PersonalisationSettings
 
     @property
-    def recipe(self) -> TrainSettings:
-        """How it trains: as clients of the federation do, but for the epochs, and by plain cross-entropy."""
+    def training(self) -> TrainSettings:
+        """How it trains: as clients of the federation do, but with its own number of epochs and plain cross-entropy."""
         changes = {"epochs": self.personalisation.epochs, "steps": None}
-        return self.place.train.model_copy(update=changes)
+        return self.federation.train.model_copy(update=changes)
 
-    def size(self, inputs: ModelInputs[Artifact]) -> float:
-        """See `Job.size`."""
-        return float(self.personalisation.epochs * len(held_by(inputs.partition, self.client)))
-
-    def step(self, inputs: ModelInputs[Artifact]) -> Step:
-        """See `Job.step`."""
-        held = held_by(inputs.partition, self.client)
-        return Step(
-            kind="personalisations",
-            code=source_digest(type(self), models.get(self.place.spec.name)),
-            settings={
-                "model": _model(self.place),
-                "train": self.recipe.model_dump(mode="json", exclude_none=True, exclude={"objective", "together"}),
-                "share": self.personalisation.share,
-                "augment": self.place.dataset.augment,
-                "seed": self.place.cell.seed,
-                "client": self.client,
-                **describe_view(inputs.partition, self.client),
-                **self.numerics.described(),
-            },
-            inputs={
-                "data": inputs.data.digest,
-                "indices": hashlib.sha256(held.tobytes()).hexdigest(),
-                "aggregate": inputs.aggregate.digest,
-            },
-        )
+    def settings(self) -> dict[str, Any]:
+        """See `Job.settings`."""
+        return {
+            "model": _model(self.federation),
+            "train": self.training.model_dump(mode="json", exclude_none=True, exclude={"objective", "together"}),
+            "share": self.personalisation.share,
+            "augment": self.federation.dataset.augment,
+            "seed": self.federation.setting.seed,
+            "client": self.client,
+            **self.numerics.described(),
+        }
 
     def compute(self, inputs: ModelInputs[Artifact]) -> Content:
         """See `Job.compute`.
@@ -169,56 +141,46 @@ class Personalise(ClientJob[ModelInputs[Artifact]]):
         Raises:
             DivergedClientError: names the client whose training is not finite.
         """
-        examples, generator = examples_of(self.place, inputs, self.client), self.generator(Stream.PERSONALISATION)
-        order = torch.randperm(len(examples), generator=generator).to(self.place.device)
+        examples, generator = examples_of(self.federation, inputs, self.client), self.generator(Stream.PERSONALISATION)
+        order = torch.randperm(len(examples), generator=generator).to(self.federation.device)
         trained_on, measured_on = order.tensor_split([_taken(self.personalisation.share, len(examples))])
-        shared = load_start(inputs.aggregate, self.place.device)
+        shared = load_start(inputs.aggregate, self.federation.device)
         try:
             own = train(
-                self.place.spec.load(shared),
+                self.federation.spec.load(shared),
                 _some(examples, trained_on),
-                self.recipe,
+                self.training,
                 generator=generator,
-                augmented=self.place.dataset.augment,
+                augmented=self.federation.dataset.augment,
             )
         except DivergedClientError as error:
-            raise DivergedClientError(f"{self.whose}, for itself: {error}") from error
+            raise DivergedClientError(f"{self.owner}, for itself: {error}") from error
         others = _some(examples, measured_on)
-        compared = Compared(own=_score(self.place, own.parameters, others), shared=_score(self.place, shared, others))
+        compared = Compared(
+            own=_score(self.federation, own.parameters, others), shared=_score(self.federation, shared, others)
+        )
         return Content(documents={_PERSONALISATION: asdict(compared)})
 
 
+@understood
 def read_personalisation(artifact: Artifact) -> Compared:
-    """Read what an unseen client made of the global network.
-
-    Args:
-        artifact: made by `Personalise`.
-
-    Returns:
-        Both networks on the examples that the client did not train on.
-    """
+    """Read both networks' scores on the examples that an unseen client did not train on."""
     return TypeAdapter(Compared).validate_python(read_document(artifact, _PERSONALISATION))
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
-    """Average over clients, all of the same weight.
-
-    Args:
-        scores: at least one.
-
-    Returns:
-        The mean of each measure.
-    """
+    """Average over at least one client, all with the same weight."""
     count = len(scores)
     return Score(sum(one.accuracy for one in scores) / count, sum(one.loss for one in scores) / count)
 
 
-def _model(place: Place) -> dict[str, str | bool]:
-    return {"name": place.spec.name, "bias": place.settings.model.bias}
+def _model(federation: Federation) -> dict[str, str | bool]:
+    code = code_of(models.get(federation.spec.name))
+    return {"name": federation.spec.name, "code": code, "bias": federation.settings.model.bias}
 
 
 def _taken(share: float, examples: int) -> int:
-    """How many of a client's examples are a share of them: rounded down, but at least one."""
+    """How many of a client's examples a share is, rounded down, but at least one."""
     return max(1, int(share * examples))
 
 
@@ -226,7 +188,69 @@ def _some(examples: Examples, indices: torch.Tensor) -> Examples:
     return Examples(examples.inputs[indices], examples.labels[indices])
 
 
-def _score(place: Place, weights: Parameters, examples: Examples) -> Score:
-    on_device = {name: tensor.to(place.device) for name, tensor in weights.items()}
-    network = place.spec.load(on_device).eval()
+def _score(federation: Federation, weights: Parameters, examples: Examples) -> Score:
+    on_device = {name: tensor.to(federation.device) for name, tensor in weights.items()}
+    network = federation.spec.load(on_device).eval()
     return Score(accuracy=accuracy(network, examples), loss=mean_loss(network, examples))
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """What is measured of one method in one federation; nothing where the method returns no single network.
+
+    Args:
+        last: the method's last aggregation.
+    """
+
+    label: str
+    last: Aggregation
+
+    @property
+    def _federation(self) -> Federation:
+        return self.last.federation
+
+    @property
+    def _method(self) -> Method:
+        return self.last.configured.method
+
+    @property
+    def _needs(self) -> dict[str, Any]:
+        """What every measure needs."""
+        return {"data": self.last.needs.data, "partition": self.last.needs.partition, "aggregate": self.last}
+
+    def jobs(self) -> Iterator[Job[Any]]:
+        """List all jobs."""
+        if (barrier := self.barrier) is not None:
+            yield barrier
+        yield from self.personalisations
+
+    @property
+    def barrier(self) -> MeasureBarrier | None:
+        """The job that compares clients' last networks with the global one; None where there is no barrier."""
+        # The pooled client's network is not compared with clients' networks.
+        if not self._federation.settings.measures.barrier or not self._method.continues or self._method.pooled:
+            return None
+        return MeasureBarrier(
+            self._federation,
+            name=f"barrier of {self.label} of {self._federation.label}",
+            needs=BarrierInputs(**self._needs, clients=self.last.needs.clients),
+            numerics=self._federation.numerics,
+        )
+
+    @property
+    def personalisations(self) -> tuple[Personalise, ...]:
+        """The jobs that let each unseen client train the global network; empty where it is not measured."""
+        settings = self._federation.settings.measures.personalisation
+        if settings is None or not self._method.continues:
+            return ()
+        return tuple(
+            Personalise(
+                self._federation,
+                client,
+                settings,
+                name=f"personalise {self.label} for {client_title(self._federation, client)}",
+                needs=ModelInputs(**self._needs),
+                numerics=self._federation.numerics,
+            )
+            for client in self._federation.unseen
+        )

@@ -5,15 +5,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedfisher_core.federation.place import Place
-from fedfisher_core.federation.pretrained import pretrained_of
-from fedfisher_core.methods.binding import BoundMethod
+from fedfisher_core.communication.wire.payload import Schema, bits_of, uncompressed
+from fedfisher_core.federation.federation import Federation
+from fedfisher_core.federation.start import pretrained_of
+from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.methods.server import Aggregate, Combine
-from fedfisher_core.wire.payload import Schema
-from fedfisher_core.wire.uncompressed import bits_of, uncompressed
 
 SEED_BITS = 64
-"""Where all clients start from the same weights, the server sends the seed that they are drawn with."""
+"""Bits of the seed that the server sends where all clients draw the same initial weights."""
 
 SEED = "seed"
 NOTHING = "nothing"
@@ -22,13 +21,13 @@ MODEL = "model"
 
 @dataclass(frozen=True)
 class Download:
-    """What a server sends for one round, in bits, all clients together.
+    """What a server sends in one round, in bits, to all clients together.
 
     Args:
-        start_bits: what those that train start from.
+        start_bits: the weights or the seed that training clients start from.
         model_bits: the global model, to all clients.
-        start_sent: what is sent before the training: SEED, MODEL after the first round and where weights are
-            pre-trained, or NOTHING where every client draws weights of its own or what it uploads needs none.
+        start_sent: SEED; MODEL after the first round and for pre-trained weights; NOTHING where every client draws its
+            own weights or does not train.
     """
 
     start_bits: int
@@ -37,31 +36,30 @@ class Download:
 
 
 def download(
-    place: Place, made: Aggregate, start: Mapping[str, Tensor], *, bound: BoundMethod, turn: int, beside_bits: int
+    federation: Federation,
+    made: Aggregate,
+    start: Mapping[str, Tensor],
+    *,
+    configured: ConfiguredMethod,
+    round_number: int,
+    extra_bits: int,
 ) -> Download:
-    """Count what a server sends: the start to the clients of the round, and the global model, encoded as it is, to all.
+    """Count the start, sent to the clients of the round, and the encoded global model, sent to all that may take part.
 
-    All are those that may take part; what an unseen client gets later is no part of the federation.
+    A download to an unseen client later is not counted.
 
     Args:
-        place: the federation.
-        made: what the method made of the uploads.
         start: the weights that the round started from.
-        bound: the method.
-        turn: the round, from 1.
-        beside_bits: what each client of the round is sent beside its start.
-
-    Returns:
-        The bits.
+        extra_bits: what the server sends to each client of the round in addition to the start.
     """
-    takers, model_bits = len(place.cohort(turn)), len(place.participants) * _model_bits(made)
-    if bound.method.pooled or not bound.method.trains:
+    takers, model_bits = len(federation.cohort(round_number)), len(federation.participants) * _model_bits(made)
+    if configured.method.pooled or not configured.method.trains:
         return Download(0, model_bits, NOTHING)
-    if turn > 1:
-        return Download(takers * (bits_of(start) + beside_bits), model_bits, MODEL)
-    if place.settings.model.initialisation == "different":
+    if round_number > 1:
+        return Download(takers * (bits_of(start) + extra_bits), model_bits, MODEL)
+    if federation.settings.model.initialisation == "different":
         return Download(0, model_bits, NOTHING)
-    if pretrained_of(place) is not None:
+    if pretrained_of(federation) is not None:
         return Download(takers * bits_of(start), model_bits, MODEL)
     return Download(takers * SEED_BITS, model_bits, SEED)
 

@@ -1,346 +1,200 @@
-"""The federations that settings span, and the jobs that train, aggregate and measure them."""
+"""The federation of a job, with its setting and seed, and the job's round."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from fedfisher_core.client.bound import BoundStatistic
-from fedfisher_core.client.objectives.binding import bind_objective
-from fedfisher_core.client.objectives.objective import Knowledge
-from fedfisher_core.client.schemas import upload_schema
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.data.sampling import Sample
-from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Sent
-from fedfisher_core.federation.aggregation import AggregateUploads
-from fedfisher_core.federation.asking import AggregateByAsking
-from fedfisher_core.federation.auditing import AuditClient
-from fedfisher_core.federation.client_measures import MeasureBarrier, Personalise
-from fedfisher_core.federation.decoding import DecodeData
-from fedfisher_core.federation.features import ExtractFeatures
-from fedfisher_core.federation.inputs import DataInputs, StartInputs, TrainingInputs
-from fedfisher_core.federation.measuring import Measuring
-from fedfisher_core.federation.place import POOLED, Place
-from fedfisher_core.federation.pretrained import ReadStart, pretrained_of
-from fedfisher_core.federation.privacy import Budget
-from fedfisher_core.federation.private_statistics import ReleaseStatistic
-from fedfisher_core.federation.private_training import TrainPrivately
-from fedfisher_core.federation.secure import AggregateSecurely
-from fedfisher_core.federation.sending import SendInputs, SendUpload
-from fedfisher_core.federation.splitting import SplitData
-from fedfisher_core.federation.start import DrawStart, StartJob
-from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
-from fedfisher_core.federation.testing import MeasureModel
-from fedfisher_core.federation.training import TrainClient
-from fedfisher_core.federation.training_again import ComputeByTraining
-from fedfisher_core.federation.training_together import TrainTogether, group_of, group_size
-from fedfisher_core.federation.turns import FIRST, Turn, aggregation_name, client_title, testing_name, training_name
-from fedfisher_core.federation.uploads import PAYLOAD
-from fedfisher_core.jobs import Job, Numerics
-from fedfisher_core.lazily import computed_once
-from fedfisher_core.methods.binding import BoundMethod
-from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import FederationSettings, Scope, WireSettings
-from fedfisher_core.wire.payload import Schema
+import torch
+
+from fedfisher_core.data.specs import DatasetSpec, datasets
+from fedfisher_core.data.texts import tokenised
+from fedfisher_core.engine.computed_once import computed_once
+from fedfisher_core.engine.job import Job, Numerics
+from fedfisher_core.engine.seeds import Stream, numpy_generator, torch_generator
+from fedfisher_core.models.spec import Lora, ModelSpec
+from fedfisher_core.models.trunks.trunk import Pretrained, split_name
+from fedfisher_core.settings import FederationSettings, FisherSettings, SeededSetting, TrainSettings
+
+I = TypeVar("I")  # noqa: E741
+
+POOLED = -1
+"""Number of the pooled client, which holds the data of all clients."""
 
 
 @dataclass(frozen=True)
-class Federations:
-    """All federations of one block of settings.
+class Federation:
+    """Clients and a server in one seeded setting.
 
     Args:
-        settings: the settings.
-        places: one federation each, at least one method runs in it.
-        methods: by label.
-        scopes: by label, where the method runs.
+        settings: what all federations of an experiment share.
+        numerics: where and how its jobs compute.
+        title: distinguishes federations of one experiment with the same seeded setting; the label starts with it.
     """
 
     settings: FederationSettings
-    places: tuple[Place, ...]
-    methods: Mapping[str, BoundMethod]
-    scopes: Mapping[str, Scope]
-    # Jobs of the same client are asked for by every method.
-    _computed: dict[tuple[str, int, Turn], dict[type[Statistic], ComputeStatistic]] = field(
-        default_factory=dict, repr=False, compare=False
-    )
+    setting: SeededSetting
+    numerics: Numerics
+    title: str = ""
 
-    def methods_of(self, place: Place) -> dict[str, BoundMethod]:
-        """List the methods that run in a federation."""
-        return {label: bound for label, bound in self.methods.items() if self.scopes[label].admits(place.cell)}
+    @computed_once
+    def label(self) -> str:
+        """What people read in the names of jobs."""
+        return f"{self.title}, {self.setting.label}" if self.title else self.setting.label
 
     @property
-    def rounds(self) -> int:
-        """How many rounds every federation has."""
-        return self.settings.rounds.count
-
-    def turns(self, label: str) -> tuple[Turn, ...]:
-        """List the rounds of a method."""
-        return (FIRST, *(Turn(number, label) for number in range(2, self.rounds + 1)))
-
-    def _passing(self, turn: Turn) -> int | None:
-        """Say which round it is where the tensors of its clients need not stay."""
-        keep = self.settings.rounds.keep
-        return None if keep is None or turn.number > self.rounds - keep else turn.number
-
-    def clients(self, place: Place) -> tuple[int, ...]:
-        """List the clients that are trained in the first round, the pooled one included where a method wants it."""
-        groups = (self.members(place, bound) for bound in self.methods_of(place).values())
-        return tuple(sorted({client for group in groups for client in group}))
-
-    def members(self, place: Place, bound: BoundMethod, turn: Turn = FIRST) -> tuple[int, ...]:
-        """List the clients whose uploads a method aggregates in a round."""
-        return (POOLED,) if bound.method.pooled else place.cohort(turn.number)
-
-    def statistics(self, place: Place, client: int, turn: Turn = FIRST) -> tuple[BoundStatistic, ...]:
-        """List what a client must compute: what a method declares; in the first round, the union over all methods."""
-        chosen = self.methods_of(place).values() if turn.method is None else [self.methods[turn.method]]
-        wanted = [bound for bound in chosen if bound.method.pooled == (client == POOLED)]
-        return tuple({one.statistic: one for bound in wanted for one in bound.uploads}.values())
-
-    def jobs(self) -> Iterator[Job[Any]]:
-        """List all jobs, some of them more than once."""
-        for place in self.places:
-            yield self.decoding(place)
-            yield self.data(place)
-            yield self.partition(place)
-            yield self.start(place)
-            if (audit := self.audit(place)) is not None:
-                yield audit
-            for client in self.clients(place):
-                yield self.start(place, client)
-                yield from self._client_jobs(place, client, FIRST)
-            for label, bound in self.methods_of(place).items():
-                for turn in self.turns(label):
-                    for client in self.members(place, bound, turn):
-                        if turn.number > 1:
-                            yield from self._client_jobs(place, client, turn)
-                        if bound.summation is None:
-                            yield self.sending(place, client, bound, turn)
-                    aggregation = self.aggregation(place, label, turn)
-                    yield aggregation
-                    yield MeasureModel.of(aggregation, name=testing_name(place, label, turn.number))
-                yield from Measuring(label, aggregation).jobs()
-
-    def _client_jobs(self, place: Place, client: int, turn: Turn) -> Iterator[Job[Any]]:
-        yield self.training(place, client, turn)
-        yield from self.statistics_jobs(place, client, turn).values()
+    def device(self) -> torch.device:
+        """The device that computes."""
+        return torch.device(self.numerics.device)
 
     @property
-    def sample(self) -> Sample:
-        """What is used of each data set."""
-        return Sample(examples=self.settings.data.examples, held_out=self.settings.data.held_out)
+    def decoded(self) -> DatasetSpec:
+        """The data set as it is decoded, with texts as tokens."""
+        text = self.settings.data.text
+        return tokenised(datasets.get(self.setting.dataset), tokenizer=text.tokenizer, length=text.length)
 
-    def data(self, place: Place) -> DecodeData | ExtractFeatures:
-        """The job that makes the examples as networks take them: a trunk's features, or what is decoded."""
-        trunk, decoding = place.trunk, self.decoding(place)
-        if trunk is None:
-            return decoding
-        size = self.settings.model.trunk_size or trunk.size
-        name = f"features of {place.cell.dataset} by {trunk.name}"
-        return ExtractFeatures(trunk.name, size, name=name, needs=DataInputs(decoding.name), numerics=place.numerics)
-
-    def decoding(self, place: Place) -> DecodeData:
-        """The job that decodes the data set."""
-        dataset, column, sizes = place.cell.dataset, self.settings.partition.column, self.settings.data.image_sizes
-        return DecodeData(dataset, column, self.sample, sizes, name=f"decode {dataset}")
-
-    def partition(self, place: Place) -> SplitData:
-        """The job that splits the data."""
-        return SplitData(place, name=f"split {place.label}", needs=DataInputs(self.decoding(place).name))
-
-    def start(self, place: Place, client: int = POOLED) -> StartJob:
-        """The job that makes the weights that a client starts from: the server's, unless it has its own."""
-        if (pretrained := pretrained_of(place)) is not None:
-            return ReadStart(place, POOLED, pretrained, name=f"pre-trained weights: {place.label}")
-        if client == POOLED or self.settings.model.initialisation != "different":
-            return DrawStart(place, POOLED, name=f"initial weights: {place.label}")
-        return DrawStart(place, client, name=f"initial weights of {client_title(place, client)}")
-
-    def training(self, place: Place, client: int, turn: Turn = FIRST) -> TrainClient:
-        """The job that trains a client."""
-        started = self._started(place, client, turn)
-        needs = TrainingInputs(**vars(started), before=self._before(place, client, turn))
-        # The pooled client has no others to go on with.
-        losable = client != POOLED
-        job = TrainClient(
-            place,
-            client,
-            turn=turn.number,
-            name=training_name(place, client, turn),
-            needs=needs,
-            numerics=place.numerics,
-            may_be_lost=losable,
-            passing=self._passing(turn),
-        )
-        if self.settings.privacy is not None:
-            return TrainPrivately(**vars(job), budget=self.budget(place, client))
-        size = self._group_sizes[place.label]
-        members = () if size is None or client == POOLED else group_of(place.cohort(turn.number), client, size)
-        if len(members) < 2:
-            return job
-        task = f"train {len(members)} clients from {client_title(place, members[0], turn)}"
-        return TrainTogether(**{**vars(job), "task": task}, members=members)
+    @property
+    def dataset(self) -> DatasetSpec:
+        """The data set that clients share, as their networks take it."""
+        spec = self.decoded
+        if self.settings.data.augment == "never":
+            spec = replace(spec, augment=False)
+        return spec if self.trunk is None else spec.of_features(self.trunk.features)
 
     @computed_once
-    def _group_sizes(self) -> dict[str, int | None]:
-        """By federation, how many clients train in one call a step."""
-        return {place.label: group_size(place) for place in self.places}
-
-    def _before(self, place: Place, client: int, turn: Turn) -> dict[str, str]:
-        """Name the client's training when it last took part, where its objective looks at it."""
-        if turn.method is None or place.cell.objective not in self._remembering:
-            return {}
-        bound = self.methods[turn.method]
-        for number in range(turn.number - 1, 0, -1):
-            earlier = FIRST if number == 1 else Turn(number, turn.method)
-            if client in self.members(place, bound, earlier):
-                return {str(number): training_name(place, client, earlier)}
-        return {}
+    def trunk(self) -> Pretrained | None:
+        """The frozen network whose features replace examples; None where clients train on the examples."""
+        return split_name(self.setting.model)[0]
 
     @computed_once
-    def _remembering(self) -> frozenset[str]:
-        """Labels of the objectives that look at earlier rounds."""
-        entries = self.settings.train.objective
-        return frozenset(one for one in entries if Knowledge.PAST in bind_objective(one, entries).objective.reads)
+    def spec(self) -> ModelSpec:
+        """The network that the clients train."""
+        data, settings, name = self.dataset, self.settings.model, split_name(self.setting.model)[1]
+        lora = Lora(**dict(settings.lora))
+        return ModelSpec(name=name, inputs=data.inputs, classes=data.classes, bias=settings.bias, lora=lora)
 
     @computed_once
-    def _reporting(self) -> frozenset[str]:
-        """Labels of the objectives whose trainings report to the server."""
-        entries = self.settings.train.objective
-        return frozenset(one for one in entries if bind_objective(one, entries).objective.exchange is not None)
+    def train(self) -> TrainSettings:
+        """How clients that minimise this setting's objective train."""
+        return self.settings.train.of(self.setting.objective)
 
-    def audit(self, place: Place) -> AuditClient | None:
-        """The job that audits the privacy of the first client; None where none is asked for."""
-        if self.settings.audit is None:
-            return None
-        client = self.clients(place)[0]
-        training, name = self.training(place, client), f"audit {client_title(place, client)}"
-        shared = {**vars(training), "name": name, "may_be_lost": False, "passing": None}
-        return AuditClient(**shared, audit=self.settings.audit)
-
-    def statistics_jobs(self, place: Place, client: int, turn: Turn = FIRST) -> dict[type[Statistic], ComputeStatistic]:
-        """The jobs that compute what a client uploads beside its weights."""
-        key = (place.label, client, turn)
-        if key not in self._computed:
-            wanted = [one for one in self.statistics(place, client, turn) if one.statistic is not Weights]
-            self._computed[key] = {one.statistic: self._computing(place, client, turn, one) for one in wanted}
-        return self._computed[key]
-
-    def _computing(self, place: Place, client: int, turn: Turn, bound: BoundStatistic) -> ComputeStatistic:
-        title, losable = client_title(place, client, turn), client != POOLED
-        trained = training_name(place, client, turn)
-        needs = StatisticInputs(**vars(self._started(place, client, turn)), trained=trained)
-        # A client's statistics share passes over its data, and those of further networks the networks.
-        again = bound.statistic.trains_again
-        kind, task = (ComputeByTraining, "further networks") if again else (ComputeStatistic, "statistics")
-        job = kind(
-            place,
-            client,
-            bound,
-            turn=turn.number,
-            name=f"{bound.statistic.name} of {title}",
-            needs=needs,
-            task=f"{task} of {title}",
-            numerics=place.numerics,
-            may_be_lost=losable,
-            passing=self._passing(turn),
+    @computed_once
+    def fisher(self) -> FisherSettings:
+        """How clients compute their Fishers of this data set."""
+        settings = self.settings
+        return settings.fisher.chosen(
+            self.dataset.classes, private=settings.privacy is not None, on_gpu=self.device.type == "cuda"
         )
-        if self.settings.privacy is None:
-            return job
-        return ReleaseStatistic(**vars(job), budget=self.budget(place, client))
 
-    def _started(self, place: Place, client: int, turn: Turn = FIRST) -> StartInputs[str]:
-        """Name what a client has before it trains: from round 2 on, the global network of its method."""
-        drawn = self.start(place, client).name
-        start = drawn if turn.method is None else aggregation_name(place, turn.method, turn.number - 1)
-        return StartInputs(self.data(place).name, self.partition(place).name, start)
+    @property
+    def participants(self) -> range:
+        """The clients that may take part in a round."""
+        return range(self.setting.clients - self.settings.unseen_clients)
 
-    def budget(self, place: Place, client: int) -> Budget:
-        """What a client may spend on all that its methods have it release; only with differential privacy."""
-        assert self.settings.privacy is not None
-        return Budget(self.settings.privacy, place.train, self.statistics(place, client))
+    @property
+    def unseen(self) -> range:
+        """The clients that take part in no round: the last ones."""
+        return range(len(self.participants), self.setting.clients)
 
-    def names_of_statistics(self, place: Place, client: int, bound: BoundMethod, turn: Turn = FIRST) -> dict[str, str]:
-        """Names of the jobs that make what a client uploads to a method, by the statistic's name."""
-        jobs = self.statistics_jobs(place, client, turn)
-        trained = training_name(place, client, turn)
-        return {one.name: trained if one is Weights else jobs[one].name for one in bound.method.uploads}
+    def cohort(self, round_number: int) -> tuple[int, ...]:
+        """List the clients that take part in a round, in ascending order; all methods have the same."""
+        return self._cohorts[round_number - 1] if self._cohorts else self._everyone
 
-    def sending(self, place: Place, client: int, bound: BoundMethod, turn: Turn = FIRST) -> SendUpload:
-        """The job that encodes what a client uploads to a method."""
-        title, uploads, schema = client_title(place, client, turn), bound.uploads, schema_of(bound, place)
-        names, form = " and ".join(one.statistic.name for one in uploads), schema.digest().hex()[:6]
-        name, task = f"send {names} as {form}, {title}", f"send uploads of {title}"
-        needs = SendInputs(self.partition(place).name, self.names_of_statistics(place, client, bound, turn))
-        # Clients encode on the processor.
-        cpu, losable = Numerics(threads=place.numerics.threads), client != POOLED
-        shared: dict[str, Any] = {"name": name, "needs": needs, "task": task, "numerics": cpu, "may_be_lost": losable}
-        return SendUpload(place, client, uploads, schema, **shared, passing=self._passing(turn))
+    @computed_once
+    def _everyone(self) -> tuple[int, ...]:
+        return tuple(self.participants)
 
-    def aggregation(self, place: Place, label: str, turn: Turn | None = None) -> Aggregation:
-        """The job that aggregates by a method in a round; without one, in the last."""
-        turn = self.turns(label)[-1] if turn is None else turn
-        bound, numerics = self.methods[label], place.numerics
-        sent = {client: self._sent(place, client, bound, turn) for client in self.members(place, bound, turn)}
-        reporting = sent if place.cell.objective in self._reporting else ()
-        reports = {client: training_name(place, client, turn) for client in reporting}
-        needs = AggregationInputs(**vars(self._started(place, POOLED, turn)), clients=sent, reports=reports)
-        shared: dict[str, Any] = {
-            "turn": turn.number,
-            "name": aggregation_name(place, label, turn.number),
-            "needs": needs,
-            "numerics": numerics,
-        }
-        if bound.summation is not None:
-            return AggregateSecurely(place, bound, **shared)
-        kind = AggregateByAsking if bound.method.asks_again else AggregateUploads
-        return kind(place, bound, schema_of(bound, place), **shared)
-
-    def names_of_tests(self, place: Place, label: str) -> list[str]:
-        """Names of the jobs that measure what a method makes on the test examples, round by round."""
-        return [testing_name(place, label, turn.number) for turn in self.turns(label)]
-
-    def measuring(self, place: Place, label: str) -> Measuring:
-        """What is measured of a method's last network on clients' own examples."""
-        return Measuring(label, self.aggregation(place, label))
-
-    def _sent(self, place: Place, client: int, bound: BoundMethod, turn: Turn) -> Sent[str]:
-        """Name what a server has of a client in a round."""
-        uploads = (
-            {PAYLOAD: self.sending(place, client, bound, turn).name}
-            if bound.summation is None
-            else self.names_of_statistics(place, client, bound, turn)
+    @computed_once
+    def _cohorts(self) -> tuple[tuple[int, ...], ...]:
+        """The cohort of each round; empty where all participants take part in every round."""
+        clients, rounds = len(self.participants), self.settings.rounds
+        if rounds.cohort is None or rounds.cohort == clients:
+            return ()
+        generators = (
+            numpy_generator(self.setting.seed, Stream.COHORT, round_number)
+            for round_number in range(1, rounds.count + 1)
         )
-        computed = tuple(job.name for job in self.statistics_jobs(place, client, turn).values())
-        return Sent(uploads, training_name(place, client, turn), computed)
-
-    def names_of_client(self, place: Place, client: int, turn: Turn = FIRST) -> tuple[str, ...]:
-        """Names of the jobs that train a client and compute all of its statistics."""
-        computed = (job.name for job in self.statistics_jobs(place, client, turn).values())
-        return (training_name(place, client, turn), *computed)
+        drawn = (one.choice(clients, rounds.cohort, replace=False) for one in generators)
+        return tuple(tuple(sorted(one.tolist())) for one in drawn)
 
 
-def stages_of(jobs: Iterable[Job[Any]]) -> dict[str, list[str]]:
-    """Name the jobs of the clients' side, and those of the servers' with what is measured of their networks.
+@dataclass(frozen=True)
+class ClientJob(Job[I]):
+    """A job of one client, or of the pooled client, in a round counted from 1."""
 
-    Those whose results pass are left out.
+    federation: Federation
+    client: int
+    round_number: int = field(default=1, kw_only=True)
+
+    @property
+    def owner(self) -> str:
+        """What messages call the client."""
+        later = "" if self.round_number == 1 else f" in round {self.round_number}"
+        return f"{client_name(self.client)}{later} of {self.federation.label}"
+
+    @property
+    def branch(self) -> int:
+        """Branch of the seed tree; the pooled client and the server share the first."""
+        return self.client + 1
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """See `Job.tags`."""
+        return (*super().tags, self.federation.setting.dataset, f"round {self.round_number}")
+
+    def generator(self, stream: Stream) -> torch.Generator:
+        """Build the client's generator of a stream in this round."""
+        return torch_generator(self.federation.setting.seed, stream, self.branch, round_number=self.round_number)
+
+    @property
+    def later(self) -> dict[str, int]:
+        """What the key of a round after the first has in addition."""
+        return {} if self.round_number == 1 else {"round": self.round_number}
+
+
+def client_name(client: int) -> str:
+    """Name a client for messages and run names."""
+    return "pooled client" if client == POOLED else f"client {client}"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of the federations that share its clients.
+
+    Args:
+        number: from 1.
+        method: label of the method whose global network clients start from; None in round 1, which all methods share.
     """
-    names: dict[str, list[str]] = {"clients": [], "aggregates": []}
-    for job in jobs:
-        if job.passing is None:
-            after = isinstance(job, Aggregation | MeasureModel | MeasureBarrier | Personalise)
-            names["aggregates" if after else "clients"].append(job.name)
-    return names
+
+    number: int = 1
+    method: str | None = None
+
+    @property
+    def suffix(self) -> str:
+        """What distinguishes the names of its jobs from those of the first round."""
+        return "" if self.number == 1 else f", round {self.number} of {self.method}"
 
 
-def schema_of(bound: BoundMethod, place: Place) -> Schema:
-    """Choose how a method's uploads are encoded, once a process; see `upload_schema`."""
-    wire = bound.wire
-    return _schema(bound.uploads, place.spec, wire.budget, wire.format, wire.factor_bits)
+FIRST = Round()
 
 
-@cache
-def _schema(uploads: tuple[BoundStatistic, ...], spec: ModelSpec, *encoding: Any) -> Schema:
-    budget, family, factor_bits = encoding
-    return upload_schema(uploads, spec, WireSettings(budget=budget, format=family, factor_bits=factor_bits))
+def client_title(federation: Federation, client: int, round_number: Round = FIRST) -> str:
+    """What people read in the names of a client's jobs."""
+    return f"{client_name(client)} of {federation.label}{round_number.suffix}"
+
+
+def training_name(federation: Federation, client: int, round_number: Round = FIRST) -> str:
+    """Name the training of a client in a round."""
+    return f"train {client_title(federation, client, round_number)}"
+
+
+def aggregation_name(federation: Federation, label: str, number: int) -> str:
+    """Name the aggregation by a method in a round."""
+    return f"aggregate {_method_title(federation, label, number)}"
+
+
+def testing_name(federation: Federation, label: str, number: int) -> str:
+    """Name the evaluation of what a method makes in a round."""
+    return f"evaluate {_method_title(federation, label, number)}"
+
+
+def _method_title(federation: Federation, label: str, number: int) -> str:
+    return f"{label}{'' if number == 1 else f', round {number}'} of {federation.label}"

@@ -5,14 +5,27 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
+from fedfisher_core.engine.costs import Spent, total
+from fedfisher_core.engine.store import Artifact, names_of, read_document, read_tensors, read_timings, understood
+from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.memory import Files
-from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import NETWORK
 from fedfisher_core.methods.server import Aggregate, Combine
-from fedfisher_core.store import Artifact, names_of, read_document, read_tensors
 
 RESULT = "result.json"
-"""Name of the file with what is known of it."""
+"""File with what is known of a global model."""
+
+CLIENTS = "clients.json"
+"""File with what is known of the clients of the round."""
+
+TRAINING, ENCODING = "training_", "encoding_"
+"""Prefixes of timings of the clients' side."""
+
+
+def statistic_timing(name: str) -> str:
+    """Prefix of a statistic's timings."""
+    return f"statistic_{name}_"
+
 
 _CLASS_WEIGHTS = "class_weights.safetensors"
 
@@ -22,11 +35,11 @@ class Traffic:
     """Bits that crossed the network in one aggregation, all clients together.
 
     Args:
-        upload_bits: from the clients, as they were counted on the wire.
-        upload_bits_formula: the same as papers count it.
+        upload_bits: from the clients, as counted on the wire.
+        upload_bits_formula: from the clients, as papers count them.
         download_bits: from the server.
-        start_sent: what it sends before the training.
-        start_bits: what that is of the download.
+        start_sent: what the server sends before the training; see `Download`.
+        start_bits: the part of `download_bits` that is sent before the training.
     """
 
     upload_bits: int
@@ -41,12 +54,11 @@ class Result:
     """What is known of one method's global model.
 
     Args:
-        networks: how many it is made of.
-        combine: how several networks are joined.
-        details: numbers that the method gave.
-        widths: of the global network's hidden layers; empty for those of its family.
+        networks: their number.
+        combine: how several networks predict together.
+        details: numbers that the method reports.
+        widths: of the global network's hidden layers; empty for its family's default.
         uses_validation: whether the method looked at the server's validation set.
-        traffic: bits that crossed the network for it.
     """
 
     networks: int
@@ -57,15 +69,49 @@ class Result:
     traffic: Traffic
 
 
-def files_of(made: Aggregate) -> Files:
-    """Make the files of a global model.
+@dataclass(frozen=True)
+class RoundClients:
+    """What is known of the clients of a round. Costs are those of all clients together.
 
     Args:
-        made: by a method, and whatever comes after it.
-
-    Returns:
-        Tensors on the CPU, by file and name.
+        failed: numbers of the clients that have diverged.
+        epsilon: the most that one client has spent; None without differential privacy.
+        scatter: how far Fishers are expected to be off because directions were drawn, mean over clients; None where no
+            directions can be drawn.
+        training: zero for a method that needs no training.
+        statistics: by the statistic's name.
     """
+
+    failed: list[int]
+    epsilon: float | None
+    scatter: float | None
+    training: Spent
+    statistics: dict[str, Spent]
+    encoding: Spent
+
+    @property
+    def spent(self) -> Spent:
+        """All that the clients spent."""
+        return total([self.training, *self.statistics.values(), self.encoding])
+
+
+@understood
+def read_clients(artifact: Artifact) -> RoundClients:
+    """Read what an aggregation notes of the clients of its round."""
+    said, timings = read_document(artifact, CLIENTS), read_timings(artifact)
+    return RoundClients(
+        failed=said["failed"],
+        epsilon=said.get("epsilon"),
+        scatter=said.get("scatter"),
+        training=Spent.of(timings, TRAINING),
+        statistics={name: Spent.of(timings, statistic_timing(name)) for name in said["statistics"]},
+        # Clients that take part in a protocol encode as part of it.
+        encoding=Spent.of(timings, "client_" if said["protocol"] else ENCODING),
+    )
+
+
+def files_of(made: Aggregate) -> Files:
+    """Make the files of a global model: tensors on the CPU, by file and name."""
     networks = {
         NETWORK.format(index): {name: tensor.cpu().contiguous() for name, tensor in network.items()}
         for index, network in enumerate(made.networks)
@@ -75,34 +121,21 @@ def files_of(made: Aggregate) -> Files:
     return {**networks, _CLASS_WEIGHTS: {"weights": made.weights.cpu().contiguous()}}
 
 
+@understood
 def read_result(artifact: Artifact) -> Result:
-    """Read what is known of a global model.
-
-    Args:
-        artifact: made by an aggregation.
-
-    Returns:
-        The result.
-    """
+    """Read what is known of a global model that an aggregation made."""
     return TypeAdapter(Result).validate_python(read_document(artifact, RESULT))
 
 
-def read_model(artifact: Artifact, place: Place) -> Aggregate:
-    """Read a global model.
-
-    Args:
-        artifact: made by an aggregation.
-        place: its federation.
-
-    Returns:
-        The model, on the federation's device.
-    """
+@understood
+def read_model(artifact: Artifact, federation: Federation) -> Aggregate:
+    """Read a global model that an aggregation made, onto the federation's device."""
     result = read_result(artifact)
     networks = [read_tensors(artifact, NETWORK.format(index)) for index in range(result.networks)]
     weighted = _CLASS_WEIGHTS in names_of(artifact)
     return Aggregate(
-        networks=tuple({name: tensor.to(place.device) for name, tensor in one.items()} for one in networks),
+        networks=tuple({name: tensor.to(federation.device) for name, tensor in one.items()} for one in networks),
         combine=result.combine,
         weights=read_tensors(artifact, _CLASS_WEIGHTS)["weights"] if weighted else None,
-        spec=replace(place.spec, widths=result.widths),
+        spec=replace(federation.spec, widths=result.widths),
     )

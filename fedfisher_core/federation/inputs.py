@@ -1,4 +1,4 @@
-"""What jobs of a federation need in common: artifacts, or the names of the jobs that make them."""
+"""Inputs that jobs of a federation share: either artifacts, or the names of the jobs that make them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,22 +9,14 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class DataInputs(Generic[R]):
-    """What looks at all examples needs.
-
-    Args:
-        data: the decoded data set.
-    """
+    """The decoded data set."""
 
     data: R
 
 
 @dataclass(frozen=True)
 class PartitionInputs(DataInputs[R]):
-    """What looks at the examples of clients or server needs.
-
-    Args:
-        partition: who holds what.
-    """
+    """The decoded data set, and which client holds which example."""
 
     partition: R
 
@@ -45,7 +37,7 @@ class ModelInputs(PartitionInputs[R]):
     """What a measure of a global model needs.
 
     Args:
-        aggregate: the model, as clients get it: what the server's optimiser made of the last aggregate.
+        aggregate: the global model that clients get, after the server's optimiser.
     """
 
     aggregate: R
@@ -56,7 +48,7 @@ class TrainingInputs(StartInputs[R]):
     """What a client trains from.
 
     Args:
-        before: its training when it last took part, by the round, where its objective looks at it; empty otherwise.
+        before: the client's last training, by its round; empty where the objective does not read it.
     """
 
     before: Mapping[str, R] = field(default_factory=dict)

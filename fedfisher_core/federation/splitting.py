@@ -1,7 +1,7 @@
-"""Splitting the training examples of one federation over its clients."""
+"""Splitting the training examples of a federation over its clients."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,45 +11,48 @@ from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.partitions import Indices, Partition, split
 from fedfisher_core.data.scaling import observe
 from fedfisher_core.data.shifts import draw_shifts
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.store import Artifact, Content
 from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.inputs import DataInputs
 from fedfisher_core.federation.partition import INDICES, SCALING, SUMMARY, UNSEEN
-from fedfisher_core.federation.place import Place
-from fedfisher_core.jobs import Job, digests_of
 from fedfisher_core.settings import NATURAL_SCHEMES
-from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step
 
-# Coordinates of a federation that its split does not depend on.
+# Fields of a seeded setting that a split does not depend on.
 _NO_MATTER = {"model", "objective", "server_optimiser"}
 
 
 @dataclass(frozen=True)
 class SplitData(Job[DataInputs[Artifact]]):
-    """Split the training examples over clients and server, and decide how each client sees or scales its own.
+    """Split the training examples over clients and server, and decide how each client sees or scales its own."""
 
-    Args:
-        place: the federation.
-    """
+    kind: ClassVar[str] = "partitions"
+    version: ClassVar[int] = 1
+    action: ClassVar[str] = "split"
 
-    place: Place
+    federation: Federation
 
-    def step(self, inputs: DataInputs[Artifact]) -> Step:
-        """See `Job.step`; federations that differ in the network alone share it."""
-        cell = self.place.cell
-        settings = {
-            "partition": self.place.settings.partition.described(),
-            "cell": cell.model_dump(mode="json", exclude=_NO_MATTER | (set() if cell.shift else {"shift"})),
-            "validation_size": self.place.settings.data.validation_size,
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """See `Job.tags`."""
+        return (*super().tags, self.federation.setting.dataset)
+
+    def settings(self) -> dict[str, Any]:
+        """See `Job.settings`; federations that differ only in network, objective or server optimiser share it."""
+        setting = self.federation.setting
+        return {
+            "partition": self.federation.settings.partition.described(),
+            "cell": setting.model_dump(mode="json", exclude=_NO_MATTER | (set() if setting.shift else {"shift"})),
+            "validation_size": self.federation.settings.data.validation_size,
             **self._unseen,
         }
-        return Step(kind="partitions", code=source_digest(type(self)), settings=settings, inputs=digests_of(inputs))
 
     @property
     def _unseen(self) -> dict[str, int]:
-        """What is said of clients that take part in no round, where there are some."""
-        return {UNSEEN: len(self.place.unseen)} if self.place.unseen else {}
+        """The number of clients that take part in no round, where there are any."""
+        return {UNSEEN: len(self.federation.unseen)} if self.federation.unseen else {}
 
     def compute(self, inputs: DataInputs[Artifact]) -> Content:
         """See `Job.compute`.
@@ -57,14 +60,14 @@ class SplitData(Job[DataInputs[Artifact]]):
         Raises:
             InputError: the data can't be split as the settings ask.
         """
-        settings, dataset = self.place.settings, load_data(inputs.data)
+        settings, dataset = self.federation.settings, load_data(inputs.data)
         labels, groups, tests = dataset.train.labels.numpy(), dataset.train.groups, dataset.test.groups
         sizes = None
         if groups is not None:
             sizes = count_makers(dataset.group_names, groups.numpy(), None if tests is None else tests.numpy())
         partition = split(
             settings.partition,
-            self.place.cell,
+            self.federation.setting,
             labels,
             classes=dataset.spec.classes,
             validation_size=settings.data.validation_size,
@@ -78,19 +81,20 @@ class SplitData(Job[DataInputs[Artifact]]):
             "digest": partition.digest(),
             "label_counts": counts.tolist(),
             "class_names": dataset.class_names,
+            **({"notes": dataset.notes} if dataset.notes else {}),
             **self._unseen,
         }
-        if (shifts := draw_shifts(self.place.cell, dataset.spec.classes)) is not None:
+        if (shifts := draw_shifts(self.federation.setting, dataset.spec.classes)) is not None:
             summary["shifts"] = asdict(shifts)
-        if self.place.cell.scheme in NATURAL_SCHEMES and groups is not None:
+        if self.federation.setting.scheme in NATURAL_SCHEMES and groups is not None:
             makers = makers_of(partition.clients, groups.numpy())
             summary["makers"] = [[dataset.group_names[one] for one in own] for own in makers]
             if tests is not None:
                 summary["own_tests"] = [int(torch.isin(tests, torch.tensor(own)).sum()) for own in makers]
-                taking_part = self.place.participants
+                taking_part = self.federation.participants
                 if not any(summary["own_tests"][one] for one in taking_part):
                     raise InputError(
-                        f"partition.column={settings.partition.column!r} of {self.place.label}: none of the "
+                        f"partition.column={settings.partition.column!r} of {self.federation.label}: none of the "
                         f"{len(taking_part)} clients that take part has test examples; allowed: values of which some "
                         "have test examples"
                     )
@@ -106,14 +110,14 @@ class SplitData(Job[DataInputs[Artifact]]):
         return Content(tensors=tensors, documents={SUMMARY: summary})
 
     def _validation(self, partition: Partition) -> Indices:
-        """Take the server's examples, but none that only an unseen client has."""
-        if not self.place.unseen or not len(partition.validation):
+        """Take the server's examples, except those that only an unseen client has."""
+        if not self.federation.unseen or not len(partition.validation):
             return partition.validation
-        unseen = np.concatenate([partition.clients[one] for one in self.place.unseen])
+        unseen = np.concatenate([partition.clients[one] for one in self.federation.unseen])
         left = partition.validation[~np.isin(partition.validation, unseen)]
         if not len(left):
             raise InputError(
-                f"data.validation_size={len(partition.validation)} of {self.place.label}: unseen clients hold all of "
-                "these images, which the server must not know; allowed: more, or 0"
+                f"data.validation_size={len(partition.validation)} of {self.federation.label}: unseen clients hold all "
+                "of these images, which the server must not know; allowed: more, or 0"
             )
         return left

@@ -1,209 +1,237 @@
-"""Computing what a client uploads beside its weights."""
+"""Computing what a client uploads in addition to its weights."""
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from fedfisher_core.client.local import Local
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.federation.inputs import R, StartInputs
-from fedfisher_core.federation.partition import describe_view, digest_of_held, examples_of
-from fedfisher_core.federation.place import ClientJob, Place
+from fedfisher_core.client.statistics.configured import ConfiguredStatistic
+from fedfisher_core.client.statistics.statistic import Statistic
+from fedfisher_core.engine.code import code_of
+from fedfisher_core.engine.costs import Spent, Stopwatch
+from fedfisher_core.engine.errors import DivergedClientError, InputError
+from fedfisher_core.engine.seeds import Stream, torch_generator
+from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
+from fedfisher_core.federation.federation import POOLED, ClientJob, Federation
+from fedfisher_core.federation.inputs import R, StartInputs, TrainingInputs
+from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.start import load_start
+from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.fisher.blocks import Approximation
-from fedfisher_core.jobs import digests_of
 from fedfisher_core.models.spec import models
-from fedfisher_core.seeds import Stream
-from fedfisher_core.settings import FisherSettings
-from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Artifact, Content, Step, read_document, read_tensors
-
-if TYPE_CHECKING:
-    from fedfisher_core.client.bound import BoundStatistic
-
+from fedfisher_core.settings import FederationSettings, FisherSettings
 
 FISHER = "fisher.json"
-"""The document of a statistic whose Fisher may rest on directions that were drawn."""
+"""File of a statistic whose Fisher may depend on drawn directions."""
 
 
 @dataclass(frozen=True)
 class StatisticInputs(StartInputs[R]):
-    """What a client has after its training.
-
-    Args:
-        trained: its weights.
-    """
+    """What a client has after its training; `trained` holds its weights."""
 
     trained: R
 
 
 @dataclass(frozen=True)
 class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
-    """Compute one statistic of one client.
+    """Compute one statistic of one client."""
 
-    Args:
-        bound: what is computed, with its settings.
-    """
+    kind: ClassVar[str] = "statistics"
+    version: ClassVar[int] = 1
+    action: ClassVar[str] = "statistics"
 
-    bound: "BoundStatistic"
+    configured: ConfiguredStatistic
 
     @property
     def statistic(self) -> type[Statistic]:
         """What is computed."""
-        return self.bound.statistic
+        return self.configured.statistic
 
-    def step(self, inputs: StatisticInputs[Artifact]) -> Step:
-        """See `Job.step`; a client that holds the same examples in another split is the same."""
-        inherited = {name: one for name, one in digests_of(inputs).items() if name != "partition"}
-        return Step(
-            kind="statistics",
-            code=source_digest(type(self), self.statistic, models.get(self.place.spec.name)),
-            settings={
-                "statistic": self.statistic.name,
-                **({"settings": chosen} if (chosen := self.bound.described()) else {}),
-                **({} if self.statistic.approximation is None else {"fisher": self.place.fisher.described()}),
-                "seed": self.place.cell.seed,
-                "client": self.client,
-                **describe_view(inputs.partition, self.client),
-                **self.private(),
-                **self.later,
-                **self.numerics.described(),
-            },
-            inputs={**inherited, "indices": digest_of_held(inputs.partition, self.client)},
-        )
+    def settings(self) -> dict[str, Any]:
+        """See `Job.settings`."""
+        return {
+            "statistic": self.statistic.name,
+            "code": code_of(self.statistic, models.get(self.federation.spec.name)),
+            **({"settings": chosen} if (chosen := self.configured.described()) else {}),
+            **({} if self.statistic.approximation is None else {"fisher": self.federation.fisher.described()}),
+            "seed": self.federation.setting.seed,
+            "client": self.client,
+            **self.private(),
+            **self.later,
+            **self.numerics.described(),
+        }
 
     def compute(self, inputs: StatisticInputs[Artifact]) -> Content:
-        """See `Job.compute`."""
+        """See `Job.compute`.
+
+        Raises:
+            DivergedClientError: names the client and the statistic that is not finite.
+        """
         (content,) = self.compute_together([self], [inputs])
+        if isinstance(content, DivergedClientError):
+            raise content
         return content
 
     @classmethod
     def compute_together(
         cls, jobs: Sequence["ComputeStatistic"], inputs: Sequence[StatisticInputs[Artifact]]
-    ) -> list[Content]:
-        """See `Job.compute_together`: all Fishers of a client come from one pass, if the settings say so.
-
-        Raises:
-            DivergedClientError: names the client and the statistic that is not finite.
-        """
-        first, chosen = jobs[0], {job.statistic: job.bound for job in jobs}
+    ) -> list[Content | DivergedClientError]:
+        """See `Job.compute_together`; all Fishers of a client share one pass, if the settings say so."""
+        first, chosen = jobs[0], {job.statistic: job.configured for job in jobs}
         local = first.local(inputs[0])
-        contents: dict[type[Statistic], Content] = {}
-        for group in group_by_pass(first.place.fisher, list(chosen)):
+        contents: dict[type[Statistic], Content | DivergedClientError] = {}
+        for group in group_by_pass(first.federation.fisher, list(chosen)):
             contents |= first._compute(local, [chosen[one] for one in group])
         return [contents[job.statistic] for job in jobs]
 
-    def _compute(self, local: Local, group: Sequence["BoundStatistic"]) -> dict[type[Statistic], Content]:
-        """Compute statistics that share a pass over the data, whose seconds count for each."""
-        found = (bound.statistic.approximation for bound in group)
+    def _compute(
+        self, local: Local, group: Sequence[ConfiguredStatistic]
+    ) -> dict[type[Statistic], Content | DivergedClientError]:
+        """Compute statistics that share a pass over the data; each counts the whole pass as its cost."""
+        found = (configured.statistic.approximation for configured in group)
         wanted = frozenset(one for one in found if one is not None)
         local = replace(local, approximations=wanted)
-        begun = time.perf_counter()
+        watch = Stopwatch(self.federation.device.type)
         if wanted:
             _ = local.fisher
-        pass_seconds = time.perf_counter() - begun
-        contents = {}
-        for bound in group:
-            begun = time.perf_counter()
-            statistic = bound.compute(local)
+        shared = watch.spent()
+        contents: dict[type[Statistic], Content | DivergedClientError] = {}
+        for configured in group:
+            watch = Stopwatch(self.federation.device.type)
+            statistic = configured.compute(local)
             tensors = {name: tensor.cpu().contiguous() for name, tensor in statistic.tensors.items()}
-            seconds = time.perf_counter() - begun + (0 if bound.statistic.approximation is None else pass_seconds)
+            spent = watch.spent() + (Spent() if configured.statistic.approximation is None else shared)
             try:
                 statistic.require_finite()
             except DivergedClientError as error:
-                raise DivergedClientError(f"{self.whose}: {error}") from error
-            contents[bound.statistic] = Content(
+                contents[configured.statistic] = DivergedClientError(f"{self.owner}: {error}")
+                continue
+            contents[configured.statistic] = Content(
                 tensors={TENSORS: tensors},
-                documents={FISHER: scatter} if (scatter := self._scatter(local, bound)) else {},
-                timings={"seconds": seconds},
+                documents={FISHER: scatter} if (scatter := self._scatter(local, configured)) else {},
+                timings=spent.timings(),
             )
         return contents
 
     @staticmethod
-    def _scatter(local: Local, bound: "BoundStatistic") -> dict[str, float]:
-        """Say how much a Fisher scatters, where it may."""
-        scatter = None if bound.statistic.approximation is None else local.fisher.scatter
+    def _scatter(local: Local, configured: ConfiguredStatistic) -> dict[str, float]:
+        """How much a Fisher scatters; empty where it can't."""
+        scatter = None if configured.statistic.approximation is None else local.fisher.scatter
         return {} if scatter is None else {"scatter": scatter}
 
     def private(self) -> dict[str, Any]:
-        """Say what belongs to the key beside: nothing without differential privacy."""
+        """What the key has in addition; nothing without differential privacy."""
         return {}
 
     def local(self, inputs: StatisticInputs[Artifact]) -> Local:
-        """Take a client as it is after its training.
-
-        Args:
-            inputs: the artifacts.
-
-        Returns:
-            What statistics are computed from.
-        """
-        place = self.place
-        trained = {name: tensor.to(place.device) for name, tensor in read_tensors(inputs.trained, TENSORS).items()}
-        network = place.spec.load(trained).eval()
-        return local_with(network, place, inputs, self.client, self.generator(Stream.FISHER))
+        """Collect what statistics of a trained client are computed from."""
+        federation = self.federation
+        trained = {name: tensor.to(federation.device) for name, tensor in read_tensors(inputs.trained, TENSORS).items()}
+        network = federation.spec.load(trained).eval()
+        return local_with(network, federation, inputs, self.client, self.generator(Stream.FISHER))
 
 
+@understood
 def read_scatter(statistic: Artifact) -> float:
-    """Read how far a client's Fisher is expected to be off because directions were drawn.
-
-    Args:
-        statistic: what was computed of the client, by an estimator that may draw.
-
-    Returns:
-        See `Fisher.scatter`.
-    """
+    """Read how far a client's Fisher is expected to be off because directions were drawn; see `Fisher.scatter`."""
     return read_document(statistic, FISHER)["scatter"]
 
 
 def local_with(
-    network: nn.Module, place: Place, inputs: StartInputs[Artifact], client: int, generator: torch.Generator
+    network: nn.Module, federation: Federation, inputs: StartInputs[Artifact], client: int, generator: torch.Generator
 ) -> Local:
-    """Show a client a network.
+    """Collect what statistics of a network on a client's examples are computed from.
 
     Args:
-        network: its own after training or another, in evaluation mode on the federation's device.
-        place: the federation.
-        inputs: the data set, who holds what, and the weights that the client started from.
-        client: its number.
+        network: the client's own after training or another, in evaluation mode on the federation's device.
         generator: draws what an estimator samples, on the CPU.
-
-    Returns:
-        What statistics are computed from.
     """
     return Local(
         network=network,
-        initial=load_start(inputs.start, place.device),
-        examples=examples_of(place, inputs, client),
-        classes=place.dataset.classes,
-        batch_size=place.train.batch_size,
-        settings=place.fisher,
+        initial=load_start(inputs.start, federation.device),
+        examples=examples_of(federation, inputs, client),
+        classes=federation.dataset.classes,
+        batch_size=federation.train.batch_size,
+        settings=federation.fisher,
         approximations=frozenset(),
         generator=generator,
     )
 
 
 def group_by_pass(settings: FisherSettings, statistics: Sequence[type[Statistic]]) -> list[tuple[type[Statistic], ...]]:
-    """Group statistics by passes over the data.
+    """Group a client's statistics by passes over the data.
 
-    The full Fisher always has its own: it leaves little memory to the others, and how many examples they hold at a
-    time, and hence how their sums round, must not depend on their company.
-
-    Args:
-        settings: say whether Fishers share a pass.
-        statistics: of one client.
-
-    Returns:
-        The groups, each computed together.
+    The full Fisher always has its own pass. It leaves little memory to the others. The number of examples that they
+    hold at a time, and hence how their sums round, must not depend on it.
     """
     if settings.passes == "separate":
         return [(one,) for one in statistics]
     alone = [one for one in statistics if one.approximation is Approximation.DENSE]
     together = tuple(one for one in statistics if one not in alone)
     return [*([together] if together else []), *((one,) for one in alone)]
+
+
+@dataclass(frozen=True)
+class ComputeByTraining(ComputeStatistic):
+    """Compute a statistic of further networks of a client; all statistics of one task share the networks."""
+
+    version: ClassVar[int] = 1
+
+    def settings(self) -> dict[str, Any]:
+        """See `Job.settings`; the training's settings belong to it."""
+        trainer, family = self._trainer, models.get(self.federation.spec.name)
+        return {
+            **super().settings(),
+            "code": code_of(self.statistic, family, *trainer.objective.sources),
+            "train": trainer.described,
+            "fisher": self.federation.fisher.described(),
+        }
+
+    def local(self, inputs: StatisticInputs[Artifact]) -> Local:
+        """See `ComputeStatistic.local`; it can train again."""
+        local = super().local(inputs)
+        return replace(local, trainer=self._trained_again(inputs, local))
+
+    @property
+    def _trainer(self) -> TrainClient:
+        return TrainClient(self.federation, self.client, name=self.name)
+
+    def _trained_again(self, inputs: StatisticInputs[Artifact], local: Local) -> Callable[[int], nn.Module]:
+        federation, trainer = self.federation, self._trainer
+        started = TrainingInputs(data=inputs.data, partition=inputs.partition, start=inputs.start, before={})
+        past = trainer.memory.of_client(started)
+
+        @cache
+        def trained(number: int) -> nn.Module:
+            shared, own = (
+                torch_generator(federation.setting.seed, Stream.MODES, branch + 1, round_number=number + 1)
+                for branch in (POOLED, self.client)
+            )
+            start = {name: tensor.to(federation.device) for name, tensor in federation.spec.initialise(shared).items()}
+            network = federation.spec.load(start)
+            try:
+                trainer.train(network, local.examples, own, past)
+            except DivergedClientError as error:
+                raise DivergedClientError(f"{self.owner}, further network {number}: {error}") from error
+            return network.eval()
+
+        return trained
+
+
+def require_starts(settings: FederationSettings, label: str, uploads: Sequence[type[Statistic]]) -> None:
+    """Check that further networks have different weights to start from.
+
+    Raises:
+        InputError: clients start from pre-trained weights, of which there is one set.
+    """
+    again = [one.name for one in uploads if one.trains_again]
+    if again and settings.model.pretrained is not None:
+        raise InputError(
+            f"model.pretrained={settings.model.pretrained!r}, but {again[0]!r} of method {label!r} is of further "
+            "networks, each from its own start; allowed: no pre-trained weights"
+        )

@@ -1,69 +1,63 @@
 """Training several clients of a federation in one call a step."""
 
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any, ClassVar
 
 from torch import nn
 
-from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.objectives.configured import configure_objective
 from fedfisher_core.client.objectives.objective import Knowledge
 from fedfisher_core.client.past import NO_PAST
 from fedfisher_core.client.together import Member, train_together
 from fedfisher_core.client.training import Trained, count_steps
-from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
+from fedfisher_core.engine.costs import Stopwatch
+from fedfisher_core.engine.errors import DivergedClientError, InputError, UnsupportedLayerError
+from fedfisher_core.engine.store import Artifact, Content
+from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.inputs import TrainingInputs
 from fedfisher_core.federation.partition import examples_of
-from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.models.stacked import require_stackable
 from fedfisher_core.settings import FederationSettings
-from fedfisher_core.store import Artifact, Content, Step
 
 _KNOWABLE = frozenset({Knowledge.LABEL_COUNTS})
-"""What an objective may read of a client whose weights and features are beside those of others."""
+"""What an objective may read of a client whose weights and features are stacked with those of others."""
 
 _MANY_CLIENTS, _SMALL_BATCH, _FEW_WEIGHTS = 100, 16, 500_000
-"""From how many clients of a round on, and up to which batches and networks, clients train together of themselves.
+"""With `auto`, clients train together from so many clients a round on, up to such batches and networks.
 
 With 44,190 and 414,600 weights, each case that was timed was faster: 100 clients of 64 images at batches of 8 and 16 on
 two processors, and 20 at batches of 16 on a GPU.
 """
 _ON_PROCESSOR, _ON_GPU = 5, 10
-"""Sizes of groups, of those that were timed."""
+"""Sizes of groups, chosen among those that were timed."""
 
 
 @dataclass(frozen=True)
 class TrainTogether(TrainClient):
-    """Train one client beside others.
+    """Train one client together with others.
 
-    How numbers round may depend on who stands beside it. So the group is part of what the result is named by, and is
-    trained as a whole also where some of its clients are there.
+    How numbers round may depend on the other clients of the group. So the group is part of the result's key, and the
+    whole group trains even where some of its results exist.
 
     Args:
-        members: the clients that train together, this one among them.
+        members: the clients that train together, this one included.
     """
+
+    indivisible: ClassVar[bool] = True
 
     members: tuple[int, ...]
 
     @property
-    def whole(self) -> bool:
-        """See `Job.whole`."""
-        return True
-
-    def step(self, inputs: TrainingInputs[Artifact]) -> Step:
-        """See `Job.step`; the partition says what the others hold."""
-        step = super().step(inputs)
-        return replace(
-            step,
-            settings={**step.settings, "members": list(self.members)},
-            inputs={**step.inputs, "partition": inputs.partition.digest},
-        )
+    def chosen(self) -> dict[str, Any]:
+        """See `TrainClient.chosen`."""
+        return {**super().chosen, "members": list(self.members)}
 
     def compute(self, inputs: TrainingInputs[Artifact]) -> Content:
         """See `TrainClient.compute`."""
@@ -76,13 +70,13 @@ class TrainTogether(TrainClient):
     def compute_together(
         cls, jobs: Sequence["TrainTogether"], inputs: Sequence[TrainingInputs[Artifact]]
     ) -> list[Content | DivergedClientError]:
-        """See `Job.compute_together`; a client's seconds are its part of the group's, by the number of its steps."""
+        """See `Job.compute_together`; a client's cost is its share of the group's, by its number of steps."""
         first, read = jobs[0], inputs[0]
-        place, start = first.place, load_start(read.start, first.place.device)
+        federation, start = first.federation, load_start(read.start, first.federation.device)
         group = [replace(first, client=client) for client in first.members]
-        # Objectives that read a network are refused, so that one serves to make all losses.
-        skeleton = place.spec.skeleton()
-        held = [examples_of(place, read, client) for client in first.members]
+        # Objectives that read a network are refused, so one skeleton serves to make all losses.
+        skeleton = federation.spec.skeleton()
+        held = [examples_of(federation, read, client) for client in first.members]
         if first.objective.objective.reads:
             losses = [one.losses(skeleton, examples, NO_PAST) for one, examples in zip(group, held, strict=True)]
         else:
@@ -91,10 +85,10 @@ class TrainTogether(TrainClient):
             Member(start, examples, one.chance(read), own)
             for one, examples, own in zip(group, held, losses, strict=True)
         ]
-        begun = time.perf_counter()
-        trained = train_together(place.spec, members, place.train)
-        seconds = time.perf_counter() - begun
-        steps = [count_steps(place.train, len(one.examples)) for one in members]
+        watch = Stopwatch(federation.device.type)
+        trained = train_together(federation.spec, members, federation.train)
+        spent = watch.spent()
+        steps = [count_steps(federation.train, len(one.examples)) for one in members]
         contents: dict[int, Content | DivergedClientError] = {}
         for job, member, found, count in zip(group, members, trained, steps, strict=True):
             if isinstance(found, Trained):
@@ -102,92 +96,79 @@ class TrainTogether(TrainClient):
                 contents[job.client] = Content(
                     tensors={TENSORS: found.parameters},
                     documents={"training.json": training},
-                    timings={"seconds": seconds * count / sum(steps)},
+                    timings=spent.share(count / sum(steps)).timings(),
                 )
             else:
-                contents[job.client] = DivergedClientError(f"{job.whose}: {found}")
+                contents[job.client] = DivergedClientError(f"{job.owner}: {found}")
         return [contents[job.client] for job in jobs]
 
 
 def group_of(clients: Sequence[int], client: int, size: int) -> tuple[int, ...]:
-    """Say with whom a client trains.
+    """List the clients of a client's group.
 
     Args:
         clients: of the round, ascending.
         client: one of them.
         size: of a group; the last has what is left.
-
-    Returns:
-        The clients of its group.
     """
     first = bisect_left(clients, client) // size * size
     return tuple(clients[first : first + size])
 
 
-def group_size(place: Place) -> int | None:
-    """Say how many clients of a federation train in one call a step.
+def group_size(federation: Federation) -> int | None:
+    """How many clients of a federation train in one call a step; None where clients train one at a time.
 
-    It is the same on any number of workers, since the group belongs to what a result is named by: so groups are only
-    chosen where clients are many enough for the workers of most machines.
-
-    Args:
-        place: the federation.
-
-    Returns:
-        The size of a group; None where clients train one at a time.
+    The size belongs to a result's key, so it must not depend on the number of workers. Groups are therefore chosen only
+    where there are enough clients for the workers of most machines.
     """
-    chosen = place.settings.train.together
+    chosen = federation.settings.train.together
     if chosen != "auto":
         return chosen
-    many, small = len(place.cohort(1)) >= _MANY_CLIENTS, place.train.batch_size <= _SMALL_BATCH
-    if not (many and small) or sum(shape.numel() for shape in place.spec.shapes().values()) > _FEW_WEIGHTS:
+    many, small = len(federation.cohort(1)) >= _MANY_CLIENTS, federation.train.batch_size <= _SMALL_BATCH
+    if not (many and small) or sum(shape.numel() for shape in federation.spec.shapes().values()) > _FEW_WEIGHTS:
         return None
-    if _obstacle(place) is not None:
+    if _obstacle(federation) is not None:
         return None
-    return _ON_GPU if place.device.type == "cuda" else _ON_PROCESSOR
+    return _ON_GPU if federation.device.type == "cuda" else _ON_PROCESSOR
 
 
-def require_together(settings: FederationSettings, places: Iterable[Place]) -> None:
+def require_together(settings: FederationSettings, federations: Iterable[Federation]) -> None:
     """Check that clients can train together, where the settings say how many.
-
-    Args:
-        settings: of the federations.
-        places: the federations.
 
     Raises:
         InputError: names the setting, its value and what is allowed.
     """
     if settings.train.together in ("auto", None):
         return
-    for place in places:
-        if (obstacle := _obstacle(place)) is not None:
+    for federation in federations:
+        if (obstacle := _obstacle(federation)) is not None:
             raise InputError(f"train.together={settings.train.together}{obstacle}")
 
 
-def _obstacle(place: Place) -> str | None:
-    """Say why the clients of a federation can't train together, as a message goes on; None if they can."""
-    settings, label = place.settings, place.cell.objective
+def _obstacle(federation: Federation) -> str | None:
+    """Why the clients of a federation can't train together, as a message goes on; None if they can."""
+    settings, label = federation.settings, federation.setting.objective
     if settings.privacy is not None:
         return " with privacy: its gradients are clipped client by client; allowed: null"
     if (initialisation := settings.model.initialisation) != "same":
         return f" with model.initialisation={initialisation!r}; allowed: null, or initialisation: same"
-    objective = bind_objective(label, settings.train.objective).objective
+    objective = configure_objective(label, settings.train.objective).objective
     if read := {*objective.reads, *([] if objective.exchange is None else [Knowledge.PAST])} - _KNOWABLE:
         return f" with train.objective={label!r}, which reads {min(read)}; allowed: null"
-    if place.dataset.augment:
+    if federation.dataset.augment:
         return (
-            f" with data.dataset={place.dataset.name}, whose images are cropped and mirrored at random; allowed: null, "
-            "or data.augment: never"
+            f" with data.dataset={federation.dataset.name}, whose images are cropped and mirrored at random; "
+            "allowed: null, or data.augment: never"
         )
-    family: Callable[[ModelSpec], nn.Module] = models.get(place.spec.name)
-    if (unsupported := _unsupported(family, place.spec)) is not None:
+    family: Callable[[ModelSpec], nn.Module] = models.get(federation.spec.name)
+    if (unsupported := _unsupported(family, federation.spec)) is not None:
         return f": {unsupported}; or null"
     return None
 
 
 @cache
 def _unsupported(family: Callable[[ModelSpec], nn.Module], spec: ModelSpec) -> str | None:
-    """Say once for each family and network, which are tried for it, why they can't be stacked; None if they can."""
+    """Why a network can't be stacked, tried once for each family and network; None if it can."""
     try:
         require_stackable(spec)
     except UnsupportedLayerError as error:

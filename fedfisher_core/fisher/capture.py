@@ -1,41 +1,51 @@
-"""One forward pass that keeps what Fisher blocks are made of: each layer's inputs and the way back to its outputs."""
+"""One forward pass that records what Fisher blocks need: each layer's inputs, and its outputs' edge in the graph.
+
+A parameter that no layer holds has a forward pass of its own, in which each example has a copy of the parameter.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge, saved_tensors_hooks
+from torch.func import functional_call, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from fedfisher_core.errors import InputError, UnsupportedLayerError
+from fedfisher_core.engine.errors import InputError, UnsupportedLayerError, in_one_line
 from fedfisher_core.fisher.layers import FisherLayer
 from fedfisher_core.models.batch_norm import BatchNorm
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What one forward pass leaves behind.
+    """The record of one forward pass.
 
     Args:
         outputs: the model's outputs, shape (examples, outputs), with their graph.
-        inputs: by layer, the inputs it saw.
-        edges: by layer, the place in the graph where its outputs enter. Unlike the output tensors, it survives an
-            operation that overwrites them, such as an in-place ReLU.
-        output_shapes: by layer, the shape of its outputs, examples first.
+        inputs: by layer.
+        edges: by layer, where its outputs enter the graph. Unlike the output tensors, an edge survives an operation
+            that overwrites them, such as an in-place ReLU.
+        output_shapes: by layer, examples first.
+        copies: by parameter that no layer holds, a copy for each example.
+        outputs_of_copies: the model's outputs as functions of the copies; the outputs themselves without copies.
     """
 
     outputs: Tensor
     inputs: dict[str, Tensor]
     edges: dict[str, GradientEdge]
     output_shapes: dict[str, torch.Size]
+    copies: dict[str, Tensor]
+    outputs_of_copies: Tensor
 
 
 @contextmanager
 def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put every module in evaluation mode for a while, and each back in the mode that it had."""
+    """Put every module in evaluation mode, and afterwards back in its former mode."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
@@ -45,24 +55,36 @@ def evaluation_mode(model: nn.Module) -> Iterator[None]:
             module.training = training
 
 
-def trace(model: nn.Module, layers: Mapping[str, FisherLayer], inputs: Tensor) -> Trace:
-    """Run the model forward and record its layers.
+def trace(
+    model: nn.Module,
+    layers: Mapping[str, FisherLayer],
+    inputs: Tensor,
+    *,
+    own: Mapping[str, nn.Parameter] = MappingProxyType({}),
+) -> Trace:
+    """Run the model forward and record its layers; the record keeps the graph alive.
 
     Args:
-        model: the network.
-        layers: the layers to record, by name.
         inputs: examples, shape (examples, ...), on the model's device.
-
-    Returns:
-        The recording; it keeps the graph alive.
+        own: parameters that no layer holds, of which each example gets a copy.
 
     Raises:
         InputError: the outputs are not one row an example.
-        UnsupportedLayerError: a layer is used never or twice, or sees inputs of a shape without Fisher blocks.
+        UnsupportedLayerError: a layer is used never or twice, or sees inputs of a shape without Fisher blocks; or the
+            model can't be run with a parameter for each example.
     """
     kept: dict[str, Tensor] = {}
     edges: dict[str, GradientEdge] = {}
     shapes: dict[str, torch.Size] = {}
+    repeated: list[str] = []
+
+    def repeat(name: str, _: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+        # Positions that are looked up once for all examples have no gradient of each of them.
+        positions = arguments[0]
+        if positions.ndim == 1 or (positions.ndim == 2 and len(positions) == 1 < len(inputs)):
+            repeated.append(name)
+            positions = positions.expand(len(inputs), positions.shape[-1])
+        return (positions, *arguments[1:])
 
     def record(name: str, layer: FisherLayer, arguments: tuple[Any, ...], output: Tensor) -> None:
         if name in edges:
@@ -72,13 +94,20 @@ def trace(model: nn.Module, layers: Mapping[str, FisherLayer], inputs: Tensor) -
         edges[name] = get_gradient_edge(output)
         shapes[name] = output.shape
 
-    # Inputs that need a gradient give every layer a place in the graph, even if its parameters are frozen. Tokens have
-    # none.
+    # Inputs that need a gradient put every layer into the graph, even if its parameters are frozen. Tokens have no
+    # gradient.
     inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
     with ExitStack() as hooks, torch.enable_grad():
         for name, layer in layers.items():
+            if isinstance(layer, nn.Embedding):
+                hooks.enter_context(layer.register_forward_pre_hook(partial(repeat, name)))
             hooks.enter_context(layer.register_forward_hook(partial(record, name)))
-        outputs = model(inputs)
+        try:
+            outputs = model(inputs)
+        except RuntimeError as error:
+            if repeated:
+                raise _no_repetition(repeated[0], error) from error
+            raise
     if not isinstance(outputs, Tensor) or outputs.ndim != 2 or len(outputs) != len(inputs):
         raise InputError(
             f"the model maps {len(inputs)} examples to {_describe(outputs)}; allowed: a tensor of shape "
@@ -87,36 +116,90 @@ def trace(model: nn.Module, layers: Mapping[str, FisherLayer], inputs: Tensor) -
     for name in layers:
         if name not in edges:
             raise UnsupportedLayerError(f"layer {name!r} is not used in the forward pass")
-    return Trace(outputs, kept, edges, shapes)
+    if repeated and not outputs.is_meta:
+        _require_same(model, inputs[:2], outputs[:2], repeated[0])
+    copies = {name: _copies(one, len(inputs)) for name, one in own.items()}
+    return Trace(
+        outputs=outputs,
+        inputs=kept,
+        edges=edges,
+        output_shapes=shapes,
+        copies=copies,
+        outputs_of_copies=_outputs_of_copies(model, inputs.detach(), copies) if copies else outputs,
+    )
 
 
-def measure(model: nn.Module, layers: Mapping[str, FisherLayer], example: Tensor) -> tuple[Trace, int]:
-    """Trace one example, and count the bytes that its graph keeps.
+def _require_same(model: nn.Module, inputs: Tensor, outputs: Tensor, name: str) -> None:
+    """Refuse a layer whose positions mean something else when each example looks them up."""
+    try:
+        with torch.no_grad():
+            expected = model(inputs)
+    except RuntimeError as error:
+        raise _no_repetition(name, error) from error
+    close = 1e-3 * float(outputs.detach().abs().max())
+    if expected.shape != outputs.shape or not torch.allclose(expected, outputs, atol=close, equal_nan=True):
+        raise _no_repetition(name, "its outputs are others then")
 
-    Args:
-        model: the network.
-        layers: the layers to record, by name.
-        example: shape (1, ...), on the model's device.
 
-    Returns:
-        The recording, whose graph can't be run backward, and the bytes.
+def _no_repetition(name: str, reason: RuntimeError | str) -> UnsupportedLayerError:
+    why = reason if isinstance(reason, str) else in_one_line(reason)
+    return UnsupportedLayerError(
+        f"layer {name!r}, an Embedding, sees positions once for all examples, and the network does not allow them once "
+        f"for each ({why}); allowed: 2 dimensions, examples first"
+    )
+
+
+def _copies(parameter: nn.Parameter, examples: int) -> Tensor:
+    return parameter.detach().expand(examples, *parameter.shape).clone().requires_grad_()
+
+
+def _outputs_of_copies(model: nn.Module, inputs: Tensor, copies: Mapping[str, Tensor]) -> Tensor:
+    """Run each example with its own copies of parameters, shape (examples, outputs)."""
+
+    def run(example: Tensor, own: dict[str, Tensor]) -> Tensor:
+        outputs: Tensor = functional_call(model, own, (example[None],))
+        return outputs[0]
+
+    try:
+        # Fused attention has no rule for examples with parameters of their own, and would run one after another.
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            outputs: Tensor = vmap(run)(inputs, dict(copies))
+            return outputs
+    except RuntimeError as error:
+        name = next(iter(copies))
+        raise UnsupportedLayerError(
+            f"parameter {name!r} is in no layer of torch, and the model can't be run with one for each example: "
+            f"{in_one_line(error)}"
+        ) from error
+
+
+def measure(
+    model: nn.Module,
+    layers: Mapping[str, FisherLayer],
+    example: Tensor,
+    *,
+    own: Mapping[str, nn.Parameter] = MappingProxyType({}),
+) -> tuple[Trace, int]:
+    """Trace one example of shape (1, ...), and count the bytes that its graph keeps.
+
+    The graph of this record cannot be run backward.
     """
-    own = {parameter.data_ptr() for parameter in model.parameters()}
-    # The storages themselves: one that went would leave its address to the next, which then counted for both.
+    weights = {parameter.data_ptr() for parameter in model.parameters()}
+    # Storages are kept alive: otherwise a new one could get the address of a released one, and would not be counted.
     kept: dict[int, torch.UntypedStorage] = {}
 
     def record(tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
+        if storage.data_ptr() not in weights:
             kept[storage.data_ptr()] = storage
 
     def refuse(_: None) -> Tensor:
         raise AssertionError("a measured graph keeps nothing to run backward with")
 
-    # A node that held its own output, which holds the node, would never go.
+    # Nothing is packed: a node that held its own output, which holds the node, would never be released.
     with saved_tensors_hooks(record, refuse):
-        # A copy, so that the storage behind a slice of the data isn't counted.
-        seen = trace(model, layers, example.clone())
+        # A copy, so that the storage behind a slice of the data is not counted.
+        seen = trace(model, layers, example.clone(), own=own)
     return seen, sum(storage.nbytes() for storage in kept.values())
 
 
@@ -124,49 +207,44 @@ def backpropagate(seen: Trace, vectors: Tensor, *, last: bool) -> dict[str, Tens
     """Run the recorded pass backward.
 
     Args:
-        seen: the recording.
         vectors: one at the outputs of each example, shape (examples, outputs).
-        last: whether the recording's graph may go.
+        last: whether the graph may be released.
 
     Returns:
-        By layer, the gradients at its outputs; zero where the model's outputs don't depend on them.
+        By layer, the gradients at its outputs, and by parameter those of its copies; zero if the model's outputs do not
+        depend on them.
     """
-    edges = list(seen.edges.values())
-    # The same to the last bit, but vectors as such would have torch load half a second of symbolic shapes.
+    shapes = seen.output_shapes | {name: copy.shape for name, copy in seen.copies.items()}
+    # Passing the vectors to `grad` gives the same bits, but makes torch load symbolic shapes for half a second.
     with torch.enable_grad():
         at_outputs = (seen.outputs * vectors).sum()
-    found = torch.autograd.grad(at_outputs, edges, retain_graph=not last, allow_unused=True)
+        if seen.copies:
+            at_outputs = at_outputs + (seen.outputs_of_copies * vectors).sum()
+    wanted: list[Any] = [*seen.edges.values(), *seen.copies.values()]
+    found = torch.autograd.grad(at_outputs, wanted, retain_graph=not last, allow_unused=True)
     return {
-        name: vectors.new_zeros(seen.output_shapes[name]) if gradient is None else gradient
-        for name, gradient in zip(seen.edges, found, strict=True)
+        name: vectors.new_zeros(shape) if gradient is None else gradient
+        for (name, shape), gradient in zip(shapes.items(), found, strict=True)
     }
 
 
 def require_rows(layers: Mapping[str, FisherLayer], seen: Trace) -> None:
-    """Refuse linear layers that see more than one row an example.
-
-    Args:
-        layers: that were recorded, by name.
-        seen: the recording.
-
-    Raises:
-        UnsupportedLayerError: a linear layer sees sequences.
-    """
+    """Refuse linear layers that see more than one row an example, such as a sequence, by an UnsupportedLayerError."""
     for name, layer in layers.items():
         if isinstance(layer, nn.Linear) and seen.inputs[name].ndim != 2:
             raise _unknown_inputs(name, layer, seen.inputs[name], len(seen.outputs), "2")
 
 
 def _check_input(name: str, layer: FisherLayer, inputs: Tensor, examples: int) -> None:
-    """Refuse inputs that are not one row, one sequence of rows or tokens, or one stack of maps an example."""
-    allowed: tuple[int, ...] = (2, 3)
+    """Refuse inputs that are not rows, tokens, or one stack of maps an example."""
+    allowed: tuple[int, ...] = (2, 3, 4)
     if isinstance(layer, nn.Conv2d):
         allowed = (4,)
     elif isinstance(layer, nn.Embedding):
         allowed = (2,)
-    elif isinstance(layer, nn.LayerNorm):
-        # The features' dimensions, behind those of an example or of its places.
-        allowed = (1 + len(layer.normalized_shape), 2 + len(layer.normalized_shape))
+    elif isinstance(layer, nn.LayerNorm | nn.RMSNorm):
+        # The features' dimensions come after that of the examples, or after examples and positions.
+        allowed = tuple(count + len(layer.normalized_shape) for count in (1, 2, 3))
     elif isinstance(layer, nn.GroupNorm | BatchNorm):
         allowed = (2, 3, 4, 5)
     if inputs.ndim not in allowed or len(inputs) != examples:
@@ -181,5 +259,4 @@ def _unknown_inputs(name: str, layer: nn.Module, inputs: Tensor, examples: int, 
 
 
 def _describe(outputs: object) -> str:
-    """An output's shape, or its type where it has none."""
     return f"shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else f"a {type(outputs).__name__}"

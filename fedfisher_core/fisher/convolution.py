@@ -1,4 +1,4 @@
-"""The inputs of a convolution as patches, and the second moment of the patches, with or without forming them."""
+"""The inputs of a convolution as patches, and the second moment of the patches, formed or not."""
 
 from dataclasses import dataclass
 
@@ -6,17 +6,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedfisher_core.fisher.accumulation import RunningSum, add_gram, mirror
+from fedfisher_core.fisher.blocks import RunningSum, add_gram, mirror
 
 MAX_ROW_PRODUCTS = 64 * 2**20
-"""Most bytes of row products; layers that would need more have their patches formed."""
+"""Most bytes of row products; for layers that would need more, the patches are formed."""
 
 
 @dataclass(frozen=True)
 class Geometry:
     """Where the windows of a convolution lie; every pair is (vertical, horizontal).
 
-    A grouped convolution is an ordinary one of each group's channels, with every group of an example as an example.
+    A grouped convolution is an ordinary one on each group's channels, with every group of an example as an example.
 
     Args:
         channels: input channels of a group.
@@ -24,7 +24,7 @@ class Geometry:
         stride: distance of neighbouring windows.
         dilation: distance of neighbouring elements of a window.
         border: elements added to the inputs left, right, above, below.
-        border_mode: what the border holds, as `torch.nn.functional.pad` names it.
+        border_mode: content of the border, as `torch.nn.functional.pad` names it.
         padded: height and width of the inputs with their border.
         positions: number of windows down and across.
         bias: whether a patch ends in a one.
@@ -42,16 +42,7 @@ class Geometry:
 
     @staticmethod
     def of(layer: nn.Conv2d, input_shape: torch.Size, output_shape: torch.Size) -> "Geometry":
-        """Read the geometry off a layer.
-
-        Args:
-            layer: a convolution.
-            input_shape: shape of its inputs, (examples, channels, height, width).
-            output_shape: shape of its outputs.
-
-        Returns:
-            The geometry.
-        """
+        """Read the geometry off a layer and the shapes of its inputs and outputs, examples first."""
         kernel, dilation = _pair(layer.kernel_size), _pair(layer.dilation)
         if isinstance(layer.padding, str):
             total = [d * (k - 1) if layer.padding == "same" else 0 for d, k in zip(dilation, kernel, strict=True)]
@@ -78,7 +69,7 @@ class Geometry:
 
     @property
     def patch_size(self) -> int:
-        """Length of a patch, with the one of a bias."""
+        """Length of a patch, including the one of a bias."""
         return self.channels * self.kernel[0] * self.kernel[1] + self.bias
 
     def pad(self, inputs: Tensor) -> Tensor:
@@ -86,13 +77,10 @@ class Geometry:
         return F.pad(inputs, self.border, mode=self.border_mode) if any(self.border) else inputs
 
     def patches(self, padded: Tensor) -> Tensor:
-        """Cut padded inputs into patches.
-
-        Args:
-            padded: shape (examples, channels, height, width).
+        """Cut padded inputs, shape (examples, channels, height, width), into patches.
 
         Returns:
-            Patches of shape (patch size, examples, windows), elements in the order of the weight's.
+            Shape (patch size, examples, windows), with the elements of a patch in the order of the weight's.
         """
         n, c, v, h = padded.stride()
         windows = padded.as_strided(
@@ -119,7 +107,7 @@ class PatchMoment:
 
     @staticmethod
     def cost(geometry: Geometry) -> int:
-        """Multiplications an example."""
+        """Multiplications for each example."""
         return geometry.windows * geometry.patch_size**2
 
     @property
@@ -144,9 +132,9 @@ class RowMoment:
     """Sum of x x^T over all patches x, from products of whole rows of the inputs.
 
     Two elements of a patch are at most a kernel's height of rows apart, and overlapping patches repeat the same
-    products. So the products of each row with itself and the few rows below it are summed over the examples, once,
-    and the windows' positions are summed afterwards. For kernels that are large beside the inputs' width this
-    takes several times fewer multiplications than forming the patches.
+    products. So the products of each row with itself and the few rows below it are summed over the examples once, and
+    the windows' positions are summed afterwards. For kernels that are large compared with the inputs' width this takes
+    several times fewer multiplications than forming the patches.
     """
 
     def __init__(self, geometry: Geometry, *, like: Tensor) -> None:
@@ -164,7 +152,7 @@ class RowMoment:
 
     @classmethod
     def cost(cls, geometry: Geometry) -> int:
-        """Multiplications an example, which are also the numbers held."""
+        """Multiplications for each example, which is also the number of elements held."""
         return sum(cls._rows(geometry)) * (geometry.padded[1] * geometry.channels) ** 2
 
     @property
@@ -194,7 +182,7 @@ class RowMoment:
         return self._partial() if self._total is None else self._partial().add_(self._total)
 
     def _partial(self) -> Tensor:
-        """Sum over the windows' positions what was added since the last flush."""
+        """Sum what was added since the last flush over the windows' positions."""
         g = self._geometry
         total = self._inputs.new_zeros(g.patch_size, g.patch_size, dtype=torch.float64)
         height = g.stride[0] * (g.positions[0] - 1) + 1
@@ -205,7 +193,7 @@ class RowMoment:
         for e, products in enumerate(self._products):
             for top in range(g.kernel[0] - e):
                 first = top * g.dilation[0]
-                # So few terms lose nothing in single precision, where converting each would cost more than the sum.
+                # So few terms lose nothing in single precision; converting each would cost more than the sum.
                 pairs = products[first : first + height : g.stride[0]].sum(0).double()
                 pairs = pairs.view(g.padded[1], g.channels, g.padded[1], g.channels).transpose(1, 2)
                 block = pairs[columns[:, None], columns[None, :]].sum(2).permute(2, 0, 3, 1)
@@ -222,15 +210,7 @@ class RowMoment:
 
 
 def patch_moment(geometry: Geometry, *, like: Tensor) -> PatchMoment | RowMoment:
-    """Choose the cheaper way to the second moment of a layer's patches.
-
-    Args:
-        geometry: the layer's windows.
-        like: a tensor of the type and device to compute in.
-
-    Returns:
-        An empty sum.
-    """
+    """An empty sum for the second moment of a layer's patches, computed in the cheaper way."""
     rows_fit = RowMoment.cost(geometry) * like.element_size() <= MAX_ROW_PRODUCTS
     if rows_fit and RowMoment.cost(geometry) < PatchMoment.cost(geometry):
         return RowMoment(geometry, like=like)

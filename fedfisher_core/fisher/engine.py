@@ -7,7 +7,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.fisher import nngeometry_backend
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import evaluation_mode
@@ -25,19 +25,20 @@ from fedfisher_core.fisher.estimators import (
 from fedfisher_core.fisher.result import Fisher
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.fisher.truncation import plan_chunks
+from fedfisher_core.fisher.weight_sharing import WeightSharing
 
 MEMORY_LIMIT = 256 * 2**20
-"""Default bytes of working memory."""
+"""Default of `memory_limit`, in bytes."""
 
 
 class Backend(StrEnum):
-    """Which code computes a Fisher."""
+    """The code that computes a Fisher."""
 
     NATIVE = "native"
     """This package: everything in one pass."""
 
     NNGEOMETRY = "nngeometry"
-    """The library nngeometry 0.3, which the paper used: a pass an approximation, exact, classification only."""
+    """The library nngeometry 0.3, which the paper used: exact, classification only, one pass for each approximation."""
 
 
 EXACT = Exact()
@@ -52,28 +53,30 @@ def compute_fisher(
     approximations: Set[Approximation] = DIAGONAL_AND_KFAC,
     loss: Loss = Loss.CLASSIFICATION,
     estimator: Estimator = EXACT,
+    weight_sharing: WeightSharing = WeightSharing.EXPAND,
     memory_limit: int = MEMORY_LIMIT,
     generator: torch.Generator | None = None,
     backend: Backend = Backend.NATIVE,
 ) -> Fisher:
     """Compute the Fisher information of a network, the mean over examples of J^T H J.
 
-    The model runs in evaluation mode and leaves as it came. Its biases are columns of ones behind the layers'
-    inputs. Sums over examples are kept in double precision.
+    The model runs in evaluation mode and is left unchanged. A bias is a column of ones after the layer's inputs. Sums
+    over examples are kept in double precision.
 
     Args:
-        model: a network of `nn.Linear`, `nn.Conv2d`, `nn.Embedding`, `nn.LayerNorm`, `nn.GroupNorm` and `BatchNorm`
-            layers, each used once, and functions without parameters between them. K-FAC is for all but embeddings,
-            linear layers on more than one row an example, and `nn.LayerNorm` over several dimensions.
-        inputs: examples, shape (examples, ...), of the model's type, or whole numbers such as tokens; on any device.
-        labels: for the empirical estimator, classes of shape (examples,) or, for the squared loss, targets of
-            shape (examples, outputs).
-        approximations: which forms to compute; they share one pass.
-        loss: the loss whose Hessian in the outputs is H.
+        model: a network of `nn.Linear`, `nn.Conv2d`, `nn.Embedding`, `nn.LayerNorm`, `nn.RMSNorm`, `nn.GroupNorm` and
+            `BatchNorm` layers, each used once, and functions without parameters between them. Modules of other packages
+            than torch may hold parameters themselves, of which K-FAC has the diagonal. K-FAC excludes normalisations
+            over several dimensions. It doesn't count positions whose token is an embedding's `padding_idx`.
+        inputs: examples, shape (examples, ...), of the model's type, or integers such as tokens; on any device.
+        labels: for the empirical estimator, classes of shape (examples,) or, for the squared loss, targets of shape
+            (examples, outputs).
+        approximations: the forms to compute; they share one pass.
+        loss: H is its Hessian in the outputs.
         estimator: how the expectation over targets is taken.
+        weight_sharing: the form of K-FAC for layers that are applied at several positions, convolutions included.
         memory_limit: most bytes of working memory; it decides how many examples are in flight at a time.
-        generator: randomness of an estimator that draws.
-        backend: which code computes it.
+        generator: for an estimator that draws.
 
     Returns:
         The approximations that were asked for, on the model's device.
@@ -99,6 +102,10 @@ def compute_fisher(
                 f"backend 'nngeometry' was given estimator={estimator} and loss={loss.value!r}; allowed: Exact() and "
                 f"'classification'"
             )
+        if weight_sharing is not WeightSharing.EXPAND:
+            raise InputError(
+                f"backend 'nngeometry' was given weight_sharing={weight_sharing.value!r}; allowed: 'expand'"
+            )
         with evaluation_mode(model):
             return nngeometry_backend.compute(model, inputs, approximations=approximations)
     if isinstance(estimator, Truncated) and loss is not Loss.CLASSIFICATION:
@@ -114,6 +121,7 @@ def compute_fisher(
             loss=loss,
             estimator=estimator,
             memory_limit=memory_limit,
+            sharing=weight_sharing,
         )
         targets = _targets(labels, len(inputs), one_pass.outputs, loss=loss, estimator=estimator)
         noise = _noise(len(inputs), one_pass.outputs, loss=loss, estimator=estimator, generator=generator)
@@ -142,7 +150,7 @@ def _add_leading(
     *,
     device: torch.device,
 ) -> None:
-    """Add all examples, together with those that need as many directions."""
+    """Add all examples, each together with others that need as many directions."""
     outputs = _outputs(model, inputs, one_pass.fitting(1), device=device)
     for chunk in plan_chunks(outputs, estimator.tolerance, one_pass.fitting, most=estimator.most):
         some = inputs[chunk.examples.to(inputs.device)].to(device)
@@ -153,13 +161,11 @@ def _add_leading(
 
 
 def _outputs(model: nn.Module, inputs: Tensor, batch_size: int, *, device: torch.device) -> Tensor:
-    """The model's outputs for all examples, shape (examples, outputs)."""
     with torch.no_grad():
         return torch.cat([model(some.to(device)) for some in inputs.split(batch_size)])
 
 
 def _targets(labels: Tensor | None, examples: int, outputs: int, *, loss: Loss, estimator: Estimator) -> Tensor | None:
-    """The labels that the estimator needs, checked."""
     if not isinstance(estimator, Empirical):
         return None
     if labels is None:
@@ -180,7 +186,6 @@ def _targets(labels: Tensor | None, examples: int, outputs: int, *, loss: Loss, 
 def _noise(
     examples: int, outputs: int, *, loss: Loss, estimator: Estimator, generator: torch.Generator | None
 ) -> Tensor | None:
-    """The randomness that the estimator needs."""
     if not draws_directions(estimator):
         return None
     if generator is None:

@@ -1,8 +1,8 @@
 """Which gradients a Fisher averages: the loss, the estimator, and the output directions that they give.
 
-The Fisher of a network z = f(x) is the mean over examples of J^T H J, with J the Jacobian of z and H the Hessian of
-the loss in z (Martens 2020, "New insights and perspectives on the natural gradient method"). An estimator is a
-matrix L with L L^T = H, exactly or in expectation; each of its columns is backpropagated once.
+The Fisher of a network z = f(x) is the mean over examples of J^T H J. J is the Jacobian of z, and H the Hessian of the
+loss in z (Martens 2020, "New insights and perspectives on the natural gradient method"). An estimator is a matrix L
+with L L^T = H, exactly or in expectation. Each column of L is backpropagated once.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 
 
 class Loss(StrEnum):
@@ -33,12 +33,12 @@ class Exact:
 class Truncated:
     """The exact expectation without the output directions that carry next to nothing; see `truncation`.
 
-    Of an example that needs more directions than `most`, some are kept and the rest of as many are drawn for all
-    others, so that the expectation is not lost.
+    An example that needs more directions than `most` keeps some of them. The others are replaced by drawn directions,
+    so that the expectation stays the same.
 
     Args:
-        tolerance: largest part of the mean over examples of trace H that is left out.
-        most: directions an example at most; None for no limit.
+        tolerance: largest part of the mean over examples of trace H that is left out; above 0, below 1.
+        most: most directions of an example; None for no limit.
     """
 
     tolerance: float
@@ -53,11 +53,7 @@ class Truncated:
 
 @dataclass(frozen=True)
 class MonteCarlo:
-    """The mean over targets drawn from the model's own outputs.
-
-    Args:
-        samples: targets an example.
-    """
+    """The mean over `samples` targets for each example, drawn from the model's own outputs."""
 
     samples: int = 1
 
@@ -75,21 +71,12 @@ Estimator = Exact | Truncated | MonteCarlo | Empirical
 
 
 def draws_directions(estimator: Estimator) -> bool:
-    """Whether the estimator may draw directions, so that the Fisher scatters."""
+    """Whether the estimator may draw directions, so that the Fisher has a sampling error."""
     return isinstance(estimator, MonteCarlo) or (isinstance(estimator, Truncated) and estimator.most is not None)
 
 
 def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> int:
-    """Number of columns that `output_directions` returns.
-
-    Args:
-        loss: the loss.
-        estimator: the estimator.
-        outputs: number of the model's outputs.
-
-    Returns:
-        The most backward passes that an example needs.
-    """
+    """The most directions, and so backward passes, that an example needs."""
     match estimator:
         case MonteCarlo(samples):
             return samples
@@ -102,29 +89,14 @@ def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> in
 
 
 def nominal_directions(estimator: Estimator, outputs: int) -> int:
-    """C', the number of directions by which nngeometry scales the Kronecker factors (and not their product).
-
-    Args:
-        estimator: the estimator.
-        outputs: number of the model's outputs.
-
-    Returns:
-        The number of outputs, samples or targets of an example.
-    """
+    """C', the number of directions by which nngeometry scales each Kronecker factor; it cancels in their product."""
     if isinstance(estimator, Exact | Truncated):
         return outputs
     return directions_per_example(Loss.SQUARED, estimator, outputs)
 
 
 def sampling_noise(examples: int, outputs: int, *, loss: Loss, samples: int, generator: torch.Generator) -> Tensor:
-    """Draw all the randomness of a sampled Fisher, so that no chunk size can change it.
-
-    Args:
-        examples: number of examples.
-        outputs: number of the model's outputs.
-        loss: the loss.
-        samples: targets an example.
-        generator: the source of randomness.
+    """Draw all the randomness of a sampled Fisher at once, so that the chunk size cannot change it.
 
     Returns:
         Uniform numbers of shape (examples, samples) for classification, standard normal ones of shape
@@ -145,19 +117,14 @@ def output_directions(
     noise: Tensor | None = None,
     leading: int | None = None,
 ) -> Tensor:
-    """The columns of L, for every example.
+    """The columns of L for every example, shape (directions, examples, outputs).
 
     Args:
         outputs: the model's outputs z, shape (examples, outputs).
-        loss: the loss.
-        estimator: the estimator.
         labels: for `Empirical`, classes of shape (examples,) or targets shaped like the outputs.
-        noise: where directions are drawn, what `sampling_noise` drew for these examples; for `Truncated`, they stand
-            for those that are not kept.
+        noise: from `sampling_noise` for these examples, if directions are drawn. For `Truncated`, the drawn directions
+            replace those that are not kept.
         leading: for `Truncated`, how many directions of each example are kept.
-
-    Returns:
-        Vectors at the outputs, shape (directions, examples, outputs).
     """
     classification = loss is Loss.CLASSIFICATION
     match estimator:
@@ -186,13 +153,13 @@ def output_directions(
 def categorical_root(probabilities: Tensor, columns: int | None = None) -> Tensor:
     """A root of diag(p) - p p^T that loses no digits when one probability is close to 1.
 
-    Its Cholesky factor in closed form (Tanabe and Sagae 1992), with the remaining mass 1 - p_1 - ... - p_c summed
-    from the end, so that it is never a difference of rounded numbers. The last column is zero and left out, which
-    saves one backward pass.
+    It is the Cholesky factor in closed form (Tanabe and Sagae 1992). The remaining mass 1 - p_1 - ... - p_c is summed
+    from the last class, so that it is never a difference of rounded numbers. The last column is zero and is left out,
+    which saves one backward pass.
 
     Args:
         probabilities: p, shape (examples, classes).
-        columns: how many of the first ones, at most classes - 1; None for all.
+        columns: how many of the first columns, at most classes - 1; None for all.
 
     Returns:
         The columns, shape (columns, examples, classes).
@@ -208,14 +175,14 @@ def categorical_root(probabilities: Tensor, columns: int | None = None) -> Tenso
 
 
 def leading_root(probabilities: Tensor, columns: int) -> Tensor:
-    """The first columns of the root with each example's classes in falling order of probability.
+    """The first columns of the root, with each example's classes in falling order of probability.
 
     Args:
         probabilities: p, shape (examples, classes).
-        columns: how many, at most classes - 1.
+        columns: at most classes - 1.
 
     Returns:
-        The columns in the order of the classes, shape (columns, examples, classes).
+        The columns in the original order of the classes, shape (columns, examples, classes).
     """
     ordered, order = falling(probabilities)
     root = categorical_root(ordered, columns)
@@ -223,18 +190,18 @@ def leading_root(probabilities: Tensor, columns: int) -> Tensor:
 
 
 def drawn_directions(probabilities: Tensor, columns: int, noise: Tensor) -> Tensor:
-    """Draw directions v in place of all behind the leading columns of the root: E sum v v^T is what these leave.
+    """Draw directions v that stand for the columns after the leading ones: E sum v v^T is what the leading ones leave.
 
-    With t the mass of the classes behind, what is left is t times the covariance of a class drawn among them.
+    Let t be the mass of the remaining classes. What is left is t times the covariance of a class drawn among them.
 
     Args:
         probabilities: p, shape (examples, classes).
-        columns: how many columns are kept, at most classes - 2.
+        columns: how many leading columns are kept, at most classes - 2.
         noise: uniform numbers, shape (examples, samples).
 
     Returns:
-        sqrt(t / samples) (q - e_y), with q the probabilities among the classes behind and y drawn from them; shape
-        (samples, examples, classes).
+        sqrt(t / samples) (q - e_y), shape (samples, examples, classes); q holds the probabilities among the remaining
+        classes, and y is drawn from them.
     """
     ordered, order = falling(probabilities)
     mass = ordered[:, columns:].sum(1)
@@ -246,32 +213,25 @@ def drawn_directions(probabilities: Tensor, columns: int, noise: Tensor) -> Tens
 
 
 def falling(probabilities: Tensor) -> tuple[Tensor, Tensor]:
-    """Put each example's classes in falling order of probability.
-
-    Args:
-        probabilities: shape (examples, classes).
-
-    Returns:
-        The probabilities in this order, and the classes that they are of, both of the same shape.
-    """
+    """Sort each example's classes by falling probability: the probabilities, and the classes they belong to."""
     return probabilities.sort(dim=1, descending=True, stable=True)
 
 
 def _ratio(part: Tensor, whole: Tensor) -> Tensor:
-    """Divide, where 0 / 0 is 0: no mass is left to share."""
+    """Divide, where 0 / 0 is 0 because no mass is left to share."""
     return torch.where(whole > 0, part / whole, 0)
 
 
 def _draw_classes(probabilities: Tensor, uniform: Tensor) -> Tensor:
     """Draw classes of shape (examples, samples) by inverting the distribution function."""
     cumulative = probabilities.double().cumsum(1)
-    # Scaled by the rounded total, so that a draw near 1 doesn't fall behind the last class.
+    # The draw is scaled by the rounded total: a draw near 1 must not land after the last class.
     drawn = torch.searchsorted(cumulative, uniform.to(cumulative) * cumulative[:, -1:], right=True)
     return drawn.clamp_(max=probabilities.shape[1] - 1)
 
 
 def _residuals(probabilities: Tensor, classes: Tensor) -> Tensor:
-    """p - e_y for classes y of shape (examples, samples); 1 - p_y is summed from the others, without cancellation."""
+    """p - e_y for classes y of shape (examples, samples); 1 - p_y is the sum of the others, without cancellation."""
     residuals = probabilities[:, None, :].repeat(1, classes.shape[1], 1)
     residuals.scatter_(2, classes[:, :, None], 0.0)
     return residuals.scatter_(2, classes[:, :, None], -residuals.sum(2, keepdim=True))

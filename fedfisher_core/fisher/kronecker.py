@@ -8,15 +8,19 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 
 
 @dataclass(frozen=True)
 class Kronecker:
     """The block A (x) G of one layer, which maps the layer's matrix W to G W A.
 
+    A may be diagonal. It is a vector then, and W has a column for each token of an embedding, or is the only row of a
+    parameter that no layer holds.
+
     Args:
-        inputs: A, second moment of the layer's inputs, shape (a, a); a counts the column of ones of a bias.
+        inputs: A, second moment of the layer's inputs, shape (a, a), or (a,) for its diagonal; a counts the column of
+            ones of a bias.
         outputs: G, second moment of the gradients at the layer's outputs, shape (g, g).
     """
 
@@ -24,46 +28,43 @@ class Kronecker:
     outputs: Tensor
 
     def product(self, matrix: Tensor) -> Tensor:
-        """Multiply the block by a vector.
-
-        Args:
-            matrix: the vector, as the layer's matrix of shape (g, a).
-
-        Returns:
-            G W A, shape (g, a).
-        """
+        """Multiply the block by a vector, given as the layer's matrix W of shape (g, a): G W A."""
+        if self.inputs.ndim == 1:
+            return self.outputs @ matrix * self.inputs
         return self.outputs @ matrix @ self.inputs
 
     def damped(self, damping: float) -> "Kronecker":
-        """Add to both factors what brings the block near A (x) G + damping I (Martens and Grosse 2015, section 6.3).
+        """Add to both factors, which approximates A (x) G + damping I (Martens and Grosse 2015, section 6.3).
 
-        With pi^2 the ratio of the factors' mean eigenvalues, the damped block is A (x) G + damping I and cross terms,
-        sqrt(damping) (A (x) I / pi + pi I (x) G): where G has nothing to say, the inputs still have.
-
-        Args:
-            damping: not negative.
-
-        Returns:
-            (A + pi sqrt(damping) I) (x) (G + sqrt(damping) / pi I); pi is 1 where a factor is 0.
+        Let pi^2 be the ratio of the factors' mean eigenvalues, or 1 if a factor is 0. The result is
+        (A + pi sqrt(damping) I) (x) (G + sqrt(damping) / pi I). It is A (x) G + damping I plus the cross terms
+        sqrt(damping) (A (x) I / pi + pi I (x) G). So the inputs still count in directions in which G is zero.
         """
         if damping == 0:
             return self
-        means = [factor.diagonal().mean(dtype=torch.float64).item() for factor in (self.inputs, self.outputs)]
+        factors = self.inputs, self.outputs
+        means = [_diagonal(factor).mean(dtype=torch.float64).item() for factor in factors]
         ratio = math.sqrt(means[0] / means[1]) if min(means) > 0 else 1.0
         root = math.sqrt(damping)
         return Kronecker(_raised(self.inputs, ratio * root), _raised(self.outputs, root / ratio))
 
 
+def _diagonal(factor: Tensor) -> Tensor:
+    return factor if factor.ndim == 1 else factor.diagonal()
+
+
 def _raised(factor: Tensor, value: float) -> Tensor:
+    if factor.ndim == 1:
+        return factor + value
     return factor + value * torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
 
 
 @dataclass(frozen=True)
 class KroneckerSum:
-    """Weighted sum of several clients' blocks of one layer, as an operator; it doesn't factor again.
+    """The weighted sum of several clients' blocks of one layer, as an operator that is not factored again.
 
-    Two products over all clients at once apply it: the first gives every p_i G_i W side by side, the second multiplies
-    them by the stacked A_i, which also adds them up.
+    Two products over all clients apply it. The first gives every p_i G_i W side by side. The second multiplies them by
+    the stacked A_i, which also adds them up.
 
     Args:
         inputs: the A_i below one another, shape (clients a, a).
@@ -75,14 +76,7 @@ class KroneckerSum:
 
     @classmethod
     def of(cls, blocks: Sequence[Kronecker], weights: Sequence[float]) -> Self:
-        """Stack clients' blocks.
-
-        Args:
-            blocks: the blocks of one layer, of equal shapes.
-            weights: p_i, one a block.
-
-        Returns:
-            The operator sum_i p_i A_i (x) G_i.
+        """Stack clients' blocks of equal shapes, with weights p_i, to the operator sum_i p_i A_i (x) G_i.
 
         Raises:
             InputError: there are no blocks, or not as many weights.
@@ -96,25 +90,11 @@ class KroneckerSum:
         )
 
     def product(self, matrix: Tensor) -> Tensor:
-        """Multiply the operator by a vector.
-
-        Args:
-            matrix: the vector, as the layer's matrix of shape (g, a).
-
-        Returns:
-            sum_i p_i G_i W A_i, shape (g, a).
-        """
+        """Multiply the operator by a vector, given as the layer's matrix W of shape (g, a): sum_i p_i G_i W A_i."""
         return (self.outputs @ matrix).view(len(matrix), -1) @ self.inputs
 
     def products(self, matrices: Tensor) -> Tensor:
-        """Multiply a vector for each client by the client's own block.
-
-        Args:
-            matrices: the vectors, shape (clients, g, a).
-
-        Returns:
-            p_i G_i W_i A_i, shape (clients, g, a).
-        """
+        """Multiply a vector W_i, shape (clients, g, a), for each client by the client's own block: p_i G_i W_i A_i."""
         clients, rows, columns = matrices.shape
         outputs = self.outputs.view(rows, clients, rows).transpose(0, 1)
         return outputs @ matrices @ self.inputs.view(clients, columns, columns)
@@ -129,7 +109,7 @@ class KroneckerSum:
 
 @dataclass(frozen=True)
 class GroupedKroneckerSum:
-    """A `KroneckerSum` for each group of a layer's rows, as one operator: there may be a thousand small ones.
+    """A `KroneckerSum` for each group of a layer's rows, as one operator: there may be a thousand small groups.
 
     Args:
         inputs: the A_i, shape (groups, clients, a, a).
@@ -140,24 +120,14 @@ class GroupedKroneckerSum:
     outputs: Tensor
 
     def product(self, matrices: Tensor) -> Tensor:
-        """Multiply the operator by a vector.
-
-        Args:
-            matrices: the vector, a matrix for each group, shape (groups, g, a).
-
-        Returns:
-            sum_i p_i G_i W A_i of each group, shape (groups, g, a).
-        """
+        """Multiply the operator by a vector W of shape (groups, g, a): sum_i p_i G_i W A_i of each group."""
         return self.products(matrices[:, None]).sum(1)
 
     def products(self, matrices: Tensor) -> Tensor:
-        """Multiply a vector for each client by the client's own blocks.
+        """Multiply a vector W_i for each client by the client's own blocks: p_i G_i W_i A_i.
 
         Args:
-            matrices: the vectors, shape (groups, clients, g, a), or one for all clients, shape (groups, 1, g, a).
-
-        Returns:
-            p_i G_i W_i A_i, shape (groups, clients, g, a).
+            matrices: the W_i, shape (groups, clients, g, a), or one for all clients, shape (groups, 1, g, a).
         """
         return self.outputs @ matrices @ self.inputs
 
@@ -165,3 +135,34 @@ class GroupedKroneckerSum:
         """Diagonal of the operator, shape (groups, g, a)."""
         outputs, inputs = (factors.diagonal(dim1=2, dim2=3) for factors in (self.outputs, self.inputs))
         return outputs.transpose(1, 2) @ inputs
+
+
+@dataclass(frozen=True)
+class DiagonalInputsSum:
+    """The weighted sum of several clients' blocks of one layer whose A_i are diagonal.
+
+    Args:
+        inputs: the diagonals of A_i, shape (clients, a).
+        outputs: p_i G_i, shape (clients, g, g).
+    """
+
+    inputs: Tensor
+    outputs: Tensor
+
+    @classmethod
+    def of(cls, blocks: Sequence[Kronecker], weights: Sequence[float]) -> Self:
+        """Stack clients' blocks of equal shapes, with weights p_i."""
+        scaled = [weight * block.outputs for block, weight in zip(blocks, weights, strict=True)]
+        return cls(inputs=torch.stack([block.inputs for block in blocks]), outputs=torch.stack(scaled))
+
+    def product(self, matrix: Tensor) -> Tensor:
+        """Multiply the operator by a vector, given as the layer's matrix W of shape (g, a): sum_i p_i G_i W A_i."""
+        return self.products(matrix[None]).sum(0)
+
+    def products(self, matrices: Tensor) -> Tensor:
+        """Multiply a vector W_i, shape (clients, g, a), for each client by the client's own block: p_i G_i W_i A_i."""
+        return self.outputs @ matrices * self.inputs[:, None, :]
+
+    def diagonal(self) -> Tensor:
+        """Diagonal of the operator, as a matrix of shape (g, a)."""
+        return self.outputs.diagonal(dim1=1, dim2=2).T @ self.inputs

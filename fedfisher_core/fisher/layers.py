@@ -1,44 +1,90 @@
-"""Which layers have a Fisher block, and how their parameters form one matrix each."""
+"""Which layers have a Fisher block, how their parameters form matrices, and what the matrices are called."""
 
-from collections.abc import Container, Mapping
+import re
+from collections import defaultdict
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.fisher.matrix_names import MatrixName
+from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.models.batch_norm import BatchNorm
 from fedfisher_core.models.spec import BatchNormalisation
 
-Layer = nn.Linear | nn.Conv2d
-"""What has a matrix that its inputs are multiplied by."""
+_GROUP = re.compile(r"(.*)\[(\d+) of (\d+)\]", re.DOTALL)
 
-Normalisation = nn.LayerNorm | nn.GroupNorm | BatchNorm
-"""What has a factor and a bias for every feature or channel; the last has its running statistics beside them."""
+
+@dataclass(frozen=True)
+class MatrixName:
+    """The name of a matrix: a layer, and a group of its rows.
+
+    Args:
+        layer: the layer's qualified name.
+        group: counted from 1.
+        groups: how many groups the layer has, each of equally many rows.
+    """
+
+    layer: str
+    group: int = 1
+    groups: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """Read a name that `str` wrote."""
+        found = _GROUP.fullmatch(text)
+        return cls(text) if found is None else cls(found[1], int(found[2]), int(found[3]))
+
+    def __str__(self) -> str:
+        """The layer's name, followed by the group if there are several."""
+        return self.layer if self.groups == 1 else f"{self.layer}[{self.group} of {self.groups}]"
+
+    def rows(self, tensor: Tensor) -> Tensor:
+        """Cut the matrix's rows from a tensor that holds all rows of the layer in its first dimension."""
+        count = len(tensor) // self.groups
+        return tensor[(self.group - 1) * count : self.group * count]
+
+
+def matrix_names(layer: str, groups: int) -> list[str]:
+    """Name the matrices of a layer, one a group, in the order of their rows."""
+    return [str(MatrixName(layer, group, groups)) for group in range(1, groups + 1)]
+
+
+def join(parts: Iterable[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """Put together named parameters whose rows are spread over several parts, in the order of the rows."""
+    rows: dict[str, list[Tensor]] = defaultdict(list)
+    for part in parts:
+        for name, tensor in part.items():
+            rows[name].append(tensor)
+    return {name: tensors[0] if len(tensors) == 1 else torch.cat(tensors) for name, tensors in rows.items()}
+
+
+Layer = nn.Linear | nn.Conv2d
+"""A layer that multiplies its inputs by a matrix."""
+
+Normalisation = nn.LayerNorm | nn.RMSNorm | nn.GroupNorm | BatchNorm
+"""A layer with a factor and mostly a bias for every feature or channel; `BatchNorm` has its running statistics too."""
 
 FactoredLayer = Layer | Normalisation
-"""What has Kronecker factors, or whole blocks in place of them."""
+"""A layer that has Kronecker factors, or whole blocks in place of them."""
 
 FisherLayer = FactoredLayer | nn.Embedding
-"""What has a diagonal and a dense Fisher."""
+"""A layer that has a Fisher in every form; the input factor of an embedding is diagonal."""
 
 VECTORS = ("bias", "mean", "log_variance")
-"""What a layer may have beside its weight, one number a row: the last columns of its matrix."""
+"""Parameters that a layer may have besides its weight, one number a row: the last columns of its matrix."""
 
 
 def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
-    """Find the layers of a model that hold its parameters, in order of definition.
+    """Find the layers of a model that hold its parameters, by qualified name in order of definition.
 
-    Args:
-        model: the network; every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.Embedding`, an
-            `nn.LayerNorm`, an `nn.GroupNorm` or a `BatchNorm` of this package.
-
-    Returns:
-        The layers by their qualified name.
+    Every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.Embedding`, an `nn.LayerNorm`, an
+    `nn.RMSNorm`, an `nn.GroupNorm` or a `BatchNorm` of this package, or be one of `own_parameters`.
 
     Raises:
         UnsupportedLayerError: a parameter belongs to another kind of layer, or to one with an option that changes its
-            gradient; a layer is torch's own batch normalisation, or two layers share a parameter.
+            gradient; a layer is torch's own batch normalisation; or two layers share a parameter.
     """
     layers: dict[str, FisherLayer] = {}
     owner: dict[int, str] = {}
@@ -51,69 +97,102 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
         own = list(module.parameters(recurse=False))
         if not own:
             continue
-        if not name:
-            raise UnsupportedLayerError(
-                f"the model, a {type(module).__name__}, holds parameters itself; allowed: a model whose parts do"
-            )
-        if not isinstance(module, nn.Embedding | Layer | Normalisation):
-            raise UnsupportedLayerError(
-                f"layer {name!r} has type {type(module).__name__}; Fisher blocks exist for Linear, Conv2d, Embedding, "
-                f"LayerNorm, GroupNorm and BatchNorm only"
-            )
-        _require_options(name, module)
         for parameter in own:
             if id(parameter) in owner:
                 raise UnsupportedLayerError(f"layers {owner[id(parameter)]!r} and {name!r} share a parameter")
             owner[id(parameter)] = name
+        if _holds_its_own(module):
+            continue
+        if not name:
+            raise UnsupportedLayerError(
+                f"the model, a {type(module).__name__}, is a layer itself; allowed: a model with layers as its parts"
+            )
+        if isinstance(module, nn.MultiheadAttention):
+            raise UnsupportedLayerError(
+                f"layer {name!r} has type MultiheadAttention, which hides what its projections see; allowed: attention "
+                f"whose projections are Linear layers"
+            )
+        if not isinstance(module, nn.Embedding | Layer | Normalisation):
+            raise UnsupportedLayerError(
+                f"layer {name!r} has type {type(module).__name__}; Fisher blocks exist for Linear, Conv2d, Embedding, "
+                f"LayerNorm, RMSNorm, GroupNorm and BatchNorm only"
+            )
+        _require_options(name, module)
         layers[name] = module
     return layers
 
 
-def factored_layers(model: nn.Module) -> dict[str, FactoredLayer]:
-    """Find the layers of a model that has no others than those with Kronecker factors.
+def own_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
+    """Find the parameters that modules of other packages than torch hold themselves, such as class tokens, by name.
 
-    Args:
-        model: the network; every parameter must belong to an `nn.Linear`, an `nn.Conv2d`, an `nn.GroupNorm`, a
-            `BatchNorm` or an `nn.LayerNorm` of the last dimension.
+    They have a diagonal and a dense Fisher. K-FAC has their diagonal.
+    """
+    return {
+        f"{name}.{key}" if name else key: parameter
+        for name, module in model.named_modules()
+        if _holds_its_own(module)
+        for key, parameter in module.named_parameters(recurse=False)
+    }
 
-    Returns:
-        The layers by their qualified name, in order of definition.
+
+_CONTAINERS = "torch.nn.modules.container"
+
+
+def _holds_its_own(module: nn.Module) -> bool:
+    if isinstance(module, BatchNorm):
+        return False
+    bases = (one for one in type(module).__mro__ if one.__module__.startswith("torch.nn.modules."))
+    return all(one is nn.Module or one.__module__ == _CONTAINERS for one in bases)
+
+
+def kfac_layers(model: nn.Module) -> dict[str, FisherLayer]:
+    """Find the layers of a model that have K-FAC blocks, by qualified name in order of definition.
 
     Raises:
-        UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding or to a normalisation of
-            several dimensions.
+        UnsupportedLayerError: see `fisher_layers`; or a layer is a normalisation of several dimensions.
     """
+    layers = fisher_layers(model)
+    for name, layer in layers.items():
+        if isinstance(layer, nn.LayerNorm | nn.RMSNorm) and len(layer.normalized_shape) != 1:
+            raise UnsupportedLayerError(
+                f"layer {name!r} has type {type(layer).__name__} with normalized_shape={layer.normalized_shape}; "
+                f"Kronecker factors exist for one dimension only"
+            )
+    return layers
+
+
+def factored_layers(model: nn.Module) -> dict[str, FactoredLayer]:
+    """Find the layers of a model whose factors are all whole matrices, by qualified name in order of definition.
+
+    Raises:
+        UnsupportedLayerError: see `kfac_layers`; or the model has an embedding, or parameters of its own.
+    """
+    what = "input factor is diagonal; whole Kronecker factors exist for Linear, Conv2d, LayerNorm, RMSNorm, GroupNorm"
+    for name in own_parameters(model):
+        raise UnsupportedLayerError(f"parameter {name!r} is in no layer of torch, and its {what} and BatchNorm only")
     layers: dict[str, FactoredLayer] = {}
-    for name, layer in fisher_layers(model).items():
+    for name, layer in kfac_layers(model).items():
         if isinstance(layer, nn.Embedding):
-            raise UnsupportedLayerError(
-                f"layer {name!r} has type {type(layer).__name__}; Kronecker factors exist for Linear, Conv2d, "
-                f"LayerNorm, GroupNorm and BatchNorm only"
-            )
-        if isinstance(layer, nn.LayerNorm) and len(layer.normalized_shape) != 1:
-            raise UnsupportedLayerError(
-                f"layer {name!r} has type LayerNorm with normalized_shape={layer.normalized_shape}; Kronecker factors "
-                f"exist for one dimension only"
-            )
+            raise UnsupportedLayerError(f"layer {name!r} has type Embedding, and its {what} and BatchNorm only")
         layers[name] = layer
     return layers
 
 
 def matrix_layers(model: nn.Module) -> dict[str, Layer]:
-    """Find the layers of a model that has no others than those with one matrix that all their inputs are multiplied by.
+    """Find the layers of a model whose layers all multiply their inputs by one matrix, by name in order of definition.
 
-    Args:
-        model: the network; every parameter must belong to an `nn.Linear` or an ungrouped `nn.Conv2d`.
-
-    Returns:
-        The layers by their qualified name, in order of definition.
+    Every parameter must belong to an `nn.Linear` or an ungrouped `nn.Conv2d`.
 
     Raises:
         UnsupportedLayerError: see `fisher_layers`; or a parameter belongs to an embedding, to a normalisation or to a
-            convolution of groups, each of which has a matrix of its own.
+            grouped convolution.
     """
     what = "projections, attacks, backend 'nngeometry' and what is made with differential privacy"
     layers: dict[str, Layer] = {}
+    for name in own_parameters(model):
+        raise UnsupportedLayerError(
+            f"parameter {name!r} is in no layer of torch; {what} exist for Linear and Conv2d only"
+        )
     for name, layer in fisher_layers(model).items():
         if not isinstance(layer, nn.Linear | nn.Conv2d):
             raise UnsupportedLayerError(
@@ -128,11 +207,10 @@ def matrix_layers(model: nn.Module) -> dict[str, Layer]:
 
 
 def _require_options(name: str, layer: FisherLayer) -> None:
-    """Refuse options by which a layer's gradient is another than that of its block."""
+    """Refuse options that make a layer's gradient differ from the one that its block assumes."""
     if not isinstance(layer, nn.Embedding):
         return
     options: dict[str, tuple[object, object]] = {
-        "padding_idx": (layer.padding_idx, None),
         "max_norm": (layer.max_norm, None),
         "scale_grad_by_freq": (layer.scale_grad_by_freq, False),
     }
@@ -144,13 +222,13 @@ def _require_options(name: str, layer: FisherLayer) -> None:
 
 
 def groups_of(layer: FactoredLayer) -> int:
-    """How many groups of a layer's rows have a matrix of their own, whose inputs the others don't see."""
+    """Number of groups of rows of a layer, each with a matrix and inputs that the others do not see."""
     match layer:
         case nn.Linear():
             return 1
         case nn.Conv2d():
             return layer.groups
-        case nn.LayerNorm() | nn.GroupNorm() | BatchNorm():
+        case nn.LayerNorm() | nn.RMSNorm() | nn.GroupNorm() | BatchNorm():
             return layer.weight.numel()
 
 
@@ -159,11 +237,12 @@ def to_matrix(parameters: Mapping[str, Tensor], matrix: str) -> Tensor:
 
     Args:
         parameters: tensors named and shaped like the model's parameters.
-        matrix: its name: the layer's, or one of `matrix_names`.
+        matrix: the layer's name, or one of `matrix_names`.
 
     Returns:
-        A matrix of shape (outputs, inputs), for convolutions (outputs, channels x height x width) with the channels of
-        one group, for normalisations (features or channels, 1); then a column for each of `VECTORS` that there is.
+        A matrix with a row for each output. The first columns are the inputs; for a convolution the channels
+        (of one group) x height x width, for a normalisation a single column. Then each of `VECTORS` that exists has a
+        column.
     """
     name = MatrixName.of(matrix)
     rows = name.rows(parameters[f"{name.layer}.weight"])
@@ -173,16 +252,13 @@ def to_matrix(parameters: Mapping[str, Tensor], matrix: str) -> Tensor:
 
 
 def from_matrix(values: Tensor, matrix: str, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Undo `to_matrix`.
+    """Undo `to_matrix`: the layer's named tensors, or the group's rows of them, which `join` puts together.
 
     Args:
-        values: as `to_matrix` makes them.
-        matrix: its name.
         like: tensors named and shaped like the model's parameters.
-
-    Returns:
-        The layer's named tensors, or the group's rows of them, which `join` puts together.
     """
+    if matrix in like:
+        return {matrix: values.reshape(like[matrix].shape)}
     name = MatrixName.of(matrix)
     weight, vectors = f"{name.layer}.weight", vectors_of(name.layer, like)
     columns = values.shape[1] - len(vectors)
@@ -193,14 +269,11 @@ def from_matrix(values: Tensor, matrix: str, like: Mapping[str, Tensor]) -> dict
     }
 
 
+def weight_of(layer: str, parameters: Container[str]) -> str:
+    """The name of a layer's weight, or the name itself where it is that of a parameter that no layer holds."""
+    return layer if layer in parameters else f"{layer}.weight"
+
+
 def vectors_of(layer: str, parameters: Container[str]) -> list[str]:
-    """Find what a layer has beside its weight.
-
-    Args:
-        layer: its qualified name.
-        parameters: names of all parameters of a model.
-
-    Returns:
-        Names of its `VECTORS`, in the order of the columns.
-    """
+    """The names of a layer's `VECTORS` that occur among a model's parameters, in the order of the columns."""
     return [name for name in (f"{layer}.{vector}" for vector in VECTORS) if name in parameters]

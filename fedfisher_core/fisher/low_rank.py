@@ -1,6 +1,6 @@
-"""Sums of Kronecker blocks whose input factors have few directions: of few examples, or cut by a budget.
+"""Sums of Kronecker blocks whose input factors have low rank, because examples are few or a budget cut them.
 
-A budget that keeps the foremost directions may leave one number for all others: a multiple of the identity.
+A budget that keeps the leading directions may replace all others by one number: a multiple of the identity.
 """
 
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.fisher.kronecker import KroneckerSum
-from fedfisher_core.pivoted_cholesky import pivoted_cholesky
+from fedfisher_core.fisher.pivoted_cholesky import pivoted_cholesky
 
 TOLERANCE = 1e-6
-"""Part of a factor's Frobenius norm that may be left out; a product in single precision rounds as coarsely."""
+"""Part of a factor's Frobenius norm that may be left out; products in single precision have the same error."""
 
 WORTH = 0.8
-"""The part of the multiplications that has to do for the finding of the directions to pay."""
+"""Low rank is used if it takes at most this part of the multiplications; otherwise finding it does not pay."""
 
 _CHECKS = 8
 _SEED = 0
-# Steps of inverse iteration; the number that stands for the directions which were not kept is far below the others'.
+# Steps of inverse iteration; few suffice, as the number for directions not kept is far below the other eigenvalues.
 _ITERATIONS = 4
 
 
 @dataclass(frozen=True)
 class LowRankSum:
-    """A `KroneckerSum` with A_i = rho_i I + L_i R_i: it multiplies by the r_i columns of L_i in place of all of A_i.
+    """A `KroneckerSum` with A_i = rho_i I + L_i R_i, which multiplies by the r_i columns of L_i instead of all of A_i.
 
     Args:
         left: the L_i side by side, client by client, shape (a, sum_i r_i).
@@ -70,15 +70,9 @@ class ShiftedLowRank:
 
 
 def shortened(total: KroneckerSum) -> KroneckerSum | LowRankSum:
-    """Write a sum in the few directions of its input factors, where all of them have few enough for that to pay.
+    """Write a sum with low-rank input factors if that pays, up to rounding; otherwise leave it as it is.
 
-    With `KroneckerSum` a client takes g a (g + a) multiplications, with `LowRankSum` g r (2 a + g).
-
-    Args:
-        total: the sum.
-
-    Returns:
-        The same operator up to rounding.
+    A client takes g a (g + a) multiplications with `KroneckerSum`, and g r (2 a + g) with `LowRankSum`.
     """
     rows, columns = total.outputs.shape[1], total.inputs.shape[1]
     most = int(WORTH * columns * (rows + columns) / (2 * columns + rows))
@@ -95,19 +89,14 @@ def shortened(total: KroneckerSum) -> KroneckerSum | LowRankSum:
 
 
 def low_rank(matrix: Tensor, *, most: int) -> ShiftedLowRank | None:
-    """Factor a matrix of few directions.
+    """Factor a matrix of shape (n, n) as rho I + L R, or give None if its rank is too high.
 
-    A symmetric positive semi-definite one has a pivoted Cholesky factor, any other the range of its products with
-    random vectors (Halko et al. 2011).
+    A symmetric positive semi-definite matrix has a pivoted Cholesky factor. For any other, L spans the range of its
+    products with random vectors (Halko et al. 2011). |matrix - rho I - L R| is at most `TOLERANCE` |matrix|. For a
+    symmetric matrix rho may stand for all directions that it does not keep; otherwise it is 0.
 
     Args:
-        matrix: shape (n, n).
-        most: largest rank that is of use.
-
-    Returns:
-        rho, L and R of a rank r <= `most` for which |matrix - rho I - L R| is no larger than `TOLERANCE` |matrix|, in
-        the type of the matrix, where rho is 0 or what stands for all directions that a symmetric matrix does not
-        keep; None where none was found.
+        most: largest useful rank.
     """
     exact = matrix.to(torch.float64, copy=True)
     allowed = TOLERANCE * float(torch.linalg.matrix_norm(exact))
@@ -125,7 +114,7 @@ def low_rank(matrix: Tensor, *, most: int) -> ShiftedLowRank | None:
 
 
 def _smallest(matrix: Tensor) -> float:
-    """Smallest eigenvalue of a symmetric positive definite matrix, by inverse iteration; 0 of all others."""
+    """Smallest eigenvalue of a symmetric positive definite matrix, by inverse iteration; 0 for any other."""
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if failed:
         return 0.0
@@ -136,22 +125,22 @@ def _smallest(matrix: Tensor) -> float:
 
 
 def _of_cholesky(matrix: Tensor, most: int, allowed: float) -> Iterator[Tensor]:
-    """Orthonormal columns, up to `most`, that hold the range of a positive semi-definite matrix, the fewer first.
+    """Orthonormal bases, of up to `most` columns, of a positive semi-definite matrix's range; the smaller one first.
 
-    What is left out has a diagonal up to the tolerance, so that its norm is at most n times that, and about sqrt(n)
-    times where it has no direction of its own, as rounding has none.
+    The diagonal of what is left out is at most the tolerance. So its norm is at most n times the tolerance, and about
+    sqrt(n) times if it has no preferred direction, like rounding errors.
     """
     for tolerance in (allowed / len(matrix) ** 0.5, allowed / len(matrix)):
         factor = pivoted_cholesky(matrix.cpu().numpy(), tolerance=tolerance)
         if factor.shape[1] > most:
             return
-        # The factor's own product has the rounding of the pivots in it, many times over.
+        # The basis is orthonormal, because the factor's own product would multiply the pivots' rounding errors.
         yield torch.linalg.qr(torch.from_numpy(factor).to(matrix)).Q
 
 
 def _of_products(matrix: Tensor, most: int, allowed: float) -> Iterator[Tensor]:
-    """Orthonormal columns, up to `most`, that hold the range of some products, less what may be left out."""
-    # Few directions are found with few products, and most factors have either few or too many.
+    """Orthonormal bases, of up to `most` columns, of the range of random products, without what may be left out."""
+    # Few products find few directions, and most factors have either few or too many.
     for size in (most // 2, most):
         basis = torch.linalg.qr(matrix @ _normal(len(matrix), size, like=matrix)).Q
         inside = basis.T @ matrix
@@ -160,6 +149,5 @@ def _of_products(matrix: Tensor, most: int, allowed: float) -> Iterator[Tensor]:
 
 
 def _normal(rows: int, columns: int, *, like: Tensor) -> Tensor:
-    """Standard normal numbers, the same on every device."""
     generator = torch.Generator().manual_seed(_SEED)
     return torch.randn(rows, columns, generator=generator, dtype=like.dtype).to(like.device)

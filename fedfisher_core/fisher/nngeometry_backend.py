@@ -1,6 +1,6 @@
 """The exact Fisher of a classifier by the library nngeometry 0.3, as the paper computed it.
 
-It makes a pass an approximation and a backward pass through the whole network a class.
+It makes one pass for each approximation, and in it one backward pass through the whole network for each class.
 """
 
 import copy
@@ -9,7 +9,7 @@ from collections.abc import Set
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError, UnsupportedLayerError
+from fedfisher_core.engine.errors import InputError, UnsupportedLayerError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.kronecker import Kronecker
@@ -28,15 +28,12 @@ def compute(
     Args:
         model: a network of `nn.Linear` and ungrouped `nn.Conv2d` layers, in evaluation mode.
         inputs: examples, shape (examples, ...).
-        approximations: which forms to compute; a dense one is refused.
+        approximations: a dense Fisher is refused.
         batch_size: examples in flight.
-
-    Returns:
-        The Fisher.
 
     Raises:
         InputError: a dense Fisher was asked for.
-        UnsupportedLayerError: a layer has no Fisher block, or none that nngeometry gets right.
+        UnsupportedLayerError: a layer has no Fisher block, or nngeometry computes a wrong one.
         DivergedClientError: the Fisher is not finite.
     """
     from nngeometry.metrics import FIM
@@ -64,17 +61,14 @@ def compute(
 
 
 def supported_layers(model: nn.Module, example: Tensor) -> tuple[dict[str, Layer], int]:
-    """Make sure that nngeometry gets a network right.
+    """The layers of a network, and the number of its outputs, if nngeometry computes its Fisher correctly.
 
     Args:
         model: the network; only its shapes count.
-        example: one, as the network takes it, on the network's device.
-
-    Returns:
-        Its layers by name, and the number of its outputs.
+        example: on the network's device, shape (1, ...).
 
     Raises:
-        UnsupportedLayerError: a layer has no Fisher block, or none that nngeometry gets right.
+        UnsupportedLayerError: a layer has no Fisher block, or nngeometry computes a wrong one.
     """
     layers = matrix_layers(model)
     for name, layer in layers.items():
@@ -89,12 +83,11 @@ def supported_layers(model: nn.Module, example: Tensor) -> tuple[dict[str, Layer
 
 
 def _layer_id(name: str, layer: Layer) -> str:
-    """The key by which nngeometry knows a layer."""
     return f"{name}.{layer}"
 
 
 def _unflatten(flat: Tensor, model: nn.Module) -> dict[str, Tensor]:
-    """Cut a vector in the order of the parameters; nngeometry's is the same, layer by layer, weight before bias."""
+    """Cut a vector in the order of the parameters, which nngeometry shares: layer by layer, weight before bias."""
     parameters = dict(model.named_parameters())
     pieces = flat.split([parameter.numel() for parameter in parameters.values()])
     return {

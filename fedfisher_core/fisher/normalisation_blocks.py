@@ -1,6 +1,6 @@
-"""The sums of normalisations, each of whose units, features or channels, has a matrix of its few numbers.
+"""The running sums of normalisations, where each unit (a feature or channel) has a small matrix.
 
-A unit's gradient is a short vector, so that its block of the Fisher is kept whole in place of K-FAC's two factors: A is
+A unit's gradient is a short vector, so its block of the Fisher is kept whole instead of as K-FAC's two factors: A is
 the second moment of the vectors, and G a number.
 """
 
@@ -12,27 +12,24 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.fisher.accumulation import RunningSum
-from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.fisher.blocks import Approximation, RunningSum
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.matrix_names import matrix_names
+from fedfisher_core.fisher.layers import matrix_names
 from fedfisher_core.fisher.place_blocks import PlaceBlock
 from fedfisher_core.models.batch_norm import BatchNorm
 
 _WEIGHT_OR_BIAS = [0, 1, 1, 0]
-"""Whose multiple the gradient of each of a channel's numbers is: weight, bias, mean and log_variance."""
+"""The gradients of weight, bias, mean and log_variance are multiples of that of the weight (0) or the bias (1)."""
 
 
 class NormalisationBlock(PlaceBlock):
-    """The running sums of a normalisation, whose matrix has a row a unit, with the factor in the first column.
+    """The running sums of a normalisation, whose matrix has a row for each unit, with the factor in the first column.
 
     Args:
-        units: features or channels.
-        columns: how many numbers each has.
-        places: of one example and unit.
-        approximations: what to sum.
+        units: number of features or channels.
+        columns: parameters of each unit.
+        places: positions in one example and unit.
         workspace: see `PlaceBlock`.
-        like: a tensor of the type and device to compute in.
     """
 
     def __init__(
@@ -55,7 +52,7 @@ class NormalisationBlock(PlaceBlock):
         """Memory of the sums."""
         return super().size_in_bytes + (self._units.size_in_bytes if self._units else 0)
 
-    def begin(self, inputs: Tensor, directions: int) -> None:
+    def begin(self, inputs: Tensor, directions: int, *, counted: Tensor | None = None) -> None:
         """See `Block.begin`; the inputs are normalised once for all directions."""
         super().begin(self._by_unit(self._normalised(inputs)), directions)
 
@@ -66,40 +63,39 @@ class NormalisationBlock(PlaceBlock):
             self._units.flush()
 
     def kronecker(self, layer: str, examples: int, nominal_directions: int) -> dict[str, Kronecker]:
-        """The whole blocks of the units; takes the sums.
+        """The whole blocks of the units; it takes the sums.
 
         Args:
             layer: its qualified name.
-            examples: how many were added.
-            nominal_directions: C', which the factors' scales (and not their product) depend on.
+            nominal_directions: C', on which the factors' scales depend, and their product does not.
 
         Returns:
-            By the names of the units' matrices A = sqrt(C') / N sum v v^T and G = 1 / sqrt(C'), with v an example's
-            gradient.
+            By the names of the units' matrices, A = sqrt(C') / N sum v v^T and G = 1 / sqrt(C'), where v is the
+            gradient of one of N examples.
         """
         assert self._units is not None
         scale = nominal_directions**0.5
         moments = self._moments(self._units.take().mul_(scale / examples)).to(self._like)
-        # Memory of its own for each, as files of tensors ask for it.
+        # Files of tensors need separate memory for each tensor.
         ones = self._like.new_full((self._rows, 1, 1), 1 / scale).unbind()
         names = matrix_names(layer, self._rows)
         return {name: Kronecker(inputs=a, outputs=g) for name, a, g in zip(names, moments, ones, strict=True)}
 
     @abstractmethod
     def _normalised(self, inputs: Tensor) -> Tensor:
-        """The inputs as the layer normalises them, before it scales and shifts them."""
+        """The inputs after the layer's normalisation, before its scale and shift."""
 
     def _by_unit(self, tensor: Tensor) -> Tensor:
-        """What is shaped as the layer's inputs, in the shape (examples, units, places); units are channels."""
+        """A tensor shaped like the layer's inputs, in the shape (examples, units, positions); units are channels."""
         return tensor.flatten(2) if tensor.ndim > 2 else tensor[:, :, None]
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        """Sums over places of g x, with x normalised, and of g where there is a bias."""
+        """Sums over positions of g x, with x normalised, and of g if there is a bias."""
         gradients = self._by_unit(gradients)
         return torch.stack([(gradients * inputs).sum(2), gradients.sum(2)][: self._columns], dim=2)
 
     def _moments(self, own: Tensor) -> Tensor:
-        """Second moments of the units' numbers, from those of what `_matrices` gives, shape (units, ..., ...)."""
+        """Second moments of the units' parameters, from those of the result of `_matrices`, shape (units, ..., ...)."""
         return own
 
     def _sums(self) -> bool:
@@ -113,21 +109,21 @@ class NormalisationBlock(PlaceBlock):
 
 
 class LayerNormBlock(NormalisationBlock):
-    """The running sums of a layer normalisation: with x normalised, sums over places of g x, and of g for the bias."""
+    """The running sums of a layer or RMS normalisation: over positions, of g x with x normalised, and of g."""
 
     def __init__(
         self,
-        layer: nn.LayerNorm,
+        layer: nn.LayerNorm | nn.RMSNorm,
         input_shape: torch.Size,
         approximations: Set[Approximation],
         *,
         workspace: int,
         like: Tensor,
     ) -> None:
-        self._shape, self._eps = layer.normalized_shape, layer.eps
+        self._layer, self._shape = layer, layer.normalized_shape
         features = math.prod(self._shape)
         places = input_shape[1:].numel() // features
-        columns = 1 + (layer.bias is not None)
+        columns = 1 + (isinstance(layer, nn.LayerNorm) and layer.bias is not None)
         super().__init__(
             units=features,
             columns=columns,
@@ -138,14 +134,16 @@ class LayerNormBlock(NormalisationBlock):
         )
 
     def _normalised(self, inputs: Tensor) -> Tensor:
-        return functional.layer_norm(inputs, self._shape, eps=self._eps)
+        if isinstance(self._layer, nn.RMSNorm):
+            return functional.rms_norm(inputs, list(self._shape), eps=self._layer.eps)
+        return functional.layer_norm(inputs, self._shape, eps=self._layer.eps)
 
     def _by_unit(self, tensor: Tensor) -> Tensor:
         return tensor.reshape(len(tensor), -1, self._rows).mT
 
 
 class GroupNormBlock(NormalisationBlock):
-    """The running sums of a group normalisation: with x normalised, sums over a channel's places of g x, and of g."""
+    """The running sums of a group normalisation: over a channel's positions, of g x with x normalised, and of g."""
 
     def __init__(
         self,
@@ -176,7 +174,7 @@ class BatchNormBlock(NormalisationBlock):
     """The running sums of a batch normalisation in evaluation, which is affine: y = weight normal + bias.
 
     With normal = (x - mean) exp(-log_variance / 2), the gradient of the mean is a multiple of the bias's, and that of
-    log_variance one of the weight's: sums are kept of those two, and give those of all four.
+    log_variance a multiple of the weight's. So two sums are kept, and all four are computed from them.
     """
 
     def __init__(
@@ -222,7 +220,7 @@ class BatchNormBlock(NormalisationBlock):
 
     @property
     def _multiples(self) -> Tensor:
-        """What the four gradients of a channel are of the weight's or the bias's, shape (channels, 4)."""
+        """The four gradients of a channel as multiples of the weight's or the bias's, shape (channels, 4)."""
         weight, root = self._layer.weight.detach(), self._root
         ones = torch.ones_like(weight)
         return torch.stack([ones, ones, -weight * root, -weight / 2], dim=1)

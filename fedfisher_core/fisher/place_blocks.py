@@ -1,8 +1,4 @@
-"""The sums of layers that see several places of an example: their gradient for an example is a sum over its places.
-
-Such a sum is to be squared after it is taken, so that no product of sums gives the diagonal: the gradients of some
-examples at a time are formed. None of these layers has two Kronecker factors.
-"""
+"""The running sums of layers that are applied at several positions of an example: linear layers and embeddings."""
 
 from abc import abstractmethod
 from collections.abc import Set
@@ -11,19 +7,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.fisher.blocks import Approximation, Block
+from fedfisher_core.fisher.blocks import Approximation, Block, RunningSum, add_gram, mirror
+from fedfisher_core.fisher.kronecker import Kronecker
+from fedfisher_core.fisher.weight_sharing import WeightSharing, counted_positions, input_rows, output_rows
 
 
 class PlaceBlock(Block):
-    """The running sums of such a layer.
+    """The running sums of a layer that is applied at several positions of an example, such as those of a sequence.
 
     Args:
-        rows: rows of the layer's matrix.
-        columns: columns of the layer's matrix, with that of a bias.
-        places: of one example.
-        approximations: what to sum; no Kronecker factors.
+        columns: columns of the layer's matrix, including that of a bias.
+        places: number of positions in one example.
+        approximations: what to sum.
         workspace: most bytes of gradients at a time, unless one example takes more.
-        like: a tensor of the type and device to compute in.
     """
 
     def __init__(
@@ -36,7 +32,6 @@ class PlaceBlock(Block):
         workspace: int,
         like: Tensor,
     ) -> None:
-        assert Approximation.KFAC not in approximations
         super().__init__(rows, columns, places, approximations, like=like)
         self._columns, self._workspace = columns, workspace
         self._inputs = like.new_empty(0)
@@ -45,7 +40,7 @@ class PlaceBlock(Block):
         """See `Block.workspace_in_bytes`."""
         return self._step() * self._bytes_per_example()
 
-    def begin(self, inputs: Tensor, directions: int) -> None:
+    def begin(self, inputs: Tensor, directions: int, *, counted: Tensor | None = None) -> None:
         """See `Block.begin`."""
         self._inputs = inputs
 
@@ -67,32 +62,93 @@ class PlaceBlock(Block):
 
     @abstractmethod
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        """The gradient of the layer's matrix, for each of some examples, in new memory."""
+        """The gradient of the layer's matrix for each of some examples, in new memory."""
 
     def _sums(self) -> bool:
-        """Whether there is anything to add gradients to."""
         return self._squares is not None
 
     def _add(self, matrices: Tensor) -> None:
-        """Add the gradients of some examples, which may be overwritten."""
+        """Add the gradients of some examples; their memory may be overwritten."""
         if self._squares is not None:
             self._squares.partial += matrices.square_().sum(0)
 
     def _step(self) -> int:
-        """Examples whose gradients are formed at a time."""
         return max(1, self._workspace // self._bytes_per_example())
 
     def _bytes_per_example(self) -> int:
-        """Gradients with and without those of the bias, and the inputs in the form that they are multiplied in."""
+        """Gradients with and without those of the bias, and the inputs in the form in which they are multiplied."""
         numbers = 2 * self._rows * self._columns + self._windows * (self._rows + self._columns)
         return numbers * self._like.element_size()
 
     def _input_moment(self, scale: float) -> Tensor:
-        raise AssertionError("a layer that sees several places has no second moment of its inputs")
+        raise AssertionError("subclasses have blocks of their own")
 
 
-class LinearPlacesBlock(PlaceBlock):
-    """The running sums of a linear layer on sequences: for an example, sum over places of g x^T."""
+class SharedBlock(PlaceBlock):
+    """A layer whose K-FAC counts positions: A is a mean over rows of inputs, and G one over examples."""
+
+    def __init__(
+        self,
+        rows: int,
+        columns: int,
+        places: int,
+        approximations: Set[Approximation],
+        *,
+        sharing: WeightSharing,
+        moment: tuple[int, ...],
+        gradient_size: int,
+        workspace: int,
+        like: Tensor,
+    ) -> None:
+        super().__init__(rows, columns, places, approximations - {Approximation.KFAC}, workspace=workspace, like=like)
+        factored = Approximation.KFAC in approximations
+        self._sharing = sharing
+        self._moment = RunningSum(moment, like=like) if factored else None
+        self._gradients = RunningSum((gradient_size, gradient_size), like=like) if factored else None
+        self._counted: Tensor | None = None
+        self._averaged = 0
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Memory of the sums."""
+        return super().size_in_bytes + sum(one.size_in_bytes for one in (self._moment, self._gradients) if one)
+
+    def begin(self, inputs: Tensor, directions: int, *, counted: Tensor | None = None) -> None:
+        """See `Block.begin`."""
+        super().begin(inputs, directions)
+        self._counted = counted
+        if self._moment is not None:
+            self._averaged += self._add_inputs(self._moment.partial, inputs)
+
+    @abstractmethod
+    def _add_inputs(self, moment: Tensor, inputs: Tensor) -> int:
+        """Add the inputs to the sum of x x^T, in place, and give the number of rows."""
+
+    def add_direction(self, index: int, gradients: Tensor) -> None:
+        """See `Block.add_direction`."""
+        if self._gradients is not None:
+            add_gram(self._gradients.partial, output_rows(gradients, self._counted, self._sharing))
+        super().add_direction(index, gradients)
+
+    def flush(self) -> None:
+        """See `Block.flush`."""
+        super().flush()
+        for running in (self._moment, self._gradients):
+            if running is not None:
+                running.flush()
+
+    def kronecker(self, layer: str, examples: int, nominal_directions: int) -> dict[str, Kronecker]:
+        """The factors of `weight_sharing`, A times sqrt(C') and G by it; it takes the sums."""
+        assert self._moment is not None
+        assert self._gradients is not None
+        scale = nominal_directions**0.5
+        inputs = self._moment.take().mul_(scale / max(self._averaged, 1)).to(self._like)
+        outputs = self._gradients.take().div_(scale * examples).to(self._like)
+        return {layer: Kronecker(inputs=mirror(inputs) if inputs.ndim == 2 else inputs, outputs=mirror(outputs))}
+
+
+class LinearPlacesBlock(SharedBlock):
+    """The running sums of a linear layer on sequences: an example's gradient is the sum over positions of g x^T."""
 
     def __init__(
         self,
@@ -100,20 +156,52 @@ class LinearPlacesBlock(PlaceBlock):
         input_shape: torch.Size,
         approximations: Set[Approximation],
         *,
+        sharing: WeightSharing,
         workspace: int,
         like: Tensor,
     ) -> None:
         self._bias = layer.bias is not None
         columns = layer.in_features + self._bias
-        super().__init__(layer.out_features, columns, input_shape[1], approximations, workspace=workspace, like=like)
+        super().__init__(
+            layer.out_features,
+            columns,
+            input_shape[1:-1].numel(),
+            approximations,
+            sharing=sharing,
+            moment=(columns, columns),
+            gradient_size=layer.out_features,
+            workspace=workspace,
+            like=like,
+        )
+
+    def begin(self, inputs: Tensor, directions: int, *, counted: Tensor | None = None) -> None:
+        """See `Block.begin`."""
+        super().begin(inputs.flatten(1, -2), directions, counted=counted)
+
+    def add_direction(self, index: int, gradients: Tensor) -> None:
+        """See `Block.add_direction`."""
+        super().add_direction(index, gradients.flatten(1, -2))
+
+    def per_example(self, gradients: Tensor) -> Tensor:
+        """See `Block.per_example`."""
+        return super().per_example(gradients.flatten(1, -2))
+
+    def _add_inputs(self, moment: Tensor, inputs: Tensor) -> int:
+        rows, count = input_rows(inputs, self._counted, self._sharing, bias=self._bias)
+        add_gram(moment, rows)
+        return count
 
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
         products = gradients.mT @ inputs
         return torch.cat([products, gradients.sum(1)[:, :, None]], dim=2) if self._bias else products
 
 
-class EmbeddingBlock(PlaceBlock):
-    """The running sums of an embedding: for an example, the row of a token is the sum of g over the token's places."""
+class EmbeddingBlock(SharedBlock):
+    """The running sums of an embedding: in an example's gradient, a token's row is the sum of g over its positions.
+
+    Its inputs are unit vectors of tokens. So A is diagonal: the shares of the tokens among all positions, kept as a
+    vector. With *reduce* it would be no longer, so that an embedding always has *expand*.
+    """
 
     def __init__(
         self,
@@ -124,15 +212,28 @@ class EmbeddingBlock(PlaceBlock):
         workspace: int,
         like: Tensor,
     ) -> None:
+        self._padding = layer.padding_idx
         super().__init__(
             layer.num_embeddings,
             layer.embedding_dim,
             input_shape[1],
             approximations,
+            sharing=WeightSharing.EXPAND,
+            moment=(layer.num_embeddings,),
+            gradient_size=layer.embedding_dim,
             workspace=workspace,
             like=like,
         )
 
+    def _add_inputs(self, moment: Tensor, inputs: Tensor) -> int:
+        tokens = inputs.flatten() if self._counted is None else inputs[self._counted]
+        moment += torch.bincount(tokens, minlength=len(moment))
+        return counted_positions(inputs.shape, self._counted)
+
     def _matrices(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        # A product adds in the same order on every device, which scattering does not.
-        return functional.one_hot(inputs, self._rows).to(gradients.dtype).mT @ gradients
+        # A product adds in the same order on every device; scattering does not.
+        matrices = functional.one_hot(inputs, self._rows).to(gradients.dtype).mT @ gradients
+        if self._padding is not None:
+            # Torch never changes this row.
+            matrices[:, self._padding] = 0
+        return matrices

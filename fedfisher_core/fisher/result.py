@@ -5,21 +5,21 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.finite import is_finite
+from fedfisher_core.engine.arithmetic import is_finite
+from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.fisher.kronecker import Kronecker
 
 
 @dataclass(frozen=True)
 class Fisher:
-    """The Fisher of a model, mean over examples; an approximation that wasn't asked for is None.
+    """The Fisher of a model, mean over examples; an approximation that was not asked for is None.
 
     Args:
-        diagonal: by parameter, its diagonal in the parameter's shape.
+        diagonal: by parameter, in the parameter's shape.
         kfac: by matrix (see `matrix_names`), its block.
         dense: the whole matrix, shape (parameters, parameters), in the order of `model.parameters()`.
-        scatter: how far the mean of H is expected to be off because directions were drawn, relative to its Frobenius
-            norm; None where none could be, and for the squared loss.
+        scatter: expected error of the mean of H that comes from drawn directions, relative to its Frobenius norm; None
+            if no direction could be drawn, and for the squared loss.
     """
 
     diagonal: dict[str, Tensor] | None = None
@@ -29,15 +29,7 @@ class Fisher:
 
 
 def require_finite(fisher: Fisher, parameters: Mapping[str, Tensor]) -> None:
-    """Stop at values that no optimisation can use.
-
-    Args:
-        fisher: the Fisher to check.
-        parameters: the model's parameters, in its order.
-
-    Raises:
-        DivergedClientError: an element is infinite or not a number; the message names the first such layer.
-    """
+    """Refuse a Fisher with an infinite element or NaN, by a DivergedClientError that names the first such layer."""
     for name, tensor in (fisher.diagonal or {}).items():
         _require_finite(tensor, "diagonal Fisher", name)
     for layer, block in (fisher.kfac or {}).items():

@@ -1,20 +1,25 @@
-"""One pass over the data: from chunks of examples to the sums of every approximation.
-
-Each chunk goes forward once and backward once a direction (see `estimators`). The gradients that arrive at the
-layers' outputs serve the diagonal, the Kronecker factors and the dense matrix alike.
-"""
+"""One pass over the data: from chunks of examples to the sums of every approximation."""
 
 from collections.abc import Mapping, Set
 from functools import partial
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError, MemoryLimitError, UnsupportedLayerError
-from fedfisher_core.fisher.accumulation import FLUSH_EVERY, RunningSum, add_gram, mirror
-from fedfisher_core.fisher.blocks import Approximation, Block
-from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
-from fedfisher_core.fisher.empty import empty_blocks
+from fedfisher_core.engine.errors import InputError, MemoryLimitError, UnsupportedLayerError
+from fedfisher_core.fisher.blocks import (
+    FLUSH_EVERY,
+    Approximation,
+    Block,
+    Portions,
+    RunningSum,
+    Scratch,
+    add_gram,
+    mirror,
+)
+from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
+from fedfisher_core.fisher.convolution_blocks import Conv2dBlock
 from fedfisher_core.fisher.estimators import (
     Estimator,
     Loss,
@@ -23,11 +28,90 @@ from fedfisher_core.fisher.estimators import (
     output_directions,
 )
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.layers import FisherLayer, factored_layers, fisher_layers, from_matrix, vectors_of
-from fedfisher_core.fisher.portions import Portions
+from fedfisher_core.fisher.layers import (
+    FisherLayer,
+    fisher_layers,
+    from_matrix,
+    kfac_layers,
+    own_parameters,
+    vectors_of,
+)
+from fedfisher_core.fisher.linear_blocks import LinearBlock, OwnBlock
+from fedfisher_core.fisher.normalisation_blocks import BatchNormBlock, GroupNormBlock, LayerNormBlock
+from fedfisher_core.fisher.place_blocks import EmbeddingBlock, LinearPlacesBlock
 from fedfisher_core.fisher.result import Fisher, require_finite
-from fedfisher_core.fisher.scatter import Scatter
-from fedfisher_core.fisher.scratch import Scratch
+from fedfisher_core.fisher.truncation import Scatter
+from fedfisher_core.fisher.weight_sharing import WeightSharing, require_positions, without_padding
+from fedfisher_core.models.batch_norm import BatchNorm
+
+
+def empty_blocks(
+    layers: Mapping[str, FisherLayer],
+    own: Mapping[str, nn.Parameter],
+    probe: Trace,
+    approximations: Set[Approximation],
+    *,
+    sharing: WeightSharing,
+    workspace: int,
+    like: Tensor,
+    scratch: Scratch,
+) -> dict[str, Block]:
+    """The empty sums of all layers, and of parameters that no layer holds, by name; see `Conv2dBlock`.
+
+    Args:
+        probe: the trace of one example.
+    """
+    blocks: dict[str, Block] = {
+        name: _empty_block(
+            layer,
+            probe.inputs[name].shape,
+            probe.output_shapes[name],
+            approximations,
+            sharing=sharing,
+            workspace=workspace,
+            like=like,
+            scratch=scratch,
+        )
+        for name, layer in layers.items()
+    }
+    return blocks | {name: OwnBlock(parameter, approximations, like=like) for name, parameter in own.items()}
+
+
+def _empty_block(
+    layer: FisherLayer,
+    input_shape: torch.Size,
+    output_shape: torch.Size,
+    approximations: Set[Approximation],
+    *,
+    sharing: WeightSharing,
+    workspace: int,
+    like: Tensor,
+    scratch: Scratch,
+) -> Block:
+    sizes: _Sizes = {"workspace": workspace, "like": like}
+    match layer:
+        case nn.Conv2d():
+            return Conv2dBlock(
+                layer, input_shape, output_shape, approximations, sharing=sharing, scratch=scratch, **sizes
+            )
+        case nn.Linear() if len(input_shape) == 2:
+            return LinearBlock(layer, approximations, like=like)
+        case nn.Linear():
+            return LinearPlacesBlock(layer, input_shape, approximations, sharing=sharing, **sizes)
+        case nn.Embedding():
+            return EmbeddingBlock(layer, input_shape, approximations, **sizes)
+        case nn.LayerNorm() | nn.RMSNorm():
+            return LayerNormBlock(layer, input_shape, approximations, **sizes)
+        case nn.GroupNorm():
+            return GroupNormBlock(layer, input_shape, approximations, **sizes)
+        case BatchNorm():
+            return BatchNormBlock(layer, input_shape, approximations, **sizes)
+
+
+class _Sizes(TypedDict):
+    workspace: int
+    like: Tensor
+
 
 MAX_DENSE_PARAMETERS = 8192
 """Largest network whose dense Fisher is computed; in double precision it takes 512 MiB."""
@@ -39,13 +123,11 @@ class FisherPass:
     Args:
         model: the network, in evaluation mode.
         example: one example on the model's device, shape (1, ...).
-        approximations: what to sum.
-        loss: the loss.
-        estimator: the estimator.
+        sharing: the form of K-FAC for layers that are applied at several positions.
         memory_limit: most bytes of working memory.
 
     Raises:
-        InputError: one example doesn't fit the memory, or the network is too large for a dense Fisher.
+        InputError: one example does not fit the memory, or the network is too large for a dense Fisher.
         UnsupportedLayerError: a layer has no Fisher block.
     """
 
@@ -58,19 +140,21 @@ class FisherPass:
         loss: Loss,
         estimator: Estimator,
         memory_limit: int,
+        sharing: WeightSharing = WeightSharing.EXPAND,
     ) -> None:
         self._model = model
         self._approximations = approximations
-        factored = Approximation.KFAC in approximations
-        self._layers: Mapping[str, FisherLayer] = factored_layers(model) if factored else fisher_layers(model)
+        self._factored = Approximation.KFAC in approximations
+        self._layers = kfac_layers(model) if self._factored else fisher_layers(model)
+        self._own = own_parameters(model)
         self._loss = loss
         self._estimator = estimator
         self._examples = 0
         self._chunks = 0
         self._like = next(model.parameters()).detach()
-        probe, graph_bytes = measure(model, self._layers, example)
-        if factored:
-            require_rows(self._layers, probe)
+        probe, graph_bytes = measure(model, self._layers, example, own=self._own)
+        if self._factored:
+            self._counted(probe)
         self.outputs = probe.outputs.shape[1]
         if loss is Loss.CLASSIFICATION and self.outputs < 2:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
@@ -80,39 +164,28 @@ class FisherPass:
         self._scratch = Scratch(self._like)
         self._dense = _dense_sum(model, self._like) if Approximation.DENSE in approximations else None
         self._outputs = [shape.numel() for shape in probe.output_shapes.values()]
+        self._outputs += [copy.numel() for copy in probe.copies.values()]
         self._inputs = [tensor.numel() for tensor in probe.inputs.values()]
         self._graph_bytes, self._memory_limit = graph_bytes, memory_limit
-        alone = Approximation.DENSE in approximations or not _has_factors(model, probe)
+        alone = Approximation.DENSE in approximations or not _has_factors(model)
         in_company = approximations if alone else {Approximation.DIAGONAL, Approximation.KFAC}
         nowhere = self._like.to("meta")
-        imagined = partial(empty_blocks, self._layers, probe, like=nowhere, scratch=Scratch(nowhere))
+        empty = partial(empty_blocks, self._layers, self._own, probe, sharing=sharing)
+        imagined = partial(empty, like=nowhere, scratch=Scratch(nowhere))
         left = [self._left_beside(imagined(asked, workspace=0)) for asked in (in_company, approximations)]
         self._most = Portions.on(self._like.device, memory=next((bytes_ for bytes_ in left if bytes_ >= 0), 0))
         self._company = imagined(in_company, workspace=self._most.workspace)
-        self._blocks = empty_blocks(
-            self._layers,
-            probe,
-            approximations,
-            workspace=self._most.workspace,
-            like=self._like,
-            scratch=self._scratch,
-        )
+        self._blocks = empty(approximations, workspace=self._most.workspace, like=self._like, scratch=self._scratch)
         self.examples_per_chunk = self.fitting(self._directions)
 
     def fitting(self, directions: int) -> int:
-        """Number of examples whose working memory fits.
+        """Number of examples, at least 1, whose working memory fits if each has that many directions.
 
-        Sums round by it, and a diagonal must not depend on whether K-FAC shares its pass: both are reckoned with, where
-        the memory holds them.
-
-        Args:
-            directions: how many each of them has.
-
-        Returns:
-            At least 1.
+        How sums round depends on this number, and a diagonal must be the same with and without K-FAC in its pass. So
+        both are counted, if the memory holds both.
 
         Raises:
-            MemoryLimitError: one example doesn't fit the memory.
+            MemoryLimitError: one example does not fit the memory.
         """
         example = self._example_in_bytes(directions)
         largest = max(self._outputs) * self._like.element_size()
@@ -128,7 +201,7 @@ class FisherPass:
         return self._memory_limit - held - self._example_in_bytes(self._directions)
 
     def _held_in_bytes(self, blocks: Mapping[str, Block], directions: int) -> int:
-        """Memory of the sums, and of what the most demanding block works in."""
+        """Memory of the sums, and the workspace of the most demanding block."""
         dense = 0 if self._dense is None else self._dense.size_in_bytes
         sums = sum(block.size_in_bytes for block in blocks.values())
         return dense + sums + max(block.workspace_in_bytes(directions) for block in blocks.values())
@@ -136,8 +209,8 @@ class FisherPass:
     def _example_in_bytes(self, directions: int) -> int:
         """Memory of one example in flight, with all its directions."""
         outputs, inputs = self._outputs, self._inputs
-        # The gradients of all directions, of one in flight, what one step of a backward pass and of a block's
-        # sums hold beside them, and the output directions with their intermediate results.
+        # The gradients of all directions and of the one in flight, what one step of a backward pass and of a
+        # block's sums hold in addition, and the output directions with their intermediate results.
         numbers = (directions + 1) * (sum(outputs) + max(outputs)) + 2 * max(outputs) + 2 * max(inputs)
         numbers += 4 * directions * self.outputs
         if self._dense is not None:
@@ -150,13 +223,14 @@ class FisherPass:
         Args:
             inputs: shape (examples, ...), on the model's device.
             labels: for `Empirical`, their targets.
-            noise: their part of `sampling_noise`, where directions are drawn.
+            noise: their part of `sampling_noise`, if directions are drawn.
             leading: for `Truncated`, how many directions of each are kept.
         """
-        # Before more is added, as nothing is gained by flushing what is read next.
+        # Flushed before more is added: after the last chunk `result` reads the sums anyway.
         if self._chunks and self._chunks % FLUSH_EVERY == 0:
             self._flush()
-        seen = trace(self._model, self._layers, inputs)
+        seen = trace(self._model, self._layers, inputs, own=self._own)
+        counted = self._counted(seen) if self._factored else {}
         vectors = output_directions(
             seen.outputs.detach(),
             loss=self._loss,
@@ -169,7 +243,7 @@ class FisherPass:
             samples = 0 if noise is None else noise.shape[1]
             self._scatter.add(seen.outputs.detach(), kept=leading or 0, samples=samples)
         for name, block in self._blocks.items():
-            block.begin(seen.inputs[name], len(vectors))
+            block.begin((seen.inputs | seen.copies)[name], len(vectors), counted=counted.get(name))
         for index, vector in enumerate(vectors):
             gradients = backpropagate(seen, vector, last=index + 1 == len(vectors))
             for name, block in self._blocks.items():
@@ -181,12 +255,28 @@ class FisherPass:
         self._chunks += 1
         self._examples += len(inputs)
 
+    def _counted(self, seen: Trace) -> dict[str, Tensor]:
+        """Which positions K-FAC counts, by layer with several of them; none where all count."""
+        counted = without_padding(self._layers, seen.inputs)
+        shared = [
+            name
+            for name, layer in self._layers.items()
+            if isinstance(layer, nn.Embedding) or (isinstance(layer, nn.Linear) and seen.inputs[name].ndim > 2)
+        ]
+        for name in shared:
+            positions = seen.output_shapes[name][1:-1].numel()
+            require_positions(name, positions, counted)
+        return {} if counted is None or bool(counted.all()) else dict.fromkeys(shared, counted)
+
     def _add_dense(self, dense: RunningSum, gradients: Mapping[str, Tensor]) -> None:
         """Add the outer products of whole gradients for one direction."""
         names = [name for name, _ in self._model.named_parameters()]
         rows: dict[str, Tensor] = {}
         for name, block in self._blocks.items():
             matrices = block.per_example(gradients[name])
+            if name in self._own:
+                rows[name] = matrices.flatten(1)
+                continue
             columns = self._layers[name].weight.numel() // matrices.shape[1]
             rows[f"{name}.weight"] = matrices[..., :columns].flatten(1)
             for index, vector in enumerate(vectors_of(name, names)):
@@ -200,18 +290,12 @@ class FisherPass:
             self._dense.flush()
 
     def result(self, *, nominal_directions: int) -> Fisher:
-        """Divide the sums by the number of examples.
+        """Divide the sums by the number of examples; DivergedClientError if the Fisher is not finite.
 
         Args:
             nominal_directions: C' of `Block.kronecker`.
-
-        Returns:
-            The Fisher.
-
-        Raises:
-            DivergedClientError: it is not finite.
         """
-        # The results take its place.
+        # The results need the memory.
         self._scratch.release()
         parameters = dict(self._model.named_parameters())
         diagonal, dense = None, None
@@ -234,7 +318,6 @@ class FisherPass:
 
 
 def _dense_sum(model: nn.Module, like: Tensor) -> RunningSum:
-    """An empty dense Fisher."""
     size = sum(parameter.numel() for parameter in model.parameters())
     if size > MAX_DENSE_PARAMETERS:
         raise InputError(
@@ -244,10 +327,9 @@ def _dense_sum(model: nn.Module, like: Tensor) -> RunningSum:
     return RunningSum((size, size), like=like)
 
 
-def _has_factors(model: nn.Module, probe: Trace) -> bool:
-    """Whether K-FAC exists for a network that sees inputs like these."""
+def _has_factors(model: nn.Module) -> bool:
     try:
-        require_rows(factored_layers(model), probe)
+        kfac_layers(model)
     except UnsupportedLayerError:
         return False
     return True

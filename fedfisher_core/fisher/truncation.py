@@ -1,12 +1,4 @@
-"""How many output directions of an example carry its Fisher, and which examples can share a chunk.
-
-With the classes of an example in falling order of probability, the first k columns of the root of H = diag(p) - p p^T
-leave R_k, the same for the classes behind: with t the sum of these p_i,
-
-    R_k = diag(p_i) - p_i p_j / t,    trace R_k = t - sum p_i^2 / t,    0 <= R_k <= R_(k-1),
-
-as each step of a Cholesky factorisation leaves a Schur complement. R_k is at most p_(k+1) times the identity.
-"""
+"""How many output directions carry an example's Fisher, and how large the error of drawn directions is."""
 
 import math
 from collections.abc import Callable
@@ -15,12 +7,54 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.finite import is_finite
-from fedfisher_core.fisher.scatter import variances
+from fedfisher_core.engine.arithmetic import is_finite
+from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.fisher.estimators import falling
+
+
+class Scatter:
+    """The expected error of the mean of H over examples that comes from drawing directions."""
+
+    def __init__(self, classes: int, device: torch.device) -> None:
+        self._squares = torch.zeros((), dtype=torch.float64, device=device)
+        self._total = torch.zeros(classes, classes, dtype=torch.float64, device=device)
+
+    def add(self, outputs: Tensor, *, kept: int, samples: int) -> None:
+        """Add a chunk of examples.
+
+        Args:
+            outputs: z, shape (examples, classes).
+            kept: leading directions of each example that are not drawn.
+            samples: directions of each example that are drawn in place of the others and averaged; 0 for none.
+        """
+        probabilities = outputs.double().softmax(dim=1)
+        self._total += probabilities.sum(0).diag() - probabilities.T @ probabilities
+        if samples:
+            self._squares += variances(probabilities, kept).sum() / samples
+
+    def relative(self) -> float:
+        """Root of the expected squared error of the sum of H, relative to its Frobenius norm; 0 if the norm is 0."""
+        norm = float(torch.linalg.matrix_norm(self._total))
+        return float(self._squares.sqrt()) / norm if norm > 0 else 0.0
+
+
+def variances(probabilities: Tensor, kept: int) -> Tensor:
+    """The expected squared error of one drawn direction in the Frobenius norm, E |v v^T - R|^2, shape (examples,).
+
+    Args:
+        probabilities: p, shape (examples, classes).
+        kept: leading directions of each example that are not drawn.
+    """
+    behind = falling(probabilities)[0][:, kept:]
+    mass = behind.sum(1)
+    among = torch.where(mass[:, None] > 0, behind / mass[:, None], 0)
+    squares, cubes = among.square().sum(1), among.pow(3).sum(1)
+    # If the network is certain of an example's class, rounding may make this negative.
+    return mass.square() * (1 - 3 * squares - 4 * squares.square() + 6 * cubes).clamp(min=0)
+
 
 _AT_A_TIME = 1024
-"""Examples whose probabilities are sorted at a time."""
+"""Number of examples whose probabilities are sorted at a time."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +62,9 @@ class Chunk:
     """Examples that go through the network together.
 
     Args:
-        examples: their positions, int64.
-        directions: how many of the output directions of each are kept.
-        drawn: how many more are drawn in place of those that are not kept.
+        examples: their indices, int64.
+        directions: output directions that each example keeps.
+        drawn: further directions, drawn in place of those that are not kept.
     """
 
     examples: Tensor
@@ -39,7 +73,7 @@ class Chunk:
 
 
 def remainders(outputs: Tensor) -> Tensor:
-    """Traces of what is left of H behind each column of its root, without cancellation.
+    """Traces of R_k, the part of H that the first k columns of its root leave, without cancellation.
 
     Args:
         outputs: the model's outputs z, shape (examples, outputs).
@@ -49,7 +83,7 @@ def remainders(outputs: Tensor) -> Tensor:
     """
     falling = outputs.double().softmax(dim=1).sort(dim=1, descending=True).values
     mass = falling.flip(1).cumsum(1).flip(1)
-    # t^2 - sum p_i^2 over a tail is twice the sum of all products of two of its p_i.
+    # Over a tail, t^2 - sum p_i^2 is twice the sum of all products of two different p_i.
     products = (2 * falling[:, :-1] * mass[:, 1:]).flip(1).cumsum(1).flip(1)
     return torch.where(mass[:, :-1] > 0, products / mass[:, :-1], 0)
 
@@ -57,21 +91,21 @@ def remainders(outputs: Tensor) -> Tensor:
 def plan_chunks(
     outputs: Tensor, tolerance: float, fitting: Callable[[int], int], *, most: int | None = None
 ) -> list[Chunk]:
-    """Leave out of each example all directions behind which less is left than a part of the mean trace of H.
+    """Choose each example's directions so that what is left out is at most a part of the mean trace of H.
 
-    So the mean over examples of trace R_k is at most `tolerance` times that of trace H, and a sum J^T R_k J is missing
-    from the Fisher that is nowhere negative. An example that needs more than `most` directions keeps some of as many,
-    and nothing is missing from it in expectation, as the others are drawn: it keeps none, half or all but one,
-    whichever scatters least.
+    The mean over examples of trace R_k is at most `tolerance` times that of trace H. The Fisher then lacks a sum of
+    J^T R_k J, which is positive semi-definite. An example that needs more than `most` directions gets `most`. It keeps
+    none, half or all but one of these, whichever has the smallest error. The others are drawn, so that in expectation
+    nothing is missing.
 
     Args:
         outputs: the model's outputs for all examples, shape (examples, outputs).
-        tolerance: the part, at least 0.
-        fitting: takes a number of directions, and says how many examples may go together.
-        most: directions an example at most, at least 1; None for no limit.
+        tolerance: at least 0.
+        fitting: gives the number of examples that fit the memory with a number of directions.
+        most: most directions of an example, at least 1; None for no limit.
 
     Returns:
-        The chunks, those of most directions first. Their examples have as many directions however they are cut.
+        The chunks, most directions first. An example's directions do not depend on how chunks are cut.
 
     Raises:
         DivergedClientError: an output is not finite.
@@ -97,7 +131,7 @@ def plan_chunks(
 
 
 def _kept(outputs: Tensor, limited: int) -> Tensor:
-    """How many of as many directions each example keeps, if the others are drawn, to scatter least."""
+    """How many of `limited` directions each example keeps, if the others are drawn, for the smallest error."""
     options = torch.tensor(sorted({0, limited // 2, limited - 1}))
     probabilities = outputs.double().softmax(1)
     scatters = torch.stack([variances(probabilities, kept) / (limited - kept) for kept in options.tolist()])
@@ -105,13 +139,13 @@ def _kept(outputs: Tensor, limited: int) -> Tensor:
 
 
 def _levels(most: int) -> Tensor:
-    """Numbers of directions that examples may have, few enough that chunks are full: 1, 2, 3, 4, 6, 8, 12, ... most."""
+    """Numbers of directions that an example may have, few so that chunks are full: 1, 2, 3, 4, 6, 8, 12, ... most."""
     powers = [2**exponent for exponent in range(most.bit_length())]
     steps = {step for power in powers for step in (power, power * 3 // 2) if step < most}
     return torch.tensor(sorted({*steps, most}))
 
 
 def _cut(chosen: Tensor, most: int) -> tuple[Tensor, ...]:
-    """Cut the positions of examples into parts of one size."""
+    """Cut the indices of the chosen examples into parts of equal size."""
     examples = chosen.nonzero().flatten()
     return examples.tensor_split(math.ceil(len(examples) / most))

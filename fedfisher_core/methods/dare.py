@@ -1,4 +1,4 @@
-"""DARE: the mean of task vectors of which most numbers were dropped at random, and the others enlarged."""
+"""DARE: the mean of task vectors of which numbers are dropped at random, and the others enlarged."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -7,12 +7,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import weighted_sum
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.task_vectors import moved, task_vectors
+from fedfisher_core.methods.shared.averaging import weighted_sum
+from fedfisher_core.methods.shared.task_vectors import moved, task_vectors
 
 
 @method(
@@ -33,13 +33,6 @@ def dare(
     expectation. p is the default of the authors' repository (yule-BUAA/MergeLM,
     `model_merging_methods/mask_weights_utils.py`), as is the plain mean of the models afterwards. The paper drops
     up to 0.99 of what fine-tuning changed in large language models; training from random weights changes more.
-
-    Args:
-        server: holds w_0, and draws what is dropped, client after client.
-        uploads: the weights w_i.
-
-    Returns:
-        w_0 + mean_i m_i tau_i / (1 - p), m_i drawn from {0, 1} number by number.
     """
     thinned = (
         {name: _thin(tensor, drop, server.generator) for name, tensor in change.items()}

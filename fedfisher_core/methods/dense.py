@@ -8,22 +8,21 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import require_images
 from fedfisher_core.data.tensors import augment, normalise
-from fedfisher_core.distillation.generator import SMALLEST, draw_generator
-from fedfisher_core.distillation.student import Pool, train_on_pool
-from fedfisher_core.distillation.synthesis import Objective, synthesise
-from fedfisher_core.distillation.teacher import Teacher
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.finite import is_finite
-from fedfisher_core.layouts import require_images
-from fedfisher_core.methods.averaging import mean_parameters, proportions
+from fedfisher_core.engine.arithmetic import is_finite
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.progress import track
+from fedfisher_core.methods.distillation.generator import SMALLEST, draw_generator
+from fedfisher_core.methods.distillation.student import Pool, Teacher, train_on_pool
+from fedfisher_core.methods.distillation.synthesis import Objective, synthesise
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.averaging import mean_parameters, proportions
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec, parameters_of
-from fedfisher_core.progress import track
 
 _log = logging.getLogger("fedfisher.dense")
 
@@ -31,14 +30,7 @@ Factor = Annotated[float, Field(ge=0)]
 
 
 def large_enough(spec: ModelSpec) -> None:
-    """Refuse examples that the generator can't make.
-
-    Args:
-        spec: the network that clients train.
-
-    Raises:
-        InputError: they are no images, or too small.
-    """
+    """Refuse, by an InputError, examples that are no images, or smaller than the generator makes."""
     images = require_images(spec.inputs, "the generator")
     if min(images.height, images.width) < SMALLEST:
         raise InputError(
@@ -92,17 +84,12 @@ def dense(
     select=false, and their code has augmentation=official, space=official and official_8bit=true.
 
     Crops and flips harm digits, so by default images are augmented only where the clients' were. The authors' code
-    crops and flips whatever the generator makes, and flips what the student learns from; it crops that as well where
-    clients' images are cropped. A student whose weights are no longer finite is given up: the epochs before count, or
-    else its first weights.
+    crops and flips all images of the generator, and flips what the student learns from; it crops that as well where
+    clients' images are cropped. A student whose weights are no longer finite is given up: the epochs before it count,
+    or else its first weights.
 
     Args:
-        server: draws noise, labels and generators, and selects among the epochs.
-        uploads: the weights w_i.
-        epochs: batches of images, and passes of the student over all that there are.
-
-    Returns:
-        The student.
+        epochs: batches of images, and passes of the student over all batches so far.
     """
     score = server.scorer() if select else None
     shares = proportions(uploads) if teacher_weights == "examples" else [1 / len(uploads)] * len(uploads)
@@ -122,7 +109,7 @@ def dense(
     def vary(inputs: Tensor) -> Tensor:
         if server.dataset.augment:
             return augment(inputs, server.generator)
-        # Without padding there is nothing to crop, and images are mirrored alone.
+        # Without padding there is nothing to crop, and images are only mirrored.
         return augment(inputs, server.generator, padding=0)
 
     shown = require_images(server.spec.inputs, "the generator")

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import Summation, Sums, weights_term
+from fedfisher_core.methods.shared.averaging import Summation, Sums, mean_parameters, weights_term
 
 
 def _of_sums(server: Server, sums: Sums) -> Aggregate:
@@ -21,13 +20,5 @@ def _of_sums(server: Server, sums: Sums) -> Aggregate:
     sums=Summation(weights_term, _of_sums),
 )
 def fedavg(server: Server, uploads: Sequence[Upload]) -> Aggregate:
-    """Average the weights by the clients' numbers of examples (McMahan et al. 2017, Algorithm 1).
-
-    Args:
-        server: not used.
-        uploads: the weights w_i.
-
-    Returns:
-        sum_i p_i w_i.
-    """
+    """Average the weights by the clients' numbers of examples (McMahan et al. 2017, Algorithm 1)."""
     return Aggregate.of(mean_parameters(uploads))

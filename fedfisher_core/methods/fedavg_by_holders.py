@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import weighted_sum
-from fedfisher_core.methods.holders import class_layer, holders, mean_of_holders
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.averaging import weighted_sum
+from fedfisher_core.methods.shared.holders import class_layer, holders, mean_of_holders
 from fedfisher_core.models.spec import ModelSpec
 
 
@@ -25,14 +25,7 @@ def _supports(spec: ModelSpec) -> None:
 def fedavg_by_holders(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Average all layers alike, and each class's row of the last over the clients that hold it (MA-Echo's code).
 
-    A client holds a class with two examples of it or more. Rows of classes that nobody holds are 0.
-
-    Args:
-        server: knows the network.
-        uploads: the weights w_i and the label counts.
-
-    Returns:
-        sum_i w_i / N, with the last layer of the holders.
+    A client holds a class with two examples of it or more. Rows of classes that no client holds are 0.
     """
     models = [upload[Weights].tensors for upload in uploads]
     mean = weighted_sum(models, [1 / len(models)] * len(models))

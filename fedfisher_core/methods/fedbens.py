@@ -5,14 +5,14 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import median_parameters, proportions, weighted_sum
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.solvers.adam import adam
-from fedfisher_core.solvers.quadratic import kronecker_quadratic, with_penalty
+from fedfisher_core.methods.shared.averaging import median_parameters, proportions, weighted_sum
+from fedfisher_core.methods.solvers.first_order import adam
+from fedfisher_core.methods.solvers.quadratic import kronecker_quadratic, with_penalty
 
 PriorVariance = Annotated[PositiveFloat, Field(description="of every weight, around 0")]
 Temperature = Annotated[PositiveFloat, Field(description="T, by which likelihoods are raised to 1 / T")]
@@ -50,13 +50,6 @@ def fedbens(
     (jacopot96/FedBEns) with one mode a client. Its README has mixtures of three modes, for which every client uploads
     three models, and predicts with three networks. Without a selection that code returns the iterate of the lowest
     objective, and this the last.
-
-    Args:
-        server: scores iterates on its validation set.
-        uploads: the weights w_i and the factors A_i, G_i of every layer.
-
-    Returns:
-        The selected iterate.
     """
     models = [upload[Weights].tensors for upload in uploads]
     fishers = kronecker_quadratic(models, [upload[KFAC].factors for upload in uploads], proportions(uploads))

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.further_modes import FurtherFactors, FurtherWeights
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.further_modes import FurtherFactors, FurtherWeights
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.fisher.kronecker import Kronecker
-from fedfisher_core.fisher.layers import from_matrix, to_matrix
-from fedfisher_core.fisher.matrix_names import join
-from fedfisher_core.methods.averaging import median_parameters
+from fedfisher_core.fisher.layers import factored_layers, from_matrix, join, to_matrix
 from fedfisher_core.methods.fedbens import (
     CheckEvery,
     LearningRate,
@@ -25,9 +23,15 @@ from fedfisher_core.methods.fedbens import (
 )
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.spec import Parameters
+from fedfisher_core.methods.shared.averaging import median_parameters
+from fedfisher_core.models.spec import ModelSpec, Parameters
 
 Matrices = dict[str, Tensor]
+
+
+def _supports(spec: ModelSpec) -> None:
+    """Refuse networks with diagonal factors, which its posteriors do not have."""
+    factored_layers(spec.skeleton())
 
 
 @method(
@@ -35,6 +39,7 @@ Matrices = dict[str, Tensor]
     uploads=(Weights, KFAC, FurtherWeights, FurtherFactors),
     reference="https://arxiv.org/abs/2503.15367",
     ranked=False,
+    supports=_supports,
     validates=lambda settings: settings.select,
     continues=False,
 )
@@ -57,14 +62,8 @@ def fedbens_mixture(
     -sum_i log q_i(w) + (N - 1) log p0(w), p0 = N(0, v I), is minimised by Adam from the coordinate-wise median of the
     clients' networks of that start. That is `One_shot_FL/main_FedBEns_kron.py` of the authors' repository
     (jacopot96/FedBEns) with the three modes of its README. Without a selection that code returns the iterate of the
-    lowest objective, and this the last. It is an ensemble: each client uploads M networks, and M predict.
-
-    Args:
-        server: scores iterates on its validation set.
-        uploads: the weights and factors of each client's networks.
-
-    Returns:
-        M networks, whose probabilities are averaged.
+    lowest objective, and this the last. It is an ensemble: each client uploads M networks, and the mean of the
+    probabilities of M networks predicts.
     """
     clients = [_components(upload, prior_variance, temperature) for upload in uploads]
     score = server.scorer() if select else None
@@ -137,7 +136,7 @@ def _components(upload: Upload, prior_variance: float, temperature: float) -> li
 
 
 def _log_determinant(block: Kronecker, prior_variance: float) -> Tensor:
-    """Of A (x) G + I / v, a double."""
+    """Of A (x) G + I / v, in double precision."""
     inputs, outputs = (torch.linalg.eigvalsh(one.double()).clamp(min=0) for one in (block.inputs, block.outputs))
     return torch.log(outputs[:, None] * inputs + 1 / prior_variance).sum()
 

@@ -6,13 +6,12 @@ import torch
 from pydantic import PositiveFloat
 from torch import Tensor
 
-from fedfisher_core.client.squared_gradients import SquaredGradients
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import proportions
+from fedfisher_core.client.statistics.squared_gradients import SquaredGradients
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import Summation, Sums, weighted_terms
+from fedfisher_core.methods.shared.averaging import Summation, Sums, proportions, weighted_terms
 from fedfisher_core.models.spec import Parameters
 
 
@@ -37,12 +36,7 @@ def _of_sums(server: Server, sums: Sums, *, global_step: float) -> Aggregate:
 
 
 def step_from(initial: Parameters, uploads: Sequence[Upload], *, global_step: float) -> Parameters:
-    """Step from the initial weights by the weighted mean of the clients' changes; see `fedfish`.
-
-    Args:
-        initial: the weights w that all clients started from.
-        uploads: the weights w_i and the summed squared gradients F_i.
-        global_step: eta.
+    """Step from the initial weights w by the weighted mean of the clients' changes; see `fedfish`.
 
     Returns:
         w - eta sum_i n_i F_i (w - w_i) / sum_i n_i F_i, coordinate by coordinate.
@@ -67,15 +61,11 @@ def step_from(initial: Parameters, uploads: Sequence[Upload], *, global_step: fl
 def fedfish(server: Server, uploads: Sequence[Upload], *, global_step: PositiveFloat = 1.0) -> Aggregate:
     """Step from the initial weights by the weighted mean of the clients' changes (Dhawan et al. 2023, Algorithm 1).
 
-    Where all clients' squared gradients are zero the weights are those of FedAvg, as for equal ones.
+    It is w - eta sum_i n_i F_i (w - w_i) / sum_i n_i F_i, coordinate by coordinate, with the summed squared gradients
+    F_i. Where these are 0 for all clients the weights are those of FedAvg, as for equal ones.
 
     Args:
-        server: holds the initial weights w.
-        uploads: the weights w_i and the summed squared gradients F_i.
         global_step: eta; at 1 the result does not depend on the initial weights.
-
-    Returns:
-        w - eta sum_i n_i F_i (w - w_i) / sum_i n_i F_i, coordinate by coordinate.
     """
     return Aggregate.of(step_from(server.initial, uploads, global_step=global_step))
 

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.fedfisher import (
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.fedfisher import (
     ConjugateGradients,
     FactoredDamping,
     KroneckerSolver,
@@ -13,8 +15,6 @@ from fedfisher_core.methods.fedfisher import (
     kronecker_objective,
     solver_validates,
 )
-from fedfisher_core.methods.method import method
-from fedfisher_core.methods.server import Aggregate, Server
 
 DEFAULT_SOLVER = ConjugateGradients()
 
@@ -36,12 +36,6 @@ def fedfisher_kfac(
     """Minimise sum_i p_i (w - w_i)^T (A_i (x) G_i) (w - w_i) (FedFisher, equation 7).
 
     Args:
-        server: scores iterates on its validation set.
-        uploads: the weights w_i and the factors A_i, G_i of every layer.
-        solver: how the objective is minimised.
-        factored_damping: see `Kronecker.damped`; the factors of every client are damped before they are summed.
-
-    Returns:
-        The solution.
+        factored_damping: see `Kronecker.damped`; every client's factors are damped before they are summed.
     """
     return aggregate_by(solver, kronecker_objective(uploads, factored_damping=factored_damping), server)

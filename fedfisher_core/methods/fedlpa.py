@@ -8,22 +8,32 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.fisher.capture import trace
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
-from fedfisher_core.fisher.layers import factored_layers, from_matrix, groups_of, to_matrix
-from fedfisher_core.fisher.matrix_names import join, matrix_names
-from fedfisher_core.methods.averaging import proportions
-from fedfisher_core.methods.factors import factor_scale
+from fedfisher_core.fisher.layers import factored_layers, from_matrix, groups_of, join, matrix_names, to_matrix
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.spec import Parameters
-from fedfisher_core.solvers.normal_descent import normal_descent
+from fedfisher_core.methods.shared.averaging import proportions
+from fedfisher_core.methods.shared.second_moments import factor_scale
+from fedfisher_core.methods.solvers.first_order import normal_descent
+from fedfisher_core.models.spec import ModelSpec, Parameters
 
 
-@method("fedlpa", uploads=(Weights, KFAC), sees_each=(), reference="https://arxiv.org/abs/2310.00339")
+def _supports(spec: ModelSpec) -> None:
+    """Refuse networks with diagonal factors, which its closed form does not have."""
+    factored_layers(spec.skeleton())
+
+
+@method(
+    "fedlpa",
+    uploads=(Weights, KFAC),
+    sees_each=(),
+    reference="https://arxiv.org/abs/2310.00339",
+    supports=_supports,
+)
 def fedlpa(
     server: Server,
     uploads: Sequence[Upload],
@@ -41,13 +51,6 @@ def fedlpa(
     the end. The descent does not converge, so that steps and rate are part of the method; where the rate is too large
     for a layer, it diverges. The paper has the empirical Fisher, and uncompressed uploads: `fisher.estimator` and
     `wire.budget` choose them here.
-
-    Args:
-        server: knows the network, and how Fishers are scaled.
-        uploads: the weights W_i and the factors A_i, G_i of every layer.
-
-    Returns:
-        The last iterate.
     """
     shares = proportions(uploads)
     parts: list[Parameters] = []
@@ -63,17 +66,11 @@ def fedlpa(
 
 
 def factor_scales(server: Server) -> dict[str, float]:
-    """How much larger a matrix's A is here than in the authors' code, and G smaller.
+    """How much larger a matrix's A is here than in the authors' code, and G smaller: sqrt(C') S^2, by matrix.
 
-    With C' nominal directions and S windows an example of a convolution, 1 of other layers, they divide sum x x^T by
-    N S^2 where `Block.kronecker` divides by N / sqrt(C'). The product of A and G does not depend on it, but what is
-    added to them does.
-
-    Args:
-        server: knows the network, and how Fishers are computed.
-
-    Returns:
-        sqrt(C') S^2, by matrix.
+    C' is the number of nominal directions, and S that of windows an example of a convolution, 1 of other layers. They
+    divide sum x x^T by N S^2 where `Block.kronecker` divides by N / sqrt(C'). The product of A and G does not depend on
+    the scale, but the effect of epsilon does.
     """
     scale = factor_scale(server)
     network = server.spec.skeleton().eval()

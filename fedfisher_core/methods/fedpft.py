@@ -7,13 +7,13 @@ import torch
 from pydantic import Field, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedfisher_core.client.class_gaussians import FEWEST, ClassGaussians
-from fedfisher_core.client.heads import head_of
-from fedfisher_core.client.label_counts import LabelCounts
+from fedfisher_core.client.statistics.class_gaussians import FEWEST, ClassGaussians
+from fedfisher_core.client.statistics.features import head_of
+from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.training import train
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import parameters_of
@@ -39,17 +39,10 @@ def fedpft(
 
     Each class of each client is one normal distribution, where the authors allow mixtures of several; its covariance is
     `statistics.class_gaussians.covariance`. A class of which a client has one example is left out, as by the authors.
-    No client sends weights: of C classes and n features, it sends C counts and, uncompressed, 64 C n bits with
+    No client sends weights. For C classes and n features, it sends C counts and, uncompressed, 64 C n bits with
     `diagonal` covariances, 32 (C n + C) with `spherical` and 32 (C n + C n (n + 1) / 2) with `full` ones, where FedAvg
-    sends 32 (C n + C). The optimiser, its rate and the number of epochs are those of FedCGS's code, which has FedPFT to
-    compare with; it starts from the weights that clients started from.
-
-    Args:
-        server: draws the features and their order, and holds the first weights.
-        uploads: the label counts, and means and covariances of the features of each class.
-
-    Returns:
-        The head after the last epoch.
+    sends 32 (C n + C). The optimiser, its rate and the number of epochs are those of FedCGS's code, which compares with
+    FedPFT; training starts from the weights that clients started from.
 
     Raises:
         ArithmeticError: the training diverged.
@@ -69,7 +62,6 @@ def fedpft(
 
 
 def _drawn(upload: Upload, generator: torch.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-    """Draw a client's features, class by class, with their labels."""
     gaussians = upload[ClassGaussians]
     for label, number in enumerate(upload[LabelCounts].tensors["counts"].int().tolist()):
         if number >= FEWEST:

@@ -5,18 +5,25 @@ from collections.abc import Sequence
 import torch
 from pydantic import NonNegativeFloat
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import mean_parameters, proportions, weighted_sum
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import Summation, Sums, weighted_by, weighted_terms
+from fedfisher_core.methods.shared.averaging import (
+    Summation,
+    Sums,
+    mean_parameters,
+    proportions,
+    weighted_by,
+    weighted_sum,
+    weighted_terms,
+)
 from fedfisher_core.models.spec import Parameters
 
 
 def _merge(fishers: Parameters, products: Parameters, mean: Parameters, fisher_floor: float) -> Aggregate:
-    """Divide sum_i p_i F_i w_i by sum_i p_i F_i, and take the mean of the weights where that is too small."""
+    """Divide sum_i p_i F_i w_i by sum_i p_i F_i, and take the mean of the weights where the divisor is too small."""
     informed = {name: (fisher >= fisher_floor) & (fisher > 0) for name, fisher in fishers.items()}
     return Aggregate.of(
         {
@@ -41,15 +48,10 @@ def _of_sums(server: Server, sums: Sums, *, fisher_floor: float) -> Aggregate:
 def fisher_merge(server: Server, uploads: Sequence[Upload], *, fisher_floor: NonNegativeFloat = 1e-6) -> Aggregate:
     """Weight every coordinate by the clients' diagonal Fishers (Matena and Raffel 2022, equation 4).
 
-    With `fisher_floor` 0 this is FedFisher(Diag) in closed form.
+    It is sum_i p_i F_i w_i / sum_i p_i F_i. With `fisher_floor` 0 this is FedFisher(Diag) in closed form.
 
     Args:
-        server: not used.
-        uploads: the weights w_i and the diagonal Fishers F_i.
         fisher_floor: coordinates whose total Fisher is smaller take the FedAvg value.
-
-    Returns:
-        sum_i p_i F_i w_i / sum_i p_i F_i.
     """
     weights = proportions(uploads)
     return _merge(

@@ -4,8 +4,9 @@ A server would like to minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) over the inpu
 f_i was trained, the global one should say the same. To second order in w - w_i this is FedFisher's objective, half of
 sum_i p_i (w - w_i)^T F_i (w - w_i) with F_i the Fisher at w_i (FedFisher, section 3). Clients that hold different
 classes are far apart, and there the expansion fails: their output factors have few directions of any size, so that
-the quadratic is flat where the divergence is not. The divergence itself needs inputs alone. Here they are normal,
-with the mean, the leading directions and the variances of the client's own: they ask its network where its data was.
+the quadratic is flat where the divergence is not. The divergence itself needs only inputs. Here they are normal,
+with the mean, the leading directions and the variances of the client's own, so that its network is asked where its data
+was.
 """
 
 from collections.abc import Sequence
@@ -13,22 +14,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.distillation.pseudo_inputs import Likeness, gaussian, reduced
-from fedfisher_core.methods.averaging import mean_parameters
-from fedfisher_core.methods.distilling import LearningRate, Samples, Steps, distilled
-from fedfisher_core.methods.fedfisher import (
+from fedfisher_core.client.statistics.input_moments import InputMoments
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.distillation.distilling import LearningRate, Samples, Steps, distilled
+from fedfisher_core.methods.distillation.pseudo_inputs import Likeness, gaussian, reduced
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.averaging import mean_parameters
+from fedfisher_core.methods.shared.fedfisher import (
     ConjugateGradients,
     FactoredDamping,
     KroneckerSolver,
     kronecker_objective,
     solver_validates,
 )
-from fedfisher_core.methods.method import method
-from fedfisher_core.methods.server import Aggregate, Server
 
 DEFAULT_SOLVER = ConjugateGradients()
 
@@ -60,12 +61,9 @@ def gaussian_distillation(
 
     It looks at no image and trains no generator. The defaults, and the number of directions that `InputMoments` sends,
     were chosen on validation images of three federations of seed 100, which no report shows, with uncompressed uploads.
-    With other values of `start` and `inputs` it is itself without one of its parts, to show what each is for.
+    Other values of `start` and `inputs` leave out one part each, to show what it is for.
 
     Args:
-        server: draws the inputs, and scores iterates of the solver where that selects among them.
-        uploads: the weights w_i, the factors A_i and G_i, and the moments mu_i and Sigma_i.
-        start: the network before the first step.
         solver: how FedFisher's objective is minimised, where that is the start.
         factored_damping: of this objective, see `kronecker_objective`.
         inputs: see `reduced`.

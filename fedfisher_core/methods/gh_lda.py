@@ -5,14 +5,14 @@ from typing import Annotated
 
 from pydantic import Field
 
-from fedfisher_core.client.class_sums import ClassSums
-from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.methods.gaussian_heads import Moments, linear_head, require_biased_head, terms
+from fedfisher_core.client.statistics.class_sums import ClassSums
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import Summation, Sums
+from fedfisher_core.methods.shared.averaging import Summation, Sums
+from fedfisher_core.methods.shared.gaussian_heads import Moments, linear_head, require_biased_head, terms
 
 
 def _aggregate(server: Server, moments: Moments, shrinkage: float) -> Aggregate:
@@ -41,16 +41,9 @@ def gh_lda(
 ) -> Aggregate:
     """Classify features by normal distributions of the covariance within classes (Turazza et al. 2026).
 
-    It gets what FedCGS gets, in as many bits, and differs in two points: the covariance S is that around the means of
-    the classes, and it is shrunk to (1 - a) S + a tr(S) / n I. Of the authors' other closed forms, GH-NB has variances
-    and GH-QDA a covariance of each class: their logits have squares of the features, for which a linear layer has no
-    weights.
-
-    Args:
-        server: knows the network.
-        uploads: the counts n_c, the sums n_c mu_c / n and the second moments of the features.
-
-    Returns:
-        Weights S^-1 mu_c and biases log(n_c / n) - mu_c^T S^-1 mu_c / 2, see `linear_head`.
+    Weights are S^-1 mu_c and biases log(n_c / n) - mu_c^T S^-1 mu_c / 2, see `linear_head`. The uploads are those of
+    FedCGS, in as many bits. There are two differences: the covariance S is that around the means of the classes, and it
+    is shrunk to (1 - a) S + a tr(S) / n I. Of the authors' other closed forms, GH-NB has variances and GH-QDA a
+    covariance of each class. Their logits have squares of the features, for which a linear layer has no weights.
     """
     return _aggregate(server, Moments.of(uploads), shrinkage)

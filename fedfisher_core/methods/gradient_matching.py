@@ -6,13 +6,19 @@ from typing import Annotated
 import torch
 from pydantic import Field, PositiveFloat
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.upload import Column, Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import weighted_sum
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Column, Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import COUNTED_WEIGHTS, Summation, Sums, counted_weights, weighted_by
+from fedfisher_core.methods.shared.averaging import (
+    COUNTED_WEIGHTS,
+    Summation,
+    Sums,
+    counted_weights,
+    weighted_by,
+    weighted_sum,
+)
 from fedfisher_core.models.spec import Parameters
 
 
@@ -34,7 +40,7 @@ def _match(
 
 def _of_sums(server: Server, sums: Sums, *, prior: float) -> Aggregate:
     fisher = {name: sums.num_examples * tensor for name, tensor in sums.mean_weight("fisher").items()}
-    # A product with a Fisher that is not known is not known either.
+    # Where a Fisher is not known, its product with the weights is not known either.
     product = {name: torch.where(fisher[name] > 0, tensor, 0) for name, tensor in sums.totals["product"].items()}
     return _match(
         server.initial,
@@ -63,19 +69,12 @@ def gradient_matching(
 ) -> Aggregate:
     """Match the gradients of the merged model to the clients' (Daheim et al. 2024, with diagonal Fishers).
 
-    Every client's posterior has the precision n_i F_i + delta, and their product counts the prior once:
-    with tau_i = w_i - w_0, H = sum_i n_i F_i + delta and tau = sum_i H^-1 (n_i F_i + delta) tau_i. So changes are
-    averaged where Fishers tell, and added where they all vanish, which an average of posteriors would not do. That is
-    `code/uncertainty_based_gradient_matching.py` of the authors' repository (UKPLab/iclr2024-model-merging) with
-    n_i as scaling factors and delta as in its script. Its Fisher H_0 of the data that the start was trained on is 0, as
-    the start is random here.
-
-    Args:
-        server: holds w_0.
-        uploads: the weights w_i and the diagonal Fishers F_i.
-
-    Returns:
-        w_0 + tau.
+    Every client's posterior has the precision n_i F_i + delta, and their product counts the prior once.
+    With tau_i = w_i - w_0 and H = sum_i n_i F_i + delta, the result is w_0 + tau,
+    tau = sum_i H^-1 (n_i F_i + delta) tau_i. So changes are averaged where the Fishers are not 0, and added where they
+    all vanish. An average of posteriors would not do that. This is `code/uncertainty_based_gradient_matching.py` of the
+    authors' repository (UKPLab/iclr2024-model-merging) with n_i as scaling factors and delta as in its script. Its
+    Fisher H_0 of the data that the start was trained on is 0, as the start is random here.
     """
     sizes = [float(upload.num_examples) for upload in uploads]
     ones = [1.0] * len(uploads)

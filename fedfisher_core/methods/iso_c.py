@@ -7,14 +7,13 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedfisher_core.client.upload import Column, Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import weighted_sum
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Column, Upload
 from fedfisher_core.methods.method import method
-from fedfisher_core.methods.selection import Factors, keep_best, tries_several
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.sums import COUNTED_WEIGHTS, Summation, Sums, counted_weights
-from fedfisher_core.methods.task_vectors import beyond_rounding, moved
+from fedfisher_core.methods.shared.averaging import COUNTED_WEIGHTS, Summation, Sums, counted_weights, weighted_sum
+from fedfisher_core.methods.shared.selection import Factors, keep_best, tries_several
+from fedfisher_core.methods.shared.task_vectors import beyond_rounding, moved
 from fedfisher_core.models.spec import Parameters
 
 
@@ -49,17 +48,10 @@ def iso_c(
 ) -> Aggregate:
     """Give all singular values of the summed change of a matrix their mean (Marczak et al. 2025).
 
-    With sum_i tau_i = U S V^T, tau_i = w_i - w_0, a matrix moves by mean(S) U V^T. As in the FusionBench library
-    (tanganke/fusion_bench, `fusion_bench/method/isotropic_merging/iso_utils.py`), every client counts once, and what
-    is no matrix moves by its mean change. Two things differ: filter banks count as matrices, one filter a row, and
-    directions in which nothing but rounding changed stay where they were, as their singular vectors are arbitrary.
-
-    Args:
-        server: holds w_0, and scores several scales.
-        uploads: the weights w_i.
-
-    Returns:
-        w_0 + alpha mean(S) U V^T.
+    With sum_i tau_i = U S V^T, tau_i = w_i - w_0, a matrix moves by alpha mean(S) U V^T. As in the FusionBench library
+    (tanganke/fusion_bench, `fusion_bench/method/isotropic_merging/iso_utils.py`), every client counts once, and a
+    parameter that is no matrix moves by its mean change. Two things differ. Filter banks count as matrices, one filter
+    a row. Directions in which only rounding changed the weights do not move, as their singular vectors are arbitrary.
     """
     weights = Column(
         uploads, lambda upload: {name: tensor.double() for name, tensor in upload[Weights].tensors.items()}

@@ -1,26 +1,26 @@
-"""Distillation on what K-FAC says of the inputs: `gaussian_distillation` without a statistic of its own."""
+"""Distillation on what K-FAC says of the inputs: `gaussian_distillation` without a further statistic."""
 
 from collections.abc import Sequence
 
 from torch import nn
 
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.distillation.pseudo_inputs import gaussian, of_second_moment
-from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.fisher.layers import factored_layers
-from fedfisher_core.methods.distilling import LearningRate, Samples, Steps, distilled
-from fedfisher_core.methods.factors import factor_scale
-from fedfisher_core.methods.fedfisher import (
+from fedfisher_core.methods.distillation.distilling import LearningRate, Samples, Steps, distilled
+from fedfisher_core.methods.distillation.pseudo_inputs import gaussian, of_second_moment
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.fedfisher import (
     ConjugateGradients,
     FactoredDamping,
     KroneckerSolver,
     kronecker_objective,
     solver_validates,
 )
-from fedfisher_core.methods.method import method
-from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.second_moments import factor_scale
 from fedfisher_core.models.spec import ModelSpec
 
 DEFAULT_SOLVER = ConjugateGradients()
@@ -64,12 +64,6 @@ def kfac_distillation(
     The factor A_i of a first linear layer is sqrt(C') times the second moment of what it sees, with the C' nominal
     directions of K-FAC: x_i is normal with this moment. It has no mean where the layer has no bias. The defaults are
     those of `gaussian_distillation`, and were not tuned for this method.
-
-    Args:
-        server: draws the inputs, and scores iterates of the solver where that selects among them.
-        uploads: the weights w_i, and the factors A_i and G_i.
-        solver: how FedFisher's objective is minimised.
-        factored_damping: of this objective, see `kronecker_objective`.
 
     Returns:
         The network after the last step, with the divergence on its inputs.

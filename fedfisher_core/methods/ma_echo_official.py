@@ -5,14 +5,14 @@ from typing import Annotated
 
 from pydantic import Field, PositiveInt
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.null_space import OfficialProjection
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.common_optima.merging import merge_official
-from fedfisher_core.methods.holders import holders, mean_of_holders
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.null_space import OfficialProjection
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.matching.common_optima import merge_official
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.holders import holders, mean_of_holders
 
 
 @method(
@@ -33,17 +33,11 @@ def ma_echo_official(
     """Iterate as the authors' code does, which differs from their paper, and average the local models.
 
     From the mean W of the clients' W_i, W <- W - eta / N sum_i (W - V_i) (I - Q_i) and then
-    V_i <- V_i + eta Norm((W - V_i) Q_i), with V_i = W_i at first: local models move as far as W and only where their
-    data do not see it (the paper's mu without bound), clients weigh the same, and the last layer does not take part.
-    For each class, its row there is the mean over the clients that hold two examples of it or more, and 0, with its
-    bias, where there are none. Rows that have nowhere to go stay, where the authors' code divides by 0.
-
-    Args:
-        server: not used, but for its progress.
-        uploads: the weights W_i, what the code has in place of I - P_i, and the counts of labels.
-
-    Returns:
-        The mean of the V_i.
+    V_i <- V_i + eta Norm((W - V_i) Q_i), with V_i = W_i at first and with Q_i for the paper's I - P_i. Local models
+    move as far as W and only where their data do not see it (the paper's mu without bound), clients weigh the same, and
+    the last layer does not take part. For each class, its row there is the mean over the clients that hold two examples
+    of it or more, and 0, with its bias, where there are none. A row whose step is exactly 0 stays, where the authors'
+    code divides by 0.
     """
     models = [upload[Weights].tensors for upload in uploads]
     held = holders(uploads)

@@ -5,10 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt
 
-from fedfisher_core.alignment.layers import align, align_input_matrix, incoming, transports
-from fedfisher_core.client.null_space import NullSpaceProjection
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.null_space import NullSpaceProjection
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.ma_echo import (
     Alpha,
     Cap,
@@ -21,9 +20,10 @@ from fedfisher_core.methods.ma_echo import (
     explore,
     iteration_of,
 )
+from fedfisher_core.methods.matching.layers import align, align_input_matrix, incoming, transports
 from fedfisher_core.methods.method import method
-from fedfisher_core.methods.requirements import require_pivot
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.selection import require_pivot
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.streams import streams
 
@@ -59,18 +59,11 @@ def ma_echo_ot(
 ) -> Aggregate:
     """Match hidden units to one client's by optimal transport of weights, and go on as MA-Echo (section 5.3).
 
-    The exact plans between as many units as there are others are permutations T. A layer's inputs, and with them its
+    The exact plans between equal numbers of units are permutations T. A layer's inputs, and with them its
     projection, follow the units of the layer before: P -> T^T P T.
 
-    Args:
-        server: draws the random start.
-        uploads: the weights W_i and the projections P_i.
-
-    Returns:
-        What `ma_echo` makes of the clients that are aligned to the pivot.
-
     Raises:
-        InputError: there is no client with the pivot's number.
+        InputError: the pivot is not the number of a client.
     """
     require_pivot(pivot, len(uploads))
     layers = streams(server.spec)

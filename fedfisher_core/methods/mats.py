@@ -5,17 +5,17 @@ from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.methods.method import method
-from fedfisher_core.methods.selection import Fractions, keep_best, tries_several
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.shrinkage import scale_off_diagonal
+from fedfisher_core.methods.shared.second_moments import scale_off_diagonal
+from fedfisher_core.methods.shared.selection import Fractions, keep_best, tries_several
+from fedfisher_core.methods.solvers.exact import conjugate_gradients
+from fedfisher_core.methods.solvers.quadratic import kronecker_quadratic
 from fedfisher_core.models.spec import Parameters
-from fedfisher_core.solvers.conjugate_gradients import conjugate_gradients
-from fedfisher_core.solvers.quadratic import kronecker_quadratic
 
 
 @method(
@@ -45,14 +45,11 @@ def mats(
     scaled changes. Their last layer is averaged, as its factor is too large to keep; here it is solved for like all
     others. A bias is the weight of an input that is always 1; the authors' networks have none. They take the empirical
     Fisher by default, and the setting `fisher.estimator` chooses it here. Their residual has to fall to a fraction of
-    the right-hand side, ours of the first residual.
+    the right-hand side, ours to one of the first residual.
 
-    Args:
-        server: scores several values of lambda.
-        uploads: the weights W_i and the factors A_i, G_i of every layer.
-
-    Returns:
-        W.
+    Without damping the solution depends on rounding. In single precision, in which it is computed, LeNet's weights are
+    11 to 12 % of their norm off those of double precision, and accuracy up to 0.7 percentage points
+    (reports/precision.txt).
     """
 
     def merge(factor: float) -> Parameters:

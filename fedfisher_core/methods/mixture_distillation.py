@@ -1,27 +1,27 @@
 """Gaussian distillation with a normal distribution of each class, whose inputs are closer to real ones.
 
 Where a client holds several classes, one normal distribution of its inputs draws what lies between them, of which its
-network knows little. Here each class has a mean and a covariance. They take little more room: all classes share out
+network knows little. Here each class has a mean and a covariance. They take little more room: all classes share
 one number of directions, and these are of low frequencies.
 """
 
 from collections.abc import Sequence
 
-from fedfisher_core.client.class_moments import ClassMoments
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.distillation.pseudo_inputs import mixture
-from fedfisher_core.methods.distilling import LearningRate, Samples, Steps, distilled
-from fedfisher_core.methods.fedfisher import (
+from fedfisher_core.client.statistics.class_moments import ClassMoments
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.distillation.distilling import LearningRate, Samples, Steps, distilled
+from fedfisher_core.methods.distillation.pseudo_inputs import mixture
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.fedfisher import (
     ConjugateGradients,
     FactoredDamping,
     KroneckerSolver,
     kronecker_objective,
     solver_validates,
 )
-from fedfisher_core.methods.method import method
-from fedfisher_core.methods.server import Aggregate, Server
 
 DEFAULT_SOLVER = ConjugateGradients()
 
@@ -45,14 +45,8 @@ def mixture_distillation(
 ) -> Aggregate:
     """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) from FedFisher(K-FAC), where x_i is normal within each class.
 
-    Of a class c that is drawn by the client's label counts, inputs are N(mu_ic, Sigma_ic). The defaults are those of
+    A class c is drawn by the client's label counts, and its inputs are N(mu_ic, Sigma_ic). The defaults are those of
     `gaussian_distillation`, and were not tuned for this method.
-
-    Args:
-        server: draws the inputs, and scores iterates of the solver where that selects among them.
-        uploads: the weights w_i, the factors A_i and G_i, and the moments of each class.
-        solver: how FedFisher's objective is minimised.
-        factored_damping: of this objective, see `kronecker_objective`.
 
     Returns:
         The network after the last step, with the divergence on its inputs.

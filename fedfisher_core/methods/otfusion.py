@@ -7,16 +7,14 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 
-from fedfisher_core.alignment.activations import activation_distances
-from fedfisher_core.alignment.layers import align, transports
-from fedfisher_core.alignment.transport import Normalisation, Transport
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import proportions, weighted_sum
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.matching.layers import align, transports
+from fedfisher_core.methods.matching.transport import Normalisation, Transport, activation_distances
 from fedfisher_core.methods.method import method
-from fedfisher_core.methods.requirements import require_pivot
-from fedfisher_core.methods.selection import best_on_validation
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.averaging import proportions, weighted_sum
+from fedfisher_core.methods.shared.selection import best_on_validation, require_pivot
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.streams import StreamLayer, streams
 
@@ -78,33 +76,26 @@ def otfusion(
     """Match the hidden units of all clients to one client's, and average (Singh and Jaggi 2020, algorithm 1).
 
     The original fuses two networks. As in the FedFisher paper, every client is aligned to one pivot, here the first
-    unless set, and what has several values is chosen on the validation set: both corrections by default, as in the
-    paper's code. The workshop paper chose correction and normalisation. The result does not depend on the order of the
-    other clients. Clients upload nothing but weights, so activations are computed on the server's validation images,
-    whether or not anything is selected.
+    unless set, and settings with several values are chosen on the validation set: both corrections by default, as in
+    the paper's code. The workshop paper chose correction and normalisation. The result,
+    p_pivot w_pivot + sum_i p_i T^T w_i T', does not depend on the order of the other clients. Clients upload only
+    weights, so activations are computed on the server's validation images, with or without a selection.
 
     Without `correction`, as in the authors' code, each aligned layer is divided by its number of units, so that hardly
     more than p_pivot w_pivot is left of the mean; without biases, that predicts as the pivot alone does. Such a
-    candidate is selected where the pivot beats the mean of all clients, and no fusion then: `details` has the choice.
+    candidate is selected where the pivot beats the mean of all clients, and nothing is fused: `details` has the choice.
 
-    The last layer stays in place: its outputs are the classes. Its columns follow the units that it reads with either
+    The last layer's outputs, the classes, do not move. Its columns follow the units that it reads with either
     value of `past_correction`, as in the authors' code.
 
-    Args:
-        server: scores candidates; holds the images for activations.
-        uploads: the weights w_i.
-
-    Returns:
-        p_pivot w_pivot + sum_i p_i T^T w_i T'.
-
     Raises:
-        InputError: there is no client with the pivot's number, or no validation set where one is needed.
+        InputError: the pivot is not the number of a client, or there is no validation set where one is needed.
     """
     require_pivot(pivot, len(uploads))
     layers = streams(server.spec)
     clients = [upload[Weights].tensors for upload in uploads]
     others = [index for index in range(len(clients)) if index != pivot]
-    # The authors' code for two networks aligns the last layer's inputs always; FedFisher's treats it as any other.
+    # The authors' code for two networks always aligns the last layer's inputs; FedFisher's treats it as any other.
     kept = [one.name for one in layers if one.writes is not None or official_class_transport]
     distances = None
     if ground_metric == "activations":
@@ -138,7 +129,7 @@ def otfusion(
 
 
 def _describe(moves: Sequence[Sequence[Tensor]], layers: Sequence[StreamLayer], *, scaled: bool) -> dict[str, float]:
-    """How much of the hidden units' mass leaves its place, and how far a unit's mass is from 1 at most."""
+    """What part of the hidden units' mass moves to another unit, and how far a unit's mass is from 1 at most."""
     plans = [
         one if scaled else one * len(one)
         for client in moves

@@ -1,20 +1,20 @@
-"""OTFusion as MA-Echo's authors run it: FedAvg as they run it, after the clients' units are matched."""
+"""OTFusion as MA-Echo's authors run it: their FedAvg, after the clients' units are matched."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt
 
-from fedfisher_core.alignment.layers import align, transports
-from fedfisher_core.alignment.transport import Transport
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import weighted_sum
-from fedfisher_core.methods.holders import class_layer, holders, mean_of_holders
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.matching.layers import align, transports
+from fedfisher_core.methods.matching.transport import Transport
 from fedfisher_core.methods.method import method
-from fedfisher_core.methods.requirements import require_pivot
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.averaging import weighted_sum
+from fedfisher_core.methods.shared.holders import class_layer, holders, mean_of_holders
+from fedfisher_core.methods.shared.selection import require_pivot
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.streams import streams
 
@@ -44,18 +44,11 @@ def otfusion_by_holders(
     """Match hidden units to one client's, and average as `fedavg_by_holders` does (MA-Echo's code).
 
     Units are compared by the distance of their incoming weights, scaled to length 1, and matched by the exact plan,
-    which is a permutation. The last layer's inputs follow, and its outputs, the classes, stay. The authors' pivot is
-    the first client, and the second of two.
-
-    Args:
-        server: knows the network.
-        uploads: the weights w_i and the label counts.
-
-    Returns:
-        The mean of the aligned clients, with the last layer of those that hold a class.
+    which is a permutation. The last layer's inputs follow, and its outputs, the classes, do not move. The authors'
+    pivot is the first client, and the second of two.
 
     Raises:
-        InputError: there is no client with the pivot's number.
+        InputError: the pivot is not the number of a client.
     """
     require_pivot(pivot, len(uploads))
     layers = streams(server.spec)

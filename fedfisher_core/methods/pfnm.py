@@ -8,27 +8,23 @@ import torch
 from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.matching.bayesian import ClientUnits, UnitModel, match
-from fedfisher_core.methods.averaging import class_proportions
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import UnsupportedLayerError
+from fedfisher_core.engine.progress import track
+from fedfisher_core.methods.matching.bayesian import ClientUnits, UnitModel, match
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.chain import chain
+from fedfisher_core.methods.shared.averaging import class_proportions
 from fedfisher_core.models.spec import ModelSpec, Parameters
-from fedfisher_core.models.streams import StreamLayer
-from fedfisher_core.progress import track
+from fedfisher_core.models.streams import StreamLayer, chain
 
 _Positive = Field(gt=0, allow_inf_nan=False)
 
 
 def require_wider(spec: ModelSpec) -> None:
     """Make sure that a network's hidden layers follow one another and can be made wider.
-
-    Args:
-        spec: the network that clients train.
 
     Raises:
         UnsupportedLayerError: they do not, or can't.
@@ -47,12 +43,8 @@ def visits(clients: int, sweeps: int, generator: torch.Generator) -> list[int]:
     """Draw the order in which clients are matched: all in their order, then all in a random order, sweep by sweep.
 
     Args:
-        clients: how many.
         sweeps: times that every client is matched again.
         generator: draws the random orders, on the CPU.
-
-    Returns:
-        Numbers of clients.
     """
     drawn = [torch.randperm(clients, generator=generator).tolist() for _ in range(sweeps)]
     return [*range(clients), *(client for order in drawn for client in order)]
@@ -84,25 +76,19 @@ def pfnm(
 ) -> Aggregate:
     """Match hidden units layer by layer, in one shot (Yurochkin et al. 2019, as Wang et al. 2020 release it).
 
-    From the inputs to the outputs, a unit is the vector of its incoming weights and its bias, with the weights placed
-    at the global units that the client's units of the layer before became. The global unit is the posterior mean
-    (mu / sigma0 + sum x / sigma) / (1 / sigma0 + c / sigma) of its c client units: the prior shrinks it, and the
-    more the fewer they are. One client alone gets its hidden weights back as (mu / sigma0 + x / sigma) /
-    (1 / sigma0 + 1 / sigma), by default halved: without biases, its predictions stay but are less sure. The last
-    layer is not matched and not shrunk: the weights into a class are the mean over clients by their numbers of
-    examples of that class, and the plain mean where no client has any.
+    From the inputs to the outputs, a unit is the vector of its incoming weights and its bias. The weights lie at the
+    coordinates of the global units that the client's units of the layer before became. The global unit is the posterior
+    mean (mu / sigma0 + sum x / sigma) / (1 / sigma0 + c / sigma) of its c client units: the prior shrinks it, and the
+    more the fewer they are. One client alone gets its hidden weights back as
+    (mu / sigma0 + x / sigma) / (1 / sigma0 + 1 / sigma), by default halved: without biases, its predictions stay but
+    are less sure. The last layer is not matched and not shrunk: the weights into a class are the mean over clients by
+    their numbers of examples of that class, and the plain mean where no client has any. The network that results has
+    its own widths, at least those of the clients'.
 
     Networks without biases stay so, where the authors' code adds biases of 0 whose prior mean is 0.1. The result
     depends on the order of the clients, since the units of the first make the first global units and each matching
-    is found given those before; not on the order of a client's hidden units, ties aside. Clients are all equally
-    wide, so that the authors' order by width is the clients' own.
-
-    Args:
-        server: draws the order of the clients in every sweep.
-        uploads: the weights and the label counts.
-
-    Returns:
-        A network that is at least as wide as the clients', with widths of its own.
+    is found given those before. It does not depend on the order of a client's hidden units, ties aside. Clients are all
+    equally wide, so that the authors' order by width is the clients' own.
     """
     *hidden, last = chain(server.spec)
     model = UnitModel(sigma=sigma, sigma0=sigma0, gamma=gamma, max_units=max_units)
@@ -138,7 +124,7 @@ def pfnm(
 
 
 def _units(layer: StreamLayer, parameters: Parameters, slots: Tensor, coordinates: int) -> ClientUnits:
-    """See a layer's units as vectors [incoming weights | bias] at their places among the global coordinates."""
+    """See a layer's units as vectors [incoming weights | bias], with the global coordinate of each entry."""
     vectors = layer.blocks(parameters).flatten(1).double()
     columns = (slots[:, None] * layer.places + torch.arange(layer.places, device=slots.device)).flatten()
     if layer.bias:
@@ -148,7 +134,6 @@ def _units(layer: StreamLayer, parameters: Parameters, slots: Tensor, coordinate
 
 
 def _parameters(layer: StreamLayer, units: Tensor, like: Parameters) -> Parameters:
-    """Make a layer's parameters of the vectors of its units."""
     kernel = like[f"{layer.name}.weight"].shape[2:]
     weights = units[:, :-1] if layer.bias else units
     result = {f"{layer.name}.weight": weights.reshape(len(units), -1, *kernel).float()}

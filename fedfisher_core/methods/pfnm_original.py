@@ -9,20 +9,19 @@ import torch
 from pydantic import Field, FiniteFloat, NonNegativeInt, PositiveInt
 from torch import Tensor
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
-from fedfisher_core.matching.bayesian import ClientUnits, UnitModel, match
-from fedfisher_core.methods.averaging import class_proportions
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.progress import track
+from fedfisher_core.methods.matching.bayesian import ClientUnits, UnitModel, match
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.pfnm import require_wider, visits
-from fedfisher_core.methods.selection import best_on_validation
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.chain import chain
+from fedfisher_core.methods.shared.averaging import class_proportions
+from fedfisher_core.methods.shared.selection import best_on_validation
 from fedfisher_core.models.spec import ModelSpec, Parameters
-from fedfisher_core.models.streams import StreamLayer
-from fedfisher_core.progress import track
+from fedfisher_core.models.streams import StreamLayer, chain
 
 Tried = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(min_length=1)]
 
@@ -61,23 +60,18 @@ def pfnm_original(
 ) -> Aggregate:
     """Match hidden units from the outputs to the inputs, in one shot (Yurochkin et al. 2019, their code).
 
-    A unit is the vector of its bias and its outgoing weights, placed at the global units that the client's units of the
-    layer after became; in the first hidden layer, of its incoming weights as well. Weights out of the last hidden layer
-    count by class: those into class c as n_ic / sum_j n_jc of an observation, where n_ic are client i's examples of the
-    class. The classes' own biases have their posterior mean, with the same parts. Of sigma, sigma0 and gamma all
-    combinations are tried on one order of visits, and the best on the validation images is kept; one of each needs
-    none. The defaults are the grid of the authors' code, which selects on the training images.
+    A unit is the vector of its bias and its outgoing weights; in the first hidden layer, of its incoming weights as
+    well. The weights lie at the coordinates of the global units that the client's units of the layer after became.
+    Weights out of the last hidden layer count by class: those into class c as n_ic / sum_j n_jc of an observation,
+    where n_ic are client i's examples of the class. The classes' biases have their posterior mean, with the same parts.
+    All combinations of sigma, sigma0 and gamma are tried on one order of visits, and the best on the validation images
+    is kept. One of each needs no images. The defaults are the grid of the authors' code, which selects on the training
+    images.
 
-    Nothing but the first layer's units sees incoming weights, and all layers are shrunk by the prior, the last as well:
-    `pfnm` differs in both. The authors' code is for fully connected networks; in a convolution, a weight's places are
-    coordinates of their own. Networks without biases stay so, and classes that nobody holds count equally for all.
-
-    Args:
-        server: draws the order of the clients in every sweep; selects among several combinations.
-        uploads: the weights and the label counts.
-
-    Returns:
-        A network that is at least as wide as the clients', with widths of its own.
+    Only the first layer's units see incoming weights, and the prior shrinks all layers, the last as well: `pfnm`
+    differs in both. The authors' code is for fully connected networks. In a convolution, each position of a kernel is a
+    further coordinate. Networks without biases stay so, and classes that no client holds count equally for all. The
+    network that results has its own widths, at least those of the clients'.
     """
     hidden = len(chain(server.spec)) - 1
     orders = [visits(len(uploads), sweeps, server.generator) for _ in range(hidden)]
@@ -107,7 +101,7 @@ class _Coordinates:
 
     Args:
         layer: of the unit.
-        after: the layer that it is read by.
+        after: the layer that reads it.
         first: whether incoming weights are part of the vector.
         width: global units of the layer after.
     """
@@ -119,26 +113,22 @@ class _Coordinates:
 
     @property
     def incoming(self) -> int:
-        """Numbers of incoming weights."""
         return self.layer.inputs * self.layer.places if self.first else 0
 
     @property
     def before_outgoing(self) -> int:
-        """Numbers that come before the outgoing weights."""
         return self.incoming + self.layer.bias
 
     @property
     def total(self) -> int:
-        """Numbers of the whole vector."""
         return self.before_outgoing + self.width * self.after.places
 
     def units(self, parameters: Parameters, slots: Tensor, shares: Tensor) -> ClientUnits:
         """See a client's units as vectors.
 
         Args:
-            parameters: of the client.
-            slots: which global unit each of its units of the layer after became.
-            shares: what a weight into each global unit counts as, shape (width,).
+            slots: the global unit that each of its units of the layer after became.
+            shares: the part of an observation that a weight into each global unit counts as, shape (width,).
         """
         parts = [self.layer.blocks(parameters).flatten(1)] if self.first else []
         if self.layer.bias:
@@ -153,7 +143,7 @@ class _Coordinates:
         )
 
     def parameters(self, units: Tensor, like: Parameters) -> Parameters:
-        """Make parameters of the vectors of global units, shape (units, total): all that the vectors hold."""
+        """Make parameters from the vectors of global units, shape (units, total)."""
         incoming, bias, outgoing = units.split(
             [self.incoming, int(self.layer.bias), self.width * self.after.places], dim=1
         )
@@ -168,7 +158,7 @@ class _Coordinates:
 
 
 def _weight(blocks: Tensor, layer: StreamLayer, like: Parameters) -> Tensor:
-    """A layer's weight of its blocks, shape (units, inputs, places)."""
+    """A layer's weight from its blocks, shape (units, inputs, positions of a kernel)."""
     kernel = like[f"{layer.name}.weight"].shape[2:]
     return blocks.reshape(len(blocks), -1, *kernel).float()
 
@@ -183,7 +173,6 @@ def _merge(
     prior_mean: float,
     bias_prior_mean: float,
 ) -> Aggregate:
-    """Match all hidden layers in one model, layer by layer."""
     layers = chain(spec)
     last = layers[-1]
     merged: Parameters = {}

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.upload import Column, Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import proportions, weighted_sum
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Column, Upload
 from fedfisher_core.methods.method import method
-from fedfisher_core.methods.selection import Fractions, keep_best, tries_several
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.shrinkage import scale_off_diagonal
+from fedfisher_core.methods.shared.averaging import proportions, weighted_sum
+from fedfisher_core.methods.shared.second_moments import scale_off_diagonal
+from fedfisher_core.methods.shared.selection import Fractions, keep_best, tries_several
 from fedfisher_core.models.spec import Parameters
 
 
@@ -31,15 +31,13 @@ def regmean(
 ) -> Aggregate:
     """Solve a least-squares problem for every linear layer (Jin et al. 2023, equation 2).
 
-    Everything that is no weight of a linear layer is the plain mean over clients, as in the authors' code.
+    W^T = (sum_i p_i G_i)^+ sum_i p_i G_i W_i^T, with the Gram matrices G_i of the layer's inputs. Clients count by
+    their examples in the linear layers' weights, and alike in the plain mean of all other parameters, as in FedFisher's
+    code (Divyansh03/FedFisher, `algs/regmean.py`). RegMean's own code (bloomberg/dataless-model-merging,
+    `src/model_merge/avg_merger.py`) has neither weighted, or, where a run is given coefficients of its models, both.
 
     Args:
-        server: selects among several scales.
-        uploads: the weights W_i and the Gram matrices G_i of the layers' inputs.
         off_diagonal: factors on the off-diagonal entries of G_i; of several, the best on the validation set is kept.
-
-    Returns:
-        W with W^T = (sum_i p_i G_i)^+ sum_i p_i G_i W_i^T for every linear layer.
     """
     return keep_best(server, off_diagonal, lambda scale: _merge(uploads, scale), name="off_diagonal")
 

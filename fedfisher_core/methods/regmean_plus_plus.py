@@ -1,4 +1,4 @@
-"""RegMean++: RegMean with what the merged layers before make of the clients' inputs; a reference of many passes."""
+"""RegMean++: RegMean on what the merged layers before make of the clients' inputs; a reference of many passes."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,14 +6,14 @@ from typing import Annotated
 import torch
 from pydantic import Field
 
-from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import proportions, weighted_sum
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.regmean import least_squares
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.shrinkage import scale_off_diagonal
+from fedfisher_core.methods.shared.averaging import proportions, weighted_sum
+from fedfisher_core.methods.shared.second_moments import scale_off_diagonal
 from fedfisher_core.models.spec import parameters_of
 
 
@@ -39,13 +39,8 @@ def regmean_plus_plus(
     G_i of later parts are used as they are. As in RegMean here, clients count by their examples.
 
     Args:
-        server: knows the network.
-        uploads: the weights W_i, and clients to ask.
         off_diagonal: see `regmean`; one value, as nothing is selected. The authors take 0.95 for CLIP and 0.1 by
             default.
-
-    Returns:
-        The merged network.
     """
     shares = proportions(uploads)
     merged = weighted_sum([upload[Weights].tensors for upload in uploads], [1 / len(uploads)] * len(uploads))

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.engine.arithmetic import is_finite
+from fedfisher_core.engine.errors import InputError, shown
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import FisherSettings
 
@@ -25,7 +26,7 @@ class Combine(StrEnum):
     """Predict by the (weighted) mean of their outputs before the softmax."""
 
     MEAN_MEASURE = "mean_measure"
-    """Measure each by itself, and average the measures."""
+    """Measure each network, and average the measures."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,8 @@ class Aggregate:
     """What a method makes of the uploads.
 
     Args:
-        networks: parameters of the global network; several for references that keep all of them.
-        combine: how several networks are joined.
-        details: numbers worth reading beside the result, such as the step that was selected.
+        networks: parameters of the global network; several for ensembles and references that keep all of them.
+        details: numbers that are shown with the result, such as the step that was selected.
         weights: of the networks in the mean of their probabilities or outputs, class by class, shape
             (networks, classes); None for equal ones.
         spec: of the networks; None where it is the clients'.
@@ -54,16 +54,16 @@ class Aggregate:
 
 
 class Server:
-    """The server's own means; it notes whether the validation set was used.
+    """What the server holds; it notes whether the validation set was used.
 
     Args:
         spec: the network that clients trained.
-        dataset: what is known of the data that they trained on: their normalisation and augmentation.
-        fisher: how they compute their Fishers.
-        initial: the weights that all clients started from; where each had its own, drawn in the same way.
-        generator: draws whatever the method leaves to chance, on the CPU.
-        device: where the method computes.
-        validation: the server's own examples, on that device.
+        dataset: the normalisation and augmentation of the clients' data.
+        fisher: how clients compute their Fishers.
+        initial: the weights that all clients started from; where each had its own, drawn in the same way; None where
+            the server knows none.
+        generator: draws what the method leaves to chance, on the CPU.
+        validation: the server's own examples, on `device`.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Server:
         spec: ModelSpec,
         dataset: DatasetSpec,
         fisher: FisherSettings,
-        initial: Parameters,
+        initial: Parameters | None,
         generator: torch.Generator,
         device: torch.device,
         validation: Examples,
@@ -80,11 +80,25 @@ class Server:
         self.spec = spec
         self.dataset = dataset
         self.fisher = fisher
-        self.initial = initial
+        self._initial = initial
         self.generator = generator
         self.device = device
         self._validation = validation
         self._used = False
+
+    @property
+    def initial(self) -> Parameters:
+        """The weights that all clients started from.
+
+        Raises:
+            InputError: the server knows none.
+        """
+        if self._initial is None:
+            raise InputError(
+                "the weights that all clients started from are looked at, and the server does not know them; allowed: "
+                "with an initial network"
+            )
+        return self._initial
 
     @property
     def used_validation(self) -> bool:
@@ -116,13 +130,39 @@ class Server:
         return self.spec.load(parameters).eval()
 
     def scorer(self) -> Callable[[Mapping[str, Tensor]], float]:
-        """Prepare to score parameters on the validation set.
-
-        Returns:
-            A function from parameters to accuracy, a fraction.
+        """Return a function from parameters to accuracy on the validation set, a fraction.
 
         Raises:
             InputError: there is no validation set.
         """
         examples = self.validation
         return lambda parameters: accuracy(self.network(parameters), examples)
+
+
+def require_networks(name: str, made: object, spec: ModelSpec) -> None:
+    """Check what a method returns, which anyone may have written.
+
+    Args:
+        name: the method's.
+        made: what it returned.
+        spec: the network that clients trained.
+
+    Raises:
+        TypeError: it is no `Aggregate`.
+        ValueError: a network has other parameters than it should have.
+        ArithmeticError: a parameter is not finite.
+    """
+    if not isinstance(made, Aggregate):
+        raise TypeError(f"method {name!r} returned {type(made).__name__}; allowed: Aggregate")
+    shapes = (made.spec or spec).shapes()
+    for network in made.networks:
+        if network.keys() != shapes.keys():
+            raise ValueError(f"method {name!r} returned parameters {shown(sorted(network))}; allowed: {sorted(shapes)}")
+        for key, tensor in network.items():
+            if tuple(tensor.shape) != tuple(shapes[key]):
+                raise ValueError(
+                    f"method {name!r} returned a parameter {key!r} of shape {tuple(tensor.shape)}; allowed: "
+                    f"{tuple(shapes[key])}"
+                )
+            if not is_finite(tensor):
+                raise ArithmeticError(f"method {name!r} returned a parameter {key!r} that is not finite")

@@ -7,12 +7,12 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
-from fedfisher_core.methods.selection import Factors, keep_best, tries_several
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.task_vectors import moved, task_vectors
+from fedfisher_core.methods.shared.selection import Factors, keep_best, tries_several
+from fedfisher_core.methods.shared.task_vectors import moved, task_vectors
 from fedfisher_core.models.spec import Parameters
 
 
@@ -34,18 +34,11 @@ def ties(
 ) -> Aggregate:
     """Trim task vectors, elect signs, and average what agrees (Yadav et al. 2023, Algorithm 1).
 
-    The largest k of the numbers of tau_i = w_i - w_0 stay, over all layers together. A coordinate's sign is that of
-    the sum over clients, and the result is the mean over the clients with this sign. A sum of 0 gets the sign that
-    most coordinates have. All of that is `src/utils/merge_utils.py` of the authors' repository
-    (prateeky2806/ties-merging), whose cut keeps one number more. Their models share a pre-trained start, these
-    the initial weights.
-
-    Args:
-        server: holds w_0, and scores several scales.
-        uploads: the weights w_i.
-
-    Returns:
-        w_0 + lambda tau.
+    The largest k of the numbers of tau_i = w_i - w_0 stay, over all layers together. A coordinate's sign is that of the
+    sum over clients, and tau is the mean over the clients with this sign. A sum of 0 gets the sign that most
+    coordinates have. The result is w_0 + lambda tau. All of that is `src/utils/merge_utils.py` of the authors'
+    repository (prateeky2806/ties-merging), whose cut keeps one number more. Their models share a pre-trained start,
+    these the initial weights.
     """
     changes = [_trim(change, share) for change in task_vectors(server, uploads)]
     merged = _average_agreeing(changes)
@@ -53,7 +46,7 @@ def ties(
 
 
 def _trim(change: Parameters, share: float) -> Parameters:
-    """Set all but the largest numbers to 0; equals of the smallest that stays do so too."""
+    """Set all but the largest numbers to 0; all that equal the smallest of these stay too."""
     sizes = torch.cat([tensor.abs().flatten() for tensor in change.values()])
     kept = max(1, int(share * len(sizes)))
     least = sizes.sort().values[len(sizes) - kept]

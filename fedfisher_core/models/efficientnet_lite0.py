@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import require_images
+from fedfisher_core.data.layouts import require_images
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.batch_norm import BatchNorm
-from fedfisher_core.models.dropout import Dropout
+from fedfisher_core.models.layers import Dropout
 from fedfisher_core.models.spec import ModelSpec, model
 
 EPS = 1e-3
@@ -18,7 +18,7 @@ EPS = 1e-3
 _MOMENTUM = 0.01
 _DROPPED = 0.2
 _STEM, _LAST = 32, 1280
-# Kernel, stride of the first block, how much wider it is inside, channels after it, and blocks of each stage.
+# Each stage has a kernel, the stride of its first block, an expansion, channels after it, and a number of blocks.
 _STAGES = (
     (3, 1, 1, 16, 1),
     (3, 2, 6, 24, 2),
@@ -34,9 +34,9 @@ Normalisation = Callable[[int], nn.Module]
 
 
 class SamePadding(nn.Module):
-    """Zeros around images, after which a convolution makes ceil(size / stride) rows; an odd one goes to the far side.
+    """Zeros around images, so that a convolution makes ceil(size / stride) rows; an odd one is added at the far side.
 
-    It is TensorFlow's "SAME", which the weights were trained with. The convolution itself pads nothing.
+    It is TensorFlow's "SAME", with which the weights were trained. The convolution itself does not pad.
     """
 
     def __init__(self, kernel: int, stride: int) -> None:
@@ -54,15 +54,13 @@ class SamePadding(nn.Module):
 
 
 class Block(nn.Module):
-    """Widens, filters each channel by itself, and narrows; a block that changes no shape adds its inputs.
+    """Expands channels, filters each channel, and reduces them; a block that keeps the shape adds its inputs.
 
     Args:
-        inputs: channels that it is given.
-        outputs: channels that it makes.
-        kernel: of the filters of single channels.
-        stride: of these.
-        expansion: how many times wider it is inside.
-        normalisation: of the channels after each convolution.
+        kernel: size of the filters of single channels.
+        stride: of these filters.
+        expansion: factor of the channels inside.
+        normalisation: makes the layer after each convolution.
     """
 
     def __init__(
@@ -91,13 +89,7 @@ class Block(nn.Module):
 class EfficientNetLite0(nn.Module):
     """The network, with the names of the weights that `trunks/efficientnet_lite0.py` reads.
 
-    Its authors leave out blocks at random in training; here none is.
-
-    Args:
-        channels: of its images.
-        classes: number of outputs.
-        bias: whether the last layer has one; no other does.
-        normalisation: of the channels after each convolution.
+    Its authors leave out random blocks in training; this network does not. Only the last layer may have a bias.
     """
 
     def __init__(self, channels: int, classes: int, *, bias: bool, normalisation: Normalisation) -> None:
@@ -121,15 +113,8 @@ class EfficientNetLite0(nn.Module):
         self._fc = nn.Linear(_LAST, classes, bias=bias)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits.
-
-        Args:
-            inputs: shape (batch, channels, height, width).
-
-        Returns:
-            Shape (batch, classes).
-        """
-        # With channels last, a processor takes half the time for depthwise convolutions.
+        """Compute logits, shape (batch, classes), of images of shape (batch, channels, height, width)."""
+        # With channels last, a CPU takes half the time for depthwise convolutions.
         images = self.padding(inputs.contiguous(memory_format=torch.channels_last))
         maps = self._blocks(functional.relu6(self._bn0(self._conv_stem(images))))
         pooled = functional.relu6(self._bn1(self._conv_head(maps))).mean((2, 3))

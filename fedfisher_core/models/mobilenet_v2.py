@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import require_images
+from fedfisher_core.data.layouts import require_images
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.extras import require_packages
 from fedfisher_core.models.batch_norm import BatchNorm
-from fedfisher_core.models.dropout import Dropout
+from fedfisher_core.models.layers import Dropout
 from fedfisher_core.models.spec import ModelSpec, model
 
 _DROPPED = 0.2
@@ -20,12 +21,13 @@ class MobileNetV2(nn.Module):
         if spec.widths:
             raise InputError(f"model {spec.name!r}: widths={spec.widths}; its skip connections tie them: allowed: none")
         images = require_images(spec.inputs, f"model {spec.name!r}")
-        # Not before a network is asked for: it takes a second.
+        require_packages("torchvision", extra="benchmark", who=f"model {spec.name!r}")
+        # Imported late, as it takes a second.
         from torchvision.models import mobilenet_v2
 
         super().__init__()
         self.features = mobilenet_v2(norm_layer=BatchNorm).features
-        # Statistics are taken of a layer's outputs, which nothing may write over.
+        # Statistics read a layer's outputs, which must not be overwritten.
         for one in self.features.modules():
             if isinstance(one, nn.ReLU6):
                 one.inplace = False
@@ -35,14 +37,7 @@ class MobileNetV2(nn.Module):
         self.classifier = nn.Sequential(Dropout(_DROPPED), nn.Linear(last.out_channels, spec.classes, bias=spec.bias))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits.
-
-        Args:
-            inputs: shape (batch, channels, height, width).
-
-        Returns:
-            Shape (batch, classes).
-        """
-        # With channels last, a processor takes half the time for depthwise convolutions.
+        """Compute logits, shape (batch, classes), of images of shape (batch, channels, height, width)."""
+        # With channels last, a CPU takes half the time for depthwise convolutions.
         maps = self.features(inputs.contiguous(memory_format=torch.channels_last))
         return self.classifier(maps.mean((2, 3)))

@@ -1,23 +1,40 @@
-"""What a network must know before it is built, and the registry of families."""
+"""The specification of a network, and the registry of families."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Size, Tensor, nn
+from torch.nn.parameter import is_lazy
 
 import fedfisher_core.models
-from fedfisher_core.errors import InputError, UnsupportedLayerError
-from fedfisher_core.finite import is_finite
-from fedfisher_core.layouts import Layout
-from fedfisher_core.registry import Registry, import_submodules
+from fedfisher_core.data.layouts import Layout
+from fedfisher_core.engine.arithmetic import is_finite
+from fedfisher_core.engine.errors import InputError, UnsupportedLayerError, in_one_line
+from fedfisher_core.engine.registry import Registry, import_submodules
 
 Parameters = dict[str, Tensor]
 
 BatchNormalisation = nn.BatchNorm1d | nn.BatchNorm2d | nn.BatchNorm3d | nn.SyncBatchNorm
-"""What makes an example's outputs depend on the other examples of its batch."""
+"""Layers that make an example's outputs depend on the other examples of its batch."""
+
+
+@dataclass(frozen=True)
+class Lora:
+    """The adapters of a frozen network (Hu et al. 2022): alpha / rank B A x is added to the outputs of linear layers.
+
+    Args:
+        rank: of each product B A.
+        targets: names of the layers that have an adapter, in each block.
+        trained: both factors, or B alone for an A that all clients have.
+    """
+
+    rank: int = 8
+    alpha: float = 16.0
+    targets: tuple[str, ...] = ("query", "value")
+    trained: Literal["both", "b"] = "both"
 
 
 @dataclass(frozen=True)
@@ -26,10 +43,11 @@ class ModelSpec:
 
     Args:
         name: its family.
-        inputs: what one example looks like to it.
+        inputs: layout of one example.
         classes: number of outputs.
         bias: whether its layers have a bias.
-        widths: units (or filters) of its hidden layers; empty for those of the family.
+        widths: units (or filters) of its hidden layers; empty for the family's own.
+        lora: its adapters, where the family has them; a width is their rank.
     """
 
     name: str
@@ -37,18 +55,13 @@ class ModelSpec:
     classes: int
     bias: bool = False
     widths: tuple[int, ...] = ()
+    lora: Lora = Lora()
 
     def widths_or(self, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Choose the widths of the hidden layers.
-
-        Args:
-            default: those of the family.
-
-        Returns:
-            The chosen widths, as many as the default has.
+        """The widths of the hidden layers, or the family's.
 
         Raises:
-            InputError: their number is wrong, or one is not positive.
+            InputError: their number differs from the family's, or one is not positive.
         """
         if not self.widths:
             return default
@@ -56,15 +69,17 @@ class ModelSpec:
             raise InputError(f"model {self.name!r}: widths={self.widths}; allowed: {len(default)} positive numbers")
         return self.widths
 
-    def build(self) -> nn.Module:
-        """Build the network without initialising its weights.
-
-        Returns:
-            A module whose parameters, on the CPU, are not numbers.
+    @property
+    def family(self) -> Callable[["ModelSpec"], nn.Module]:
+        """What builds the network.
 
         Raises:
-            InputError: the family is unknown, or can't be built with these settings.
+            InputError: no family is registered under the name.
         """
+        return models.get(self.name)
+
+    def build(self) -> nn.Module:
+        """Build the network on the CPU, with NaN for weights; see `skeleton` for errors."""
         network = self.skeleton()
         owned = dict(network.named_parameters(remove_duplicate=False))
         blank = {id(one): nn.Parameter(torch.full(one.shape, torch.nan)) for one in owned.values()}
@@ -73,47 +88,42 @@ class ModelSpec:
         return network
 
     def skeleton(self) -> nn.Module:
-        """Build the network without memory for its weights, to look at its layers and shapes.
-
-        Returns:
-            A module on the meta device.
+        """Build the network on the meta device, without memory for its weights, to read its layers and shapes.
 
         Raises:
-            InputError: the family is unknown, or can't be built with these settings.
+            InputError: the family is unknown, or can't be built with these settings; or it builds something else than a
+                network, or a layer whose shapes depend on its inputs.
         """
-        with torch.device("meta"):
-            return models.get(self.name)(self)
+        try:
+            with torch.device("meta"):
+                network = self.family(self)
+        # A family may be third-party code, and its errors must not stop runs that do not use it.
+        except (Exception, SystemExit) as error:
+            if isinstance(error, InputError) and repr(self.name) in str(error):
+                raise
+            raise InputError(f"model {self.name!r} can't be built for {self.inputs}: {in_one_line(error)}") from error
+        if not isinstance(network, nn.Module):
+            raise InputError(f"model {self.name!r} builds a {type(network).__name__}; allowed: a torch.nn.Module")
+        self._require_shapes(network)
+        return network
 
     def shapes(self) -> dict[str, Size]:
-        """Name the parameters and their shapes.
-
-        Raises:
-            InputError: as for `skeleton`.
-        """
-        family: Callable[[ModelSpec], nn.Module] = models.get(self.name)
-        return dict(_shapes(family, self))
+        """The parameters' shapes by name; see `skeleton` for errors."""
+        return dict(_shapes(self.family, self))
 
     def learnt(self) -> frozenset[str]:
-        """Name the parameters that gradients change; running statistics are none of them.
-
-        Raises:
-            InputError: as for `skeleton`.
-        """
+        """The names of the parameters that gradients change, which excludes running statistics."""
         return frozenset(name for name, one in self.skeleton().named_parameters() if one.requires_grad)
 
     def initialise(self, generator: torch.Generator) -> Parameters:
-        """Draw initial weights: a layer that knows how draws its own, others get what torch gives them by default.
+        """Draw initial weights, layer by layer in the order of definition.
 
-        Args:
-            generator: draws them, layer by layer in the order of definition.
-
-        Returns:
-            The named parameters.
+        A layer that initialises itself draws its own; other layers have torch's defaults.
 
         Raises:
-            UnsupportedLayerError: a layer normalises over the batch; a parameter belongs to a layer whose default is
-                not known here and that does not initialise itself, or is left without a finite value; or the weights
-                are not all that the network holds.
+            UnsupportedLayerError: a layer normalises over the batch; a parameter belongs to a layer that does not
+                initialise itself and has no known default, or is not finite afterwards; or the network holds tensors
+                besides its weights.
         """
         network = self.build()
         self._require_no_batches(network)
@@ -122,12 +132,22 @@ class ModelSpec:
         for name, parameter in network.named_parameters():
             if not is_finite(parameter):
                 raise UnsupportedLayerError(f"model {self.name!r}: its initialisation leaves {name!r} not finite")
-        # Of the skeleton, as memory of its own for each weight would part those that are shared.
+        # The skeleton is checked, because in `network` shared weights have separate memory.
         self._require_parameters_only(self.skeleton())
         return parameters_of(network)
 
+    def require_weights_only(self) -> None:
+        """Make sure that weights are all that the network holds, as clients send nothing else of it.
+
+        Raises:
+            UnsupportedLayerError: a layer normalises over the batch, or holds a buffer, a tensor that is no parameter
+                or a parameter that another layer holds too.
+        """
+        network = self.skeleton()
+        self._require_no_batches(network)
+        self._require_parameters_only(network)
+
     def _draw(self, name: str, layer: nn.Module, generator: torch.Generator) -> None:
-        """Draw the weights of a layer and of all that it is made of."""
         if isinstance(layer, Initialising):
             layer.initialise(generator)
             return
@@ -147,25 +167,40 @@ class ModelSpec:
                 nn.init.uniform_(parameter, -(layer.hidden_size**-0.5), layer.hidden_size**-0.5, generator=generator)
         elif any(True for _ in layer.parameters(recurse=False)):
             raise UnsupportedLayerError(
-                f"model {self.name!r}: layer {name!r} has type {type(layer).__name__}; initial weights can be drawn "
-                f"for Linear, Conv2d, Embedding, LayerNorm, GroupNorm and GRU only, or by a layer's own method "
-                f"initialise(generator)"
+                f"model {self.name!r}: {typed(name, layer)}; initial weights can be drawn for Linear, Conv2d, "
+                f"Embedding, LayerNorm, GroupNorm and GRU only, or by a layer's own method initialise(generator)"
             )
         for child, part in layer.named_children():
             self._draw(f"{name}.{child}" if name else child, part, generator)
+
+    def _require_shapes(self, network: nn.Module) -> None:
+        """Refuse layers that have no weights before they have seen inputs."""
+        for name, layer in network.named_modules():
+            if any(map(is_lazy, (*layer.parameters(recurse=False), *layer.buffers(recurse=False)))):
+                raise UnsupportedLayerError(
+                    f"model {self.name!r}: {typed(name, layer)}, whose shapes are unknown before it sees inputs; "
+                    f"allowed: layers with given sizes, such as Linear in place of LazyLinear"
+                )
 
     def _require_no_batches(self, network: nn.Module) -> None:
         """Refuse layers whose outputs depend on a batch, or on running statistics of batches, which no client sends."""
         for name, layer in network.named_modules():
             if isinstance(layer, BatchNormalisation):
                 raise UnsupportedLayerError(
-                    f"model {self.name!r}: layer {name!r} has type {type(layer).__name__}, whose statistics of batches "
-                    f"no client sends; allowed: GroupNorm, LayerNorm or fedfisher_core.models.batch_norm.BatchNorm in "
-                    f"its place"
+                    f"model {self.name!r}: {typed(name, layer)}, whose statistics of batches no client sends; allowed: "
+                    f"GroupNorm, LayerNorm or fedfisher_core.models.batch_norm.BatchNorm in its place"
                 )
 
     def _require_parameters_only(self, network: nn.Module) -> None:
-        """Refuse what neither clients send nor servers aggregate, and what would be sent twice."""
+        """Refuse tensors that clients do not send, and tensors that they would send twice."""
+        for name, layer in network.named_modules():
+            for own, value in vars(layer).items():
+                if isinstance(value, Tensor):
+                    place = f"{name}.{own}" if name else own
+                    raise UnsupportedLayerError(
+                        f"model {self.name!r}: {place!r} is a tensor but no parameter, which no client sends; allowed: "
+                        "parameters, and tensors that the forward pass makes"
+                    )
         for name, _ in network.named_buffers():
             raise UnsupportedLayerError(
                 f"model {self.name!r}: {name!r} is a buffer, which no client sends; allowed: parameters only"
@@ -176,25 +211,25 @@ class ModelSpec:
                 raise UnsupportedLayerError(f"model {self.name!r}: {name!r} is shared; allowed: one name a parameter")
 
     def load(self, parameters: Mapping[str, Tensor]) -> nn.Module:
-        """Build the network with given weights.
-
-        Args:
-            parameters: named as the network's own.
-
-        Returns:
-            The network, on the parameters' device.
-        """
+        """Build the network with given weights, on their device."""
         network = self.skeleton()
         owned = {name: nn.Parameter(tensor.detach().clone()) for name, tensor in parameters.items()}
         network.load_state_dict(owned, assign=True)
         return network
 
 
+def typed(name: str, layer: nn.Module) -> str:
+    """The beginning of a sentence that names a layer, or the network itself, and its type."""
+    if name:
+        return f"layer {name!r} has type {type(layer).__name__}"
+    own = ", ".join(repr(one) for one, _ in layer.named_parameters(recurse=False))
+    return f"the network itself{f' holds {own} and' if own else ''} has type {type(layer).__name__}"
+
+
 @cache
 def _shapes(family: Callable[[ModelSpec], nn.Module], spec: ModelSpec) -> tuple[tuple[str, Size], ...]:
-    # Every upload asks for them, and a skeleton takes a hundredth of a short client's training.
-    with torch.device("meta"):
-        return tuple((name, parameter.shape) for name, parameter in family(spec).named_parameters())
+    # Cached, because every upload needs the shapes, and a skeleton takes a hundredth of a short client's training.
+    return tuple((name, parameter.shape) for name, parameter in spec.skeleton().named_parameters())
 
 
 @runtime_checkable
@@ -202,7 +237,7 @@ class Initialising(Protocol):
     """A network, or a layer of one, that draws its own initial weights."""
 
     def initialise(self, generator: torch.Generator, /) -> None:
-        """Draw all parameters, those of all parts included, from this generator alone; run without gradients."""
+        """Draw all parameters, also those of all parts, from this generator alone; called without gradients."""
 
 
 class Family(Protocol):
@@ -213,14 +248,7 @@ class Family(Protocol):
 
 
 def model(name: str) -> Callable[[Family], Family]:
-    """Register a family of networks.
-
-    Args:
-        name: its name in the settings.
-
-    Returns:
-        A decorator that leaves the family as it is.
-    """
+    """Register a family of networks under its name in the settings."""
 
     def register(family: Family) -> Family:
         models.add(name, family)
@@ -230,14 +258,7 @@ def model(name: str) -> Callable[[Family], Family]:
 
 
 def parameters_of(network: nn.Module) -> Parameters:
-    """Copy a network's parameters.
-
-    Args:
-        network: the network.
-
-    Returns:
-        Its named parameters, detached.
-    """
+    """Copy a network's parameters, detached."""
     return {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
 
 

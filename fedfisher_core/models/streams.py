@@ -1,13 +1,4 @@
-"""Which layers of a network share hidden units, for methods that match the units of networks with skip connections.
-
-A stream is a set of hidden units that can be put in another order together, and only together: those of one layer
-where layers follow one another; where outputs of several layers are added, as by a skip connection, those of all of
-these layers. A residual network has one stream for each group of blocks, and one inside each block.
-
-Every weight is seen as a block of shape (units, inputs, places): one unit a row, one unit of what the layer reads (or
-one input of the network) a column, and the places that such a column covers: the elements of a convolution's kernel,
-or the pixels of a feature map that is flattened before a linear layer.
-"""
+"""Streams: the hidden units that layers of a network share, for methods that match the units of several networks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,25 +7,23 @@ from functools import lru_cache
 import torch
 from torch import Tensor, fx, nn
 
-from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.models.pooling import max_pool
-from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.engine.errors import UnsupportedLayerError
+from fedfisher_core.models.layers import max_pool
+from fedfisher_core.models.spec import ModelSpec, Parameters, typed
 
 _TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class StreamLayer:
-    """One layer of a network, and which streams it connects.
+    """One layer of a network, and the streams that it connects.
 
     Args:
-        name: of the module.
-        units: its outputs: neurons or filters.
-        inputs: the units that it reads, or the network's inputs: channels or, flattened, pixels.
-        places: numbers of a weight that each of them covers.
-        bias: whether it has one.
-        reads: the stream whose units it looks at; None where their order is fixed: the network's inputs.
-        writes: the stream that it adds to; None where the order is fixed: the network's outputs.
+        units: number of its outputs: neurons or filters.
+        inputs: number of the units that it reads, or of the network's inputs: channels or, flattened, pixels.
+        places: elements of a weight that belong to one unit and one input.
+        reads: the stream that it reads; None for the network's inputs, whose order is fixed.
+        writes: the stream to which it adds; None for the network's outputs, whose order is fixed.
     """
 
     name: str
@@ -46,13 +35,9 @@ class StreamLayer:
     writes: int | None
 
     def blocks(self, parameters: Mapping[str, Tensor]) -> Tensor:
-        """View the layer's weight as shape (units, inputs, places); the sizes are read off the weight itself.
+        """View the layer's weight as shape (units, inputs, places).
 
-        Args:
-            parameters: of this network, or of one of the same family with other widths.
-
-        Returns:
-            A view of the weight.
+        The sizes are read off the weight, so the parameters may be those of a network of the family with other widths.
         """
         weight = parameters[f"{self.name}.weight"]
         return weight.reshape(weight.shape[0], -1, self.places)
@@ -62,22 +47,18 @@ class StreamLayer:
 def streams(spec: ModelSpec) -> tuple[StreamLayer, ...]:
     """List the layers of a network in the order in which they run, with the streams between them.
 
-    Args:
-        spec: the network.
-
-    Returns:
-        Its layers. Streams count from 0 in the order in which they are first written.
+    Streams count from 0 in the order in which they are first written.
 
     Raises:
-        UnsupportedLayerError: the network's operations can't be followed, or reordering the units of a stream would
+        UnsupportedLayerError: the network's operations can't be traced, or reordering the units of a stream would
             change its function.
     """
-    # In training, dropout would depend on more than its inputs.
+    # In training mode, dropout would depend on more than its inputs.
     network = spec.skeleton().eval()
     modules = {name: module for name, module in network.named_modules() if isinstance(module, nn.Linear | nn.Conv2d)}
     for name, module in network.named_modules():
         if name not in modules and any(True for _ in module.parameters(recurse=False)):
-            raise _no_streams(spec, f"layer {name!r} has type {type(module).__name__}")
+            raise _no_streams(spec, typed(name, module))
     groups, nodes = _connect(spec, network, modules)
     fixed = {groups.find(node) for node in nodes if node.op in ("placeholder", "output")}
     numbers: dict[fx.Node, int] = {}
@@ -107,15 +88,10 @@ def streams(spec: ModelSpec) -> tuple[StreamLayer, ...]:
 
 
 def reordered(parameters: Parameters, layers: Sequence[StreamLayer], orders: Sequence[Tensor]) -> Parameters:
-    """Put the units of every stream in another order without changing the network's function.
+    """Put the units of every stream in another order, which leaves the network's function unchanged.
 
     Args:
-        parameters: of the network.
-        layers: those of `streams`.
-        orders: for every stream, which of its units comes at each position, shape (units,).
-
-    Returns:
-        The parameters of the same function.
+        orders: for each stream, the unit at each new position, shape (units,).
     """
     result = dict(parameters)
     for layer in layers:
@@ -151,7 +127,7 @@ class _Groups:
 
 
 def _connect(spec: ModelSpec, network: nn.Module, modules: Mapping[str, nn.Module]) -> tuple[_Groups, list[fx.Node]]:
-    """Follow the units through the network: a layer makes new ones, and whatever else happens happens to each."""
+    """Trace the units through the network: a layer makes new ones, any other operation treats each unit separately."""
     try:
         nodes = list(fx.Tracer(autowrap_functions=(max_pool,)).trace(network).nodes)
     except (fx.proxy.TraceError, TypeError) as error:
@@ -166,9 +142,9 @@ def _connect(spec: ModelSpec, network: nn.Module, modules: Mapping[str, nn.Modul
 
 
 def _check(spec: ModelSpec, layers: Sequence[StreamLayer]) -> None:
-    """Make sure that new orders of the streams leave the function as it is.
+    """Check that new orders of the streams leave the function unchanged.
 
-    All at once, as whatever takes units of two streams would have joined them.
+    All streams are reordered at once, because `_connect` has joined the streams that an operation mixes.
     """
     generator = torch.Generator().manual_seed(0)
     parameters = {name: tensor.double() for name, tensor in spec.initialise(generator).items()}
@@ -190,3 +166,22 @@ def _no_streams(spec: ModelSpec, reason: str) -> UnsupportedLayerError:
         f"model {spec.name!r}: {reason}; allowed: Linear and Conv2d layers, and between them operations that treat all "
         f"units alike"
     )
+
+
+@lru_cache
+def chain(spec: ModelSpec) -> tuple[StreamLayer, ...]:
+    """List the layers of a network in their order, from the inputs to the outputs.
+
+    Raises:
+        UnsupportedLayerError: the layers do not form a chain, for instance because of a skip connection.
+    """
+    layers = streams(spec)
+    for index, layer in enumerate(layers):
+        before = None if index == 0 else index - 1
+        after = None if index == len(layers) - 1 else index
+        if (layer.reads, layer.writes) != (before, after):
+            raise UnsupportedLayerError(
+                f"model {spec.name!r}: the hidden units around layer {layer.name!r} are tied to other layers', as by a "
+                f"skip connection; allowed: layers that follow one another"
+            )
+    return layers

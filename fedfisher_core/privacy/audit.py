@@ -34,12 +34,9 @@ def guess(scores: Tensor, included: Tensor, *, made: int) -> Guesses:
     """Guess that the canaries with the highest scores were among the examples, and those with the lowest were not.
 
     Args:
-        scores: of the canaries, higher where the release speaks for their presence, shape (canaries,).
+        scores: higher where the release suggests that the canary was there, shape (canaries,).
         included: whether they were there, booleans of this shape.
         made: r, how many guesses; half of them for either end.
-
-    Returns:
-        How it went.
     """
     ordered = included[scores.argsort(descending=True)]
     highest, lowest = (made + 1) // 2, made // 2
@@ -50,16 +47,14 @@ def guess(scores: Tensor, included: Tensor, *, made: int) -> Guesses:
 def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
     """Bound the probability of as many correct guesses, or more, by chance (Theorem 5.2).
 
+    It is beta + 2 m delta alpha, at most 1, where beta = P[W >= v], alpha = max_i P[v > W >= v - i] / i and W is
+    binomial: the correct ones of r guesses that are each right with probability e^epsilon / (1 + e^epsilon).
+
     Args:
-        guesses: how they went.
         epsilon: of the guarantee that is doubted.
         delta: likewise.
-
-    Returns:
-        beta + 2 m delta alpha, at most 1, where beta = P[W >= v], alpha = max_i P[v > W >= v - i] / i and W is
-        binomial: the correct ones of r guesses that are each right with probability e^epsilon / (1 + e^epsilon).
     """
-    # Plans look at this module without audits as well, and this import takes half a second.
+    # Plans without audits import this module too, and SciPy takes half a second.
     from scipy.stats import binom
 
     right = 1 / (1 + np.exp(-epsilon))
@@ -71,15 +66,7 @@ def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
 
 
 def lower_bound(guesses: Guesses, *, delta: float) -> float:
-    """Find the largest epsilon that the guesses refute at 95 % confidence.
-
-    Args:
-        guesses: how they went.
-        delta: of the guarantee.
-
-    Returns:
-        A lower bound on epsilon, from 0 to 100.
-    """
+    """Find the largest epsilon, from 0 to 100, that the guesses refute at 95 % confidence."""
     from scipy.optimize import brentq
 
     def excess(epsilon: float) -> float:

@@ -23,18 +23,11 @@ class Contributions(ABC):
 
         Args:
             weights: one an example, not negative. A matrix of weight 0 adds nothing, even if it is not finite.
-
-        Returns:
-            The sum, of the matrices' shape.
         """
 
 
 class Matrices(Contributions):
-    """The matrices themselves.
-
-    Args:
-        matrices: shape (examples, rows, columns).
-    """
+    """The matrices themselves, shape (examples, rows, columns)."""
 
     def __init__(self, matrices: Tensor) -> None:
         self._matrices = matrices
@@ -66,7 +59,7 @@ class Outer(Contributions):
 
     def weighted_sum(self, weights: Tensor) -> Tensor:
         """See `Contributions`."""
-        # Each factor takes half, so that neither grows beyond what the product is.
+        # Each factor takes the root of the weight, so that neither grows larger than the product.
         root = weights.sqrt()
         return _scaled(self._left, root).T @ _scaled(self._right, root)
 
@@ -92,13 +85,10 @@ class Gram(Contributions):
 
 
 def second_moments(vectors: Tensor) -> Contributions:
-    """Hold V^T V of every example in the form that takes less.
+    """Hold V^T V of every example, shape (elements, elements), in the form that takes less memory.
 
     Args:
         vectors: V, shape (examples, vectors, elements).
-
-    Returns:
-        The contributions, matrices of shape (elements, elements).
     """
     if vectors.shape[1] < vectors.shape[2]:
         return Gram(vectors)
@@ -106,21 +96,15 @@ def second_moments(vectors: Tensor) -> Contributions:
 
 
 def clip_factors(squared_norms: Tensor, clip: float) -> Tensor:
-    """Factors that bring each example's norm down to a clip.
+    """Factors min(1, clip / norm) that bring each example's norm down to a clip, shape (examples,).
 
-    Args:
-        squared_norms: shape (examples,).
-        clip: largest norm.
-
-    Returns:
-        min(1, clip / norm), shape (examples,); 0 where the norm is not finite, as the bound must hold there as well.
+    A factor is 0 where the norm is not finite, as the bound must hold there as well.
     """
     factors = (clip / squared_norms.sqrt()).clamp(max=1.0)
     return torch.where(squared_norms.isfinite(), factors, 0.0)
 
 
 def _squared_lengths(tensor: Tensor) -> Tensor:
-    """Sums of squares of each example's elements."""
     return torch.linalg.vector_norm(tensor.flatten(1), dim=1, dtype=torch.float64).square()
 
 

@@ -9,7 +9,7 @@ from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClippi
 from torch import Tensor, nn
 
 from fedfisher_core.client.objectives.objective import Losses, cross_entropies
-from fedfisher_core.privacy.library import quieten
+from fedfisher_core.privacy.accountant import quieten
 from fedfisher_core.settings import TrainSettings
 
 MICROBATCH = 64
@@ -32,7 +32,6 @@ class PrivateDescent:
 
     Args:
         network: in training mode; trained in place.
-        settings: learning rate, momentum and weight decay.
         noise_multiplier: deviation of the noise, as a multiple of the clip.
         gradient_clip: largest L2 norm of an example's gradient.
         expected_batch_size: by which sums of gradients are divided.
@@ -78,15 +77,7 @@ class PrivateDescent:
         self._module.to_standard_module()
 
     def step(self, inputs: Tensor, labels: Tensor) -> float:
-        """Do one step.
-
-        Args:
-            inputs: a batch, examples first; it may be empty, and the step is one of noise then.
-            labels: its classes.
-
-        Returns:
-            Sum of the batch's losses before the step.
-        """
+        """Do one step on a batch, and return the sum of its losses before; an empty batch makes a step of noise."""
         if len(inputs) == 0:
             self._optimiser.zero_grad()
             for parameter in self._optimiser.params:

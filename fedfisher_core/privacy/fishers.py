@@ -5,29 +5,21 @@ from collections.abc import Iterable, Set
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.statistic import Statistic, statistics
-from fedfisher_core.errors import DivergedClientError, InputError
-from fedfisher_core.finite import is_finite
+from fedfisher_core.client.statistics.statistic import Statistic, statistics
+from fedfisher_core.engine.arithmetic import is_finite
+from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import from_matrix
 from fedfisher_core.fisher.result import Fisher, require_finite
-from fedfisher_core.privacy.noise import add_noise, add_symmetric_noise, nearest_semidefinite
-from fedfisher_core.privacy.release import moment_deviation
+from fedfisher_core.privacy.release import add_noise, add_symmetric_noise, moment_deviation, nearest_semidefinite
 from fedfisher_core.privacy.sums import ClippedSums, MomentSum, clipped_sums
 from fedfisher_core.settings import FisherSettings, PrivacySettings
 
 
 def require_private(uploads: Iterable[type[Statistic]]) -> None:
-    """Make sure that statistics can be released with privacy.
-
-    Args:
-        uploads: the statistics.
-
-    Raises:
-        InputError: names the first that can't.
-    """
+    """Refuse, by an InputError that names the first, statistics that can't be released with privacy."""
     for one in uploads:
         if one.mechanisms is None:
             known = [statistics.get(name) for name in statistics]
@@ -38,18 +30,13 @@ def require_private(uploads: Iterable[type[Statistic]]) -> None:
 
 
 def require_private_fisher(settings: FisherSettings) -> None:
-    """Make sure that the settings of the Fishers are those that privacy supports.
-
-    Args:
-        settings: how clients compute their Fishers.
-
-    Raises:
-        InputError: names the setting that isn't.
-    """
+    """Refuse, by an InputError that names the setting, settings of Fishers that privacy does not support."""
     if settings.backend != "native":
         raise InputError(f"privacy with fisher.backend={settings.backend!r}; allowed: 'native'")
     if settings.estimator not in ("auto", "exact"):
         raise InputError(f"privacy with fisher.estimator={settings.estimator!r}; allowed: 'exact'")
+    if settings.weight_sharing != "expand":
+        raise InputError(f"privacy with fisher.weight_sharing={settings.weight_sharing!r}; allowed: 'expand'")
 
 
 def private_fisher(
@@ -65,35 +52,32 @@ def private_fisher(
     """Compute a network's exact Fisher with noise; each approximation is one Gaussian mechanism.
 
     The diagonal: every example's squared derivatives in all parameters, summed over output directions, are clipped to
-    L2 norm `diagonal_clip`; to each element of their sum comes noise of deviation noise_multiplier `diagonal_clip`.
+    L2 norm `diagonal_clip`. Each element of their sum gets noise of deviation noise_multiplier `diagonal_clip`.
 
-    K-FAC: every example's part of each of the J factors is clipped on its own (see `clipped_sums`). Divided by their
-    clips, all factors together change by at most sqrt(J) with an example, so that the noise on a factor of clip C_j
+    K-FAC: every example's part of each of the J factors is clipped separately (see `clipped_sums`). Divided by their
+    clips, all factors together change by at most sqrt(J) with an example. So the noise on a factor of clip C_j
     has deviation noise_multiplier C_j sqrt(J) on its diagonal, and 1 / sqrt(2) of that elsewhere.
 
-    Negative elements and eigenvalues, which can only be noise, are then set to 0. Every approximation has its own
-    noise, which doesn't depend on which others are asked for. The number of examples is public.
+    Negative elements and eigenvalues, which only noise can cause, are then set to 0. The noise of an approximation
+    doesn't depend on which others are asked for. The number of examples is public.
 
     Args:
-        model: a network as for `compute_fisher`; it leaves as it came.
         inputs: examples, shape (examples, ...), of the model's type; on any device.
-        settings: the clips.
-        approximations: diagonal or K-FAC or both, in one pass.
-        noise_multiplier: of each, see `Noise.release`.
-        memory_limit: most bytes of working memory of the pass over the examples.
-        generator: draws the noise, on the CPU; for two calls on one data set, two different ones.
+        noise_multiplier: of each approximation, see `Noise.release`.
+        memory_limit: most bytes of working memory.
+        generator: draws the noise, on the CPU; two calls on one data set need two different ones.
 
     Returns:
         The approximations, in the scale and on the device of `compute_fisher`.
 
     Raises:
-        InputError: an argument is not usable; the message names it.
-        UnsupportedLayerError: a layer has no Fisher block; the message names it.
+        InputError: an argument is not usable.
+        UnsupportedLayerError: a layer has no Fisher block.
         DivergedClientError: a weight or the Fisher is not finite.
     """
     parameters = dict(model.named_parameters())
     for name, parameter in parameters.items():
-        # As examples that aren't finite are left out, this network would get a Fisher of nothing but noise.
+        # Examples that aren't finite are left out, so this network would get a Fisher of noise alone.
         if not is_finite(parameter):
             raise DivergedClientError(f"weight {name!r} is not finite")
     seeds = torch.randint(2**63 - 1, (2,), generator=generator).tolist()
@@ -119,7 +103,6 @@ def private_fisher(
 def _noisy_factors(
     sums: ClippedSums, examples: int, noise_multiplier: float, generator: torch.Generator, *, like: Tensor
 ) -> dict[str, Kronecker]:
-    """Means of the moments with noise, as factors."""
     factors = sum(len(pair) for pair in sums.moments.values())
 
     def factor(moments: MomentSum) -> Tensor:

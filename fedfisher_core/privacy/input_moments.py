@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.privacy.contributions import clip_factors
-from fedfisher_core.privacy.noise import add_noise, add_symmetric_noise
-from fedfisher_core.privacy.release import input_moments_clips, moment_deviation
+from fedfisher_core.privacy.release import add_noise, add_symmetric_noise, input_moments_clips, moment_deviation
 from fedfisher_core.settings import PrivacySettings
 
 _BATCH_SIZE = 1000
@@ -24,16 +23,15 @@ def private_input_moments(
 
         mean = (sum of x + noise) / n_i,  covariance = (sum of x x^T + noise) / n_i - mean mean^T.
 
-    Divided by their clips, both sums have the same say, as K-FAC's factors do. For the vector (x, t x x^T / R) the
+    Divided by their clips, both sums count equally, as K-FAC's factors do. For the vector (x, t x x^T / R) the
     covariance would have the error sqrt(1 + t^2) |mean| / R + sqrt(2) sqrt(1 + 1 / t^2), in spectral norm, to leading
     order and in units of noise_multiplier R^2 sqrt(inputs) / n_i. With a mean as long as the clip, t = 2^(1/6) is
     best, and t = 1, which is taken, is as good to 1 %.
 
     Args:
-        inputs: examples as networks take them, shape (examples, ...), on any device; what is not finite adds nothing.
-        settings: the clip.
+        inputs: shape (examples, ...), on any device; an example that is not finite adds nothing.
         noise_multiplier: see `Noise.release`.
-        generator: draws the noise, on the CPU; for two calls on one data set, two different ones.
+        generator: draws the noise, on the CPU; two calls on one data set need two different ones.
 
     Returns:
         The mean, shape (inputs,), and the covariance, shape (inputs, inputs), symmetric to the last bit but perhaps
@@ -49,11 +47,10 @@ def private_input_moments(
 
 
 def clipped_input_sums(examples: Tensor, radius: float) -> tuple[Tensor, Tensor]:
-    """Add up x and x x^T over examples x that are shortened to a norm.
+    """Add up x and x x^T over examples x that are shortened to the norm `radius`.
 
     Args:
         examples: shape (examples, inputs); an example that is not finite adds nothing.
-        radius: largest norm of an example.
 
     Returns:
         The sum of x, shape (inputs,), and that of x x^T, shape (inputs, inputs) and symmetric, in double precision.

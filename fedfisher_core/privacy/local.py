@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from fedfisher_core.client.local import Releasing, S
+from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.fisher.result import Fisher
-from fedfisher_core.lazily import computed_once
 from fedfisher_core.privacy.accountant import Noise
 from fedfisher_core.privacy.fishers import private_fisher, require_private
 from fedfisher_core.privacy.input_moments import private_input_moments
@@ -16,11 +16,7 @@ from fedfisher_core.privacy.input_moments import private_input_moments
 
 @dataclass(frozen=True)
 class PrivateLocal(Releasing):
-    """A client after private training; its Fishers and input moments are clipped an example at a time and noised.
-
-    Args:
-        noise: of this client.
-    """
+    """A client after private training; its Fishers and input moments are clipped an example at a time and noised."""
 
     noise: Noise
 
@@ -34,13 +30,13 @@ class PrivateLocal(Releasing):
             approximations=self.approximations,
             noise_multiplier=self.multiplier,
             memory_limit=self.settings.memory_limit,
-            # From where it stands, so that a Fisher's noise is the same whether or not another came before it.
+            # The generator's state is copied, so that a Fisher's noise does not depend on other statistics.
             generator=self.generator.clone_state(),
         )
 
     @property
     def multiplier(self) -> float:
-        """Deviation of the noise of each mechanism beside the training, as a multiple of its clip."""
+        """Deviation of the noise of each mechanism other than the training, as a multiple of its clip."""
         assert self.noise.release is not None
         return self.noise.release
 
@@ -54,14 +50,7 @@ class PrivateLocal(Releasing):
         )
 
     def compute(self, statistic: type[S], settings: Mapping[str, Any]) -> S:
-        """Release a statistic.
-
-        Args:
-            statistic: which.
-            settings: its keyword arguments.
-
-        Returns:
-            The statistic, clipped and noised.
+        """Release a statistic, clipped and noised, with its settings.
 
         Raises:
             InputError: the statistic can't be released.

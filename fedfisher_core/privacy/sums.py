@@ -6,16 +6,92 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError, MemoryLimitError
-from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.engine.errors import InputError, MemoryLimitError
+from fedfisher_core.fisher.blocks import Approximation, Portions
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
+from fedfisher_core.fisher.convolution import Geometry
 from fedfisher_core.fisher.estimators import Exact, Loss, directions_per_example, nominal_directions, output_directions
-from fedfisher_core.fisher.layers import matrix_layers
-from fedfisher_core.fisher.portions import Portions
-from fedfisher_core.privacy.contributions import Contributions, clip_factors
-from fedfisher_core.privacy.layers import LayerExamples, LayerShape
+from fedfisher_core.fisher.layers import Layer, matrix_layers
+from fedfisher_core.privacy.contributions import Contributions, Matrices, Outer, clip_factors, second_moments
 from fedfisher_core.privacy.release import moment_clips
 from fedfisher_core.settings import PrivacySettings
+
+
+@dataclass(frozen=True)
+class LayerShape:
+    """The sizes of a layer's Fisher block.
+
+    Args:
+        rows: of the layer's matrix, its outputs.
+        columns: of the layer's matrix, its inputs with that of a bias.
+        windows: positions of one example that the layer looks at; 1 for a linear layer.
+        geometry: of the windows; None for a linear layer.
+        bias: whether the inputs end in a one.
+    """
+
+    rows: int
+    columns: int
+    windows: int
+    geometry: Geometry | None
+    bias: bool
+
+    @staticmethod
+    def of(layer: Layer, input_shape: torch.Size, output_shape: torch.Size) -> "LayerShape":
+        """Read the sizes off a linear layer or an ungrouped convolution.
+
+        Args:
+            input_shape: of its inputs, examples first.
+            output_shape: of its outputs, examples first.
+        """
+        bias = layer.bias is not None
+        if isinstance(layer, nn.Linear):
+            return LayerShape(layer.out_features, layer.in_features + bias, 1, None, bias)
+        geometry = Geometry.of(layer, input_shape, output_shape)
+        return LayerShape(layer.out_channels, geometry.patch_size, geometry.windows, geometry, bias)
+
+    def numbers(self, directions: int) -> int:
+        """Most numbers that one example's contributions hold, with their intermediate results."""
+        vectors = directions * self.windows
+        made = self.windows * self.columns + 2 * vectors * self.rows
+        if self.geometry is None:
+            return made + 2 * self.columns + min(vectors, self.rows) ** 2
+        squares = (directions + 1) * self.rows * self.columns
+        return 2 * made + squares + min(self.windows, self.columns) ** 2 + min(vectors, self.rows) ** 2
+
+
+class LayerExamples:
+    """A chunk of examples as one layer sees them.
+
+    Args:
+        inputs: the layer's inputs, examples first.
+        gradients: at the layer's outputs, one tensor a direction, shaped like the outputs.
+    """
+
+    def __init__(self, shape: LayerShape, inputs: Tensor, gradients: list[Tensor]) -> None:
+        self._shape = shape
+        if shape.geometry is None:
+            columns = torch.cat([inputs, inputs.new_ones(len(inputs), 1)], dim=1) if shape.bias else inputs
+            self._inputs = columns[:, None]
+        else:
+            self._inputs = shape.geometry.patches(shape.geometry.pad(inputs)).permute(1, 2, 0)
+        # Shape (examples, directions, rows, windows).
+        self._gradients = torch.stack(gradients, dim=1).unflatten(2, (shape.rows, -1)).flatten(3)
+
+    def squares(self) -> Contributions:
+        """Squared gradients of the layer's matrix, summed over the directions."""
+        if self._shape.geometry is None:
+            return Outer(self._gradients[..., 0].square().sum(1), self._inputs[:, 0].square())
+        derivatives = self._gradients.flatten(1, 2) @ self._inputs
+        return Matrices(derivatives.square_().unflatten(1, (-1, self._shape.rows)).sum(1))
+
+    def input_moments(self) -> Contributions:
+        """Sum of x x^T over windows."""
+        return second_moments(self._inputs)
+
+    def output_moments(self) -> Contributions:
+        """Sum of g g^T over directions and windows."""
+        return second_moments(self._gradients.transpose(2, 3).flatten(1, 2))
+
 
 _EXACT = Exact()
 _LOSS = Loss.CLASSIFICATION
@@ -27,7 +103,7 @@ _MAX_CHUNK = 1024
 
 @dataclass(frozen=True)
 class MomentSum:
-    """The sum of second moments of one layer, from which one of its Kronecker factors is made.
+    """The sum of second moments of one layer that becomes one of its Kronecker factors.
 
     Args:
         total: symmetric, in double precision.
@@ -42,7 +118,7 @@ class MomentSum:
 
 @dataclass(frozen=True)
 class ClippedSums:
-    """Sums that no example changes by more than a clip; what wasn't asked for is empty.
+    """Sums that no example changes by more than a clip; sums that weren't asked for are empty.
 
     Args:
         squares: by layer, the sum of squared derivatives, in the shape of the layer's matrix and in double precision.
@@ -62,29 +138,24 @@ def clipped_sums(
     approximations: Set[Approximation],
     memory_limit: int,
 ) -> ClippedSums:
-    """Add up what every example contributes to the exact Fisher of a classifier, each clipped.
+    """Add up what every example contributes to the exact Fisher of a classifier, each clipped, without noise.
 
     The clips depend on the network's shape and on settings, never on data. In a layer of a inputs and S windows, an
     example's sum of x x^T over the windows has Frobenius norm at most S a times the mean square of its inputs (and
     exactly that in a linear layer), so its clip is `input_clip` S a. Its sum of g g^T over windows and directions has
     norm at most the sum of squares of these gradients, so its clip is `output_clip`. Each setting thus means the same
-    in every layer. Inputs above their clip only lose their length: the solvers of FedFisher take every layer by
-    itself, to which a factor's scale is nothing, as long as it is the same for all examples and clients. An example
-    that isn't finite adds nothing.
+    in every layer. Inputs above their clip only lose their length. The solvers of FedFisher treat every layer
+    separately, so a factor's scale does not matter there, as long as it is the same for all examples and clients. An
+    example that isn't finite adds nothing.
 
-    The settings' defaults are small, as noise is in proportion to clips: of networks trained on MNIST with privacy,
-    nearly all examples reach the clip of the inputs, and many those of the derivatives, which most examples leave
+    The settings' defaults are small, as noise is in proportion to clips: in networks trained on MNIST with privacy,
+    nearly all examples reach the clip of the inputs. Many reach that of the derivatives, which most examples leave
     close to 0.
 
     Args:
-        model: the network, in evaluation mode.
+        model: in evaluation mode.
         inputs: examples, shape (examples, ...), of the model's type; on any device.
-        settings: the clips.
-        approximations: what to sum, diagonal or K-FAC or both, in one pass.
         memory_limit: most bytes of working memory.
-
-    Returns:
-        The sums, without noise.
 
     Raises:
         InputError: there are no examples, one doesn't fit the memory, or an approximation can't be made private.
@@ -143,7 +214,7 @@ class _Pass:
         self.examples_per_chunk = self._fit(probe, graph_bytes, memory_limit)
 
     def _fit(self, probe: Trace, graph_bytes: int, memory_limit: int) -> int:
-        """Number of examples whose working memory fits; both approximations are reckoned with, as in `FisherPass`."""
+        """Number of examples whose working memory fits, with both approximations if possible, as in `FisherPass`."""
         totals = [*self.sums.squares.values(), *(one.total for pair in self.sums.moments.values() for one in pair)]
         shapes = self._shapes.values()
         both = sum(one.rows * one.columns + one.rows**2 + one.columns**2 for one in shapes) * torch.float64.itemsize
@@ -157,13 +228,12 @@ class _Pass:
         largest = max(outputs) * probe.outputs.element_size()
         most = Portions.on(probe.outputs.device, memory=memory_limit)
         for held in (both, sum(total.nbytes for total in totals)):
-            # Beside the totals, the parts of a chunk are held.
+            # Memory holds the totals and the parts of a chunk, hence the factor 2.
             if 2 * held + example <= memory_limit:
                 return max(1, min((memory_limit - 2 * held) // example, most.outputs // largest, _MAX_CHUNK))
         raise MemoryLimitError(memory_limit, 2 * held + example)
 
     def add(self, inputs: Tensor) -> None:
-        """Add one chunk of examples."""
         seen = trace(self._model, self._layers, inputs)
         vectors = output_directions(seen.outputs.detach(), loss=_LOSS, estimator=_EXACT, labels=None, noise=None)
         gradients: dict[str, list[Tensor]] = {name: [] for name in self._layers}
@@ -190,7 +260,7 @@ class _Pass:
 def _empty_moments(
     shape: LayerShape, settings: PrivacySettings, classes: int, *, like: Tensor
 ) -> tuple[MomentSum, MomentSum]:
-    """Zero sums of a layer's moments, to become factors in the scale of `fedfisher_core.fisher.blocks`."""
+    """Zero sums of a layer's moments, in the scale of `fedfisher_core.fisher.blocks`."""
     scale = nominal_directions(_EXACT, classes) ** 0.5
     input_clip, output_clip = moment_clips(settings, windows=shape.windows, columns=shape.columns)
     return (

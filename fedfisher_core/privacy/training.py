@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from fedfisher_core.client.objectives.objective import Losses, cross_entropies
 from fedfisher_core.client.training import Trained, require_finite
 from fedfisher_core.data.tensors import Examples, augment
-from fedfisher_core.errors import UnsupportedLayerError
+from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.fisher.layers import Layer, matrix_layers
-from fedfisher_core.models.dropout import begin_training
+from fedfisher_core.models.layers import begin_training
 from fedfisher_core.models.spec import parameters_of
 from fedfisher_core.privacy.accountant import sampling_rate
 from fedfisher_core.settings import TrainSettings
@@ -37,18 +37,14 @@ def train_privately(
     Opacus' "ghost clipping": of a linear layer, no example's gradient is ever formed.
 
     The guarantee covers the weights. The losses are a record of the simulation, and an exception that says that
-    training diverged depends on the data too; neither may leave a real client. There, the generator must be
-    cryptographically secure as well (Opacus' secure_mode): one that is seeded makes the simulation repeatable.
+    training diverged depends on the data too; neither may leave a real client. There, the generator must also be
+    cryptographically secure (Opacus' secure_mode). Here it is seeded, so that the simulation can be repeated.
 
     Args:
-        network: holds the initial weights; trained in place, on its own device.
-        examples: the client's data, on the same device.
-        settings: epochs or steps, learning rate, momentum, weight decay and batch size.
-        noise_multiplier: deviation of the noise, as a multiple of the clip.
-        gradient_clip: largest L2 norm of an example's gradient.
+        network: holds the initial weights; trained in place, on the device of the examples.
         generator: draws the batches, the augmentation, the dropout and the noise, on the CPU.
         losses: loss of each example of a batch, by its own outputs and label alone.
-        num_examples: n, the number that is public; more than there are where some add nothing. None for all there are.
+        num_examples: n, the public number; more than there are where some add nothing. None: as many as there are.
         augmented: whether each batch is cropped and mirrored at random.
 
     Returns:
@@ -106,19 +102,13 @@ def _epochs(settings: TrainSettings, examples: int) -> Iterator[int]:
 
 def _draw(examples: int, rate: float, generator: torch.Generator) -> Tensor:
     """Draw a Poisson-sampled batch as indices of examples."""
-    # In double precision, a number falls below the rate as often as it should to 2^-53.
+    # In double precision, the probability that a number falls below the rate is right to 2^-53.
     uniform = torch.rand(examples, dtype=torch.float64, generator=generator)
     return (uniform < rate).nonzero()[:, 0]
 
 
 def private_layers(network: nn.Module) -> dict[str, Layer]:
-    """Find the layers of a network that has a gradient for each example.
-
-    Args:
-        network: the network.
-
-    Returns:
-        Its layers by name.
+    """Find the layers, by name, of a network that has a gradient for each example.
 
     Raises:
         UnsupportedLayerError: a layer has none.
@@ -136,8 +126,8 @@ def private_layers(network: nn.Module) -> dict[str, Layer]:
 def _contiguous_inputs(layers: Mapping[str, Layer]) -> Iterator[None]:
     """Lay out the inputs of convolutions in the order of their dimensions.
 
-    Opacus takes for granted that they are when it cuts them into patches. Other layouts, such as that of augmented
-    images, would give it wrong norms, and the clip would not hold.
+    Opacus assumes this order when it cuts inputs into patches. Other layouts, such as that of augmented images, would
+    give it wrong norms, and the clip would not hold.
     """
     with ExitStack() as hooks:
         for layer in layers.values():

@@ -1,7 +1,8 @@
-"""Numbers and settings as the report writes them."""
+"""Numbers, settings and tables, as reports, the terminal and Prefect's pages write them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup, escape
@@ -21,19 +22,14 @@ def points(fraction: float) -> str:
 
 
 def signed(number: float) -> str:
-    """Write a number to hundredths with its sign; what rounds to nothing has none."""
+    """Write a number to hundredths with its sign; what rounds to 0 has no sign."""
     text = f"{number:+.2f}"
     return text[1:] if float(text) == 0 else text.replace("-", MINUS)
 
 
 def seconds(value: float) -> str:
-    """Write seconds to hundredths; what is less than that, but not nothing, is said to be."""
+    """Write seconds to hundredths; less than that, but more than 0, is written as less than 0.01."""
     return f"<{_THIN_SPACE}0.01" if 0 < value < 0.005 else f"{value:.2f}"
-
-
-def probability(value: float) -> str:
-    """Write a p-value to thousandths; what is less than that is said to be."""
-    return f"<{_THIN_SPACE}0.001" if value < 0.0005 else f"{value:.3f}"
 
 
 def megabits(bits: float) -> str:
@@ -57,12 +53,12 @@ def plural(count: int, noun: str) -> str:
 
 
 def breakable(label: str) -> Markup:
-    """Let a label break after its underscores, where a narrow screen needs it."""
+    """Let a label break after its underscores on narrow screens."""
     return escape(label).replace("_", Markup("_<wbr>"))
 
 
 def setting_value(value: Any) -> str:
-    """Write a setting's value: strings as they are, lists with commas, the rest as in JSON."""
+    """Write a setting's value: strings without quotes, lists with commas, the rest as in JSON."""
     if isinstance(value, str):
         return value
     if value is None or value in ({}, [], ()):
@@ -75,13 +71,9 @@ def setting_value(value: Any) -> str:
 
 
 def settings_groups(settings: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Arrange nested settings for reading.
+    """Arrange nested settings for reading, as pairs of name and (setting, value) pairs.
 
-    Args:
-        settings: the settings; every mapping in them is a group with a dotted name.
-
-    Returns:
-        Name and (setting, value) pairs of each group that has any; what is in no group is in "general".
+    Every mapping is a group with a dotted name; settings outside a mapping are in "general". Empty groups are left out.
     """
     return [(name or "general", pairs) for name, pairs in _groups(settings, "") if pairs]
 
@@ -93,3 +85,65 @@ def _groups(settings: Mapping[str, Any], name: str) -> list[tuple[str, list[tupl
     for key, value in inner.items():
         groups += _groups(value, f"{name}.{key}" if name else key)
     return groups
+
+
+@dataclass(frozen=True)
+class Table:
+    """Lines of text with a title.
+
+    Args:
+        header: names of the columns.
+        lines: one text a column.
+        words: number of columns with words, which are aligned to the left; the others have numbers.
+    """
+
+    title: str
+    header: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    words: int = 1
+
+
+def as_text(tables: Sequence[Table]) -> str:
+    """Write at least one table for the terminal, with aligned columns and no newline at the end."""
+    return "\n\n".join(map(_block, tables))
+
+
+def as_markdown(tables: Sequence[Table]) -> str:
+    """Write tables in Markdown, a heading each."""
+    blocks = []
+    for table in tables:
+        rule = ["---" if column < table.words else "---:" for column in range(len(table.header))]
+        lines = [[cell.strip().replace("|", "\\|") for cell in line] for line in (table.header, rule, *table.lines)]
+        blocks.append(f"## {table.title}\n\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(blocks)
+
+
+def as_records(tables: Sequence[Table]) -> list[dict[str, str]]:
+    """Write tables as one for Prefect's pages: a record a line, with the title of its table."""
+    return [{"": table.title, **line} for table in tables for line in _by_column(table)]
+
+
+def as_json(tables: Sequence[Table]) -> str:
+    """Write tables for programs: each with its title, and each line as texts by column."""
+    written = [{"title": table.title, "lines": _by_column(table)} for table in tables]
+    return json.dumps(written, indent=2, ensure_ascii=False)
+
+
+def _by_column(table: Table) -> list[dict[str, str]]:
+    names = [name.strip() for name in table.header]
+    return [dict(zip(names, map(str.strip, line), strict=True)) for line in table.lines]
+
+
+def _block(table: Table) -> str:
+    lines = [table.header, *table.lines]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    aligned = [
+        "  ".join(
+            [
+                *map(str.ljust, line[: table.words], widths[: table.words]),
+                *map(str.rjust, line[table.words :], widths[table.words :]),
+            ]
+        ).rstrip()
+        for line in lines
+    ]
+    return "\n".join([table.title, aligned[0], "-" * max(map(len, aligned)), *aligned[1:]])

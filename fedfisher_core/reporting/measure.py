@@ -1,4 +1,4 @@
-"""Quantities over repetitions, and differences between them."""
+"""Quantities over repetitions, differences between them, and equivalence of means."""
 
 import math
 import statistics
@@ -8,6 +8,8 @@ from typing import Generic, TypeVar
 
 from scipy.special import stdtr, stdtrit
 
+from fedfisher_core.engine.errors import InputError
+
 K = TypeVar("K")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -16,20 +18,12 @@ BASELINE = "fedavg"
 """The label of the method that differences and bit ratios refer to."""
 
 DIGITS = 12
-"""Accuracies, their means and their differences are compared to as many: sums in another order differ in the last bit,
-and what differs by no more is a tie."""
+"""Accuracies, their means and differences are compared to this many digits. Sums in another order differ in the last
+bit; they must tie."""
 
 
 def gather(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Gather items that have the same key.
-
-    Args:
-        items: in any order.
-        key: of an item.
-
-    Returns:
-        Items by key, both in the order in which they come.
-    """
+    """Gather items that have the same key; keys and items keep their order."""
     found: dict[K, list[T]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
@@ -37,13 +31,10 @@ def gather(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def with_most_seeds(counts: Mapping[K, int]) -> list[K]:
-    """Choose whose means can be compared: means over other seeds may differ by the seeds alone.
+    """Choose those with the most seeds, in their order; other means may differ only because their seeds do.
 
     Args:
         counts: numbers of seeds.
-
-    Returns:
-        Those that have the most, in their order.
     """
     most = max(counts.values(), default=0)
     return [key for key, count in counts.items() if count == most]
@@ -54,7 +45,6 @@ class Measure:
     """A quantity over seeds.
 
     Args:
-        mean: mean over the seeds.
         deviation: sample standard deviation (n - 1 in the denominator); None for a single seed.
         n: number of seeds.
     """
@@ -65,7 +55,7 @@ class Measure:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> "Measure":
-        """The measure of one value a seed; at least one is needed."""
+        """Summarise one value a seed, at least one."""
         deviation = statistics.stdev(values) if len(values) > 1 else None
         return cls(statistics.fmean(values), deviation, len(values))
 
@@ -77,21 +67,17 @@ class Measure:
 
 @dataclass(frozen=True)
 class Repeated(Generic[R]):
-    """Result rows that differ in their seeds alone, or in whatever else a thing is repeated over.
-
-    Args:
-        rows: at least one.
-    """
+    """Result rows that differ only in their seeds, or in another thing that is repeated; at least one."""
 
     rows: Sequence[R]
 
     @property
     def row(self) -> R:
-        """The first row, for what all have in common."""
+        """The first row, for what all rows have in common."""
         return self.rows[0]
 
     def values(self, field: str) -> list[float]:
-        """The numbers of one field; those that are None are left out."""
+        """The numbers of one field, without those that are None."""
         return [value for row in self.rows if (value := getattr(row, field)) is not None]
 
     def measure(self, field: str) -> Measure:
@@ -101,11 +87,7 @@ class Repeated(Generic[R]):
     def means(self, names: Iterable[str]) -> dict[str, float]:
         """Means and deviations of several fields, as MLflow records them.
 
-        Args:
-            names: of the fields; those that are None everywhere are left out.
-
-        Returns:
-            Each mean under its field's name, each deviation that there is under NAME_deviation.
+        A mean has its field's name, a deviation the name NAME_deviation. Fields that are None everywhere are left out.
         """
         found = {name: Measure.of(values) for name in names if (values := self.values(name))}
         deviations = {f"{name}_deviation": one.deviation for name, one in found.items() if one.deviation is not None}
@@ -114,10 +96,10 @@ class Repeated(Generic[R]):
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean of accuracies less others that are paired with them by seed, or by whatever else they are repeated over.
+    """Mean of accuracies less others that are paired with them, by seed or by another repetition.
 
     Args:
-        mean: mean difference over the common seeds, a fraction.
+        mean: over the common seeds, a fraction.
         deviation: sample standard deviation of the differences; None for a single common seed.
         n: number of common seeds.
     """
@@ -141,8 +123,8 @@ class PairedDifference:
             level: probability that it misses the true difference.
 
         Returns:
-            Lower and upper bound, both 0 for what is equal in all seeds; None for a single common seed, and for any
-            other difference that is the same in all seeds: how much others would scatter can't be told from it.
+            Lower and upper bound, both 0 for what is equal in all seeds. None for a single common seed, and for any
+            other difference that is the same in all seeds, since it does not show how much others would scatter.
         """
         if not self._varies:
             return (0.0, 0.0) if self._vanishes else None
@@ -164,18 +146,15 @@ class PairedDifference:
 
     @property
     def _vanishes(self) -> bool:
-        """Whether there is no difference in any of several seeds."""
+        """Whether there are several seeds, and no difference in any of them."""
         return self.n > 1 and self.mean == 0
 
 
 def mean_by_seed(settings: Sequence[Mapping[K, float]]) -> dict[K, float]:
-    """Average accuracies over settings, seed by seed.
+    """Average accuracies over settings, seed by seed, for the seeds that all settings have.
 
     Args:
-        settings: accuracy by seed, or by whatever else they are repeated over, in each setting.
-
-    Returns:
-        The mean by seed, of the seeds that all settings have.
+        settings: accuracy by seed, or by another repetition, in each setting.
     """
     by_seed = gather((pair for setting in settings for pair in setting.items()), lambda pair: pair[0])
     return {
@@ -186,17 +165,79 @@ def mean_by_seed(settings: Sequence[Mapping[K, float]]) -> dict[K, float]:
 
 
 def paired_difference(ours: Mapping[K, float], others: Mapping[K, float]) -> PairedDifference | None:
-    """Compare accuracies seed by seed, or whatever else they are repeated over.
+    """Subtract accuracies seed by seed, or by another repetition; None without a common seed.
 
     Args:
         ours: accuracy by seed.
         others: what is subtracted, by seed.
-
-    Returns:
-        The difference over the common seeds; None without one.
     """
     differences = [ours[seed] - others[seed] for seed in ours if seed in others]
     if not differences:
         return None
     measure = Measure.of(differences)
     return PairedDifference(round(measure.mean, DIGITS), measure.deviation, measure.n)
+
+
+@dataclass(frozen=True)
+class WelchDifference:
+    """The difference of two independent means, whose deviations may differ (Welch 1947).
+
+    Args:
+        mean: of the first less the second.
+        error: standard error of the difference.
+        degrees: of freedom, by Welch and Satterthwaite.
+    """
+
+    mean: float
+    error: float
+    degrees: float
+
+    @classmethod
+    def of(cls, first: Measure, second: Measure) -> "WelchDifference":
+        """Subtract the second measure from the first.
+
+        Raises:
+            InputError: one has no deviation.
+        """
+        if first.deviation is None or second.deviation is None:
+            raise InputError("a mean without a deviation can't be tested; allowed: at least two repetitions of each")
+        terms = [one**2 / n for one, n in ((first.deviation, first.n), (second.deviation, second.n))]
+        total = sum(terms)
+        # Where nothing varies, any number of degrees gives the same answers.
+        spread = sum(term**2 / (n - 1) for term, n in zip(terms, (first.n, second.n), strict=True))
+        degrees = total**2 / spread if spread else 1.0
+        return cls(first.mean - second.mean, math.sqrt(total), degrees)
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Find the interval that misses the true difference with a probability of `level`."""
+        half = float(stdtrit(self.degrees, 1 - level / 2)) * self.error
+        return self.mean - half, self.mean + half
+
+    def p_equivalent(self, margin: float) -> float:
+        """Test that the true difference lies within a margin, by two one-sided tests (Schuirmann 1987).
+
+        Args:
+            margin: largest difference that does not matter, above 0.
+
+        Returns:
+            The larger of the p-values of "no larger than -margin" and "no smaller than margin".
+        """
+        return max(self._below(-(self.mean + margin)), self._below(self.mean - margin))
+
+    def p_beyond(self, margin: float) -> float:
+        """Test that the true difference lies beyond a margin, on either side.
+
+        Args:
+            margin: largest difference that does not matter, above 0.
+
+        Returns:
+            The p-value of "within the margin": the probability of a mean as far beyond, on either side, where the true
+            difference is the margin.
+        """
+        return min(1.0, self._below(margin - abs(self.mean)) + self._below(-margin - abs(self.mean)))
+
+    def _below(self, distance: float) -> float:
+        """Probability that an error is as far below 0 as `distance` is."""
+        if self.error == 0:
+            return float(distance >= 0)
+        return float(stdtr(self.degrees, distance / self.error))

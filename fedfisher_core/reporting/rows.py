@@ -1,6 +1,7 @@
-"""Result rows of any experiment, and their files results.json and results.csv."""
+"""Result rows of any experiment, their files, and the folder of a report."""
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -12,31 +13,32 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedfisher_core.configuration import nearest
-from fedfisher_core.errors import InputError, shortened, shown
-from fedfisher_core.files import parse_json
+from fedfisher_core.engine.errors import InputError, in_one_line, shortened, shown
+from fedfisher_core.engine.files import open_regular, parse_json, read_regular
+from fedfisher_core.settings.reading import nearest
 
 T = TypeVar("T")
 
 RESULTS = "results.json"
-"""Name of the file that a report keeps its rows in."""
+"""File with a report's rows."""
 
 ARTIFACTS = "artifacts.json"
-"""Name of the file that lists what a report rests on, beside what its rows name."""
+"""File with the keys of artifacts that a report needs in addition to those that its rows name."""
 
-# What a spreadsheet takes for the beginning of a formula; after an apostrophe it is text.
+_MOST_BYTES = 2**28
+_LARGEST = 1e100
+"""The largest number in a row; deviations over seeds square it."""
+
+# A spreadsheet takes a text that begins so for a formula, unless an apostrophe stands before it.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_rows(rows: Sequence[Any], folder: Path) -> tuple[Path, Path]:
-    """Write the rows of any experiment as results.json (one row a line) and results.csv, each replaced in one step.
+    """Write rows as results.json (one row a line) and results.csv, each replaced in one step; return both paths.
 
     Args:
         rows: data classes of one type, at least one, in the files' order.
-        folder: where to; made if missing.
-
-    Returns:
-        The paths of results.json and results.csv.
+        folder: made if missing.
     """
     lines = ",\n".join("  " + json.dumps(asdict(row), allow_nan=False) for row in rows)
     return (
@@ -48,11 +50,10 @@ def write_rows(rows: Sequence[Any], folder: Path) -> tuple[Path, Path]:
 def as_csv(rows: Sequence[Any]) -> bytes:
     """Write rows as CSV that a spreadsheet reads without running any of it.
 
+    None is empty; what is neither text nor None is JSON.
+
     Args:
         rows: data classes of one type, at least one.
-
-    Returns:
-        A line of the fields' names and one a row; what is None is empty, and what is neither text nor None is JSON.
     """
     names = [field.name for field in fields(rows[0])]
     text = io.StringIO()
@@ -63,16 +64,12 @@ def as_csv(rows: Sequence[Any]) -> bytes:
 
 
 def experiment_of_rows(path: Path) -> str | None:
-    """Say of which experiment the rows of a results.json are, whatever else may be wrong with them.
+    """Read which experiment the rows of a results.json belong to, even where the rows are invalid.
 
-    Args:
-        path: the file.
-
-    Returns:
-        What its rows have under `experiment`; None where they have nothing, as those of a benchmark.
+    None where the rows do not name one, as those of a benchmark.
     """
     try:
-        rows = parse_json(path.read_bytes()) if path.is_file() else None
+        rows = parse_json(path.read_bytes()) if path.is_file() and path.stat().st_size <= _MOST_BYTES else None
     except (OSError, ValueError):
         return None
     named = [row.get("experiment") for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
@@ -80,28 +77,34 @@ def experiment_of_rows(path: Path) -> str | None:
 
 
 def read_rows(path: Path, row: type[T]) -> list[T]:
-    """Read a results.json.
+    """Read a results.json, in the file's order.
 
     Args:
-        path: the file.
         row: data class of its rows.
 
-    Returns:
-        The rows, in the file's order.
-
     Raises:
-        InputError: the file is missing, or is no list of such rows.
+        InputError: the file is missing, too large, or no list of such rows.
     """
-    # A pipe would be waited for.
+    # Reading a pipe would wait for it.
     if not path.is_file():
         raise InputError(f"no results at {path}; expected a {RESULTS}")
     try:
-        return TypeAdapter(list[row]).validate_json(path.read_bytes())  # type: ignore[valid-type]
+        if (size := path.stat().st_size) > _MOST_BYTES:
+            raise InputError(f"{path} has {size:,} bytes; allowed: up to {_MOST_BYTES:,}")
+        data = path.read_bytes()
+        rows: list[T] = TypeAdapter(list[row]).validate_json(data)  # type: ignore[valid-type]
+        # Pydantic accepts integers of any length, and numbers that are not finite.
+        parse_json(data, largest=_LARGEST)
+        return rows
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from error
     except ValidationError as error:
         problem = _explained(dict(error.errors(include_url=False)[0]), row)
         raise InputError(f"{path} is no list of result rows: {problem}") from error
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(f"{path} is no list of result rows: {in_one_line(error)}") from error
 
 
 def _explained(problem: Mapping[str, Any], row: Any) -> str:
@@ -122,14 +125,7 @@ def _explained(problem: Mapping[str, Any], row: Any) -> str:
 
 
 def artifacts_json(keys: Sequence[str]) -> bytes:
-    """Write which artifacts a report rests on beside those that its rows name.
-
-    Args:
-        keys: of the artifacts.
-
-    Returns:
-        The file's content.
-    """
+    """Write the keys of artifacts that a report needs in addition to those that its rows name."""
     return json.dumps(keys, indent=0).encode() + b"\n"
 
 
@@ -141,13 +137,7 @@ class _Trace:
 
 
 def read_artifact_keys(path: Path) -> list[str]:
-    """Read which artifacts a results.json rests on, whatever experiment its rows are of.
-
-    Args:
-        path: the file.
-
-    Returns:
-        The key in each row, and those that a file beside it names.
+    """Read the keys of all artifacts that a results.json needs: of its rows, and of the file ARTIFACTS in its folder.
 
     Raises:
         InputError: the file is missing, or is no list of rows that name their artifact; or the other is no list.
@@ -167,21 +157,14 @@ def _csv_field(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, str):
-        # The csv module leaves carriage returns bare, which readers take for the end of a row.
+        # The csv module does not quote carriage returns, which readers take for the end of a row.
         text = value.replace("\r", " ")
         return f"'{text}" if value.startswith(_FORMULA) else text
     return json.dumps(value, allow_nan=False, default=asdict)
 
 
 def write_file(path: Path, data: bytes) -> Path:
-    """Write a file so that a reader sees the old or the new content, never a part.
-
-    Args:
-        path: the file; its folder is made if missing.
-        data: the content.
-
-    Returns:
-        The path.
+    """Write a file so that a reader sees the old or the new content, never a part; its folder is made if missing.
 
     Raises:
         InputError: the file can't be written, such as where the disk is full.
@@ -197,3 +180,67 @@ def write_file(path: Path, data: bytes) -> Path:
     except OSError as error:
         raise InputError(f"{path} can't be written: {error.strerror}") from error
     return path
+
+
+FAILED, TRACES = "failed.json", "failed.log"
+"""Files that say which jobs failed, and where."""
+
+PAGE = "index.html"
+"""Name of the report's page."""
+
+_ROWS = (RESULTS, "results.csv")
+# The digest of what is shown, then the SHA-256 and the name of every file, a line each.
+_STAMP = ".content"
+_STAMP_BYTES = 2**20
+_MOST_STAMP_BYTES = 2**34
+
+
+def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], content: str) -> Path:
+    """Write results.json, results.csv, index.html and all other files of a report, each in one step.
+
+    Other files of an earlier report of the same name are deleted.
+
+    Args:
+        folder: made if missing.
+        files: the page and its pictures, by name.
+        content: digest of what the report shows, written last, so that an interrupted report is written again.
+    """
+    stale = {FAILED, TRACES, *_stamped(folder)} - {*_ROWS, *files}
+    write_rows(rows, folder)
+    for name in stale:
+        (folder / name).unlink(missing_ok=True)
+    for name, data in files.items():
+        write_file(folder / name, data)
+    sums = [f"{_sha256(folder / name)} {name}" for name in (*_ROWS, *files)]
+    write_file(folder / _STAMP, "\n".join([content, *sums]).encode())
+    return folder
+
+
+def is_current(folder: Path, content: str) -> bool:
+    """Whether a report exists, shows the content with this digest, and has all files as they were written."""
+    try:
+        shown, sums = _read_stamp(folder)
+        return shown == content and all(_sha256(folder / name) == sha256 for name, sha256 in sums.items())
+    except (OSError, ValueError):
+        # A report that can't be read is written again.
+        return False
+
+
+def _read_stamp(folder: Path) -> tuple[str, dict[str, str]]:
+    """Read what a report shows, and the SHA-256 of its files by name."""
+    shown, *sums = read_regular(folder / _STAMP, limit=_STAMP_BYTES).decode().split("\n")
+    return shown, {name: sha256 for sha256, _, name in (line.partition(" ") for line in sums)}
+
+
+def _stamped(folder: Path) -> list[str]:
+    """Name the files that an earlier report wrote into its own folder; none where it left no stamp."""
+    try:
+        _, sums = _read_stamp(folder)
+    except (OSError, ValueError):
+        return []
+    return [name for name in sums if name and Path(name).name == name]
+
+
+def _sha256(path: Path) -> str:
+    with open_regular(path, limit=_MOST_STAMP_BYTES) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

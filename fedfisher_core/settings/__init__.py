@@ -1,4 +1,4 @@
-"""The typed settings that every layer shares."""
+"""Typed settings, which all layers share."""
 
 from fedfisher_core.settings.base import (
     MAX_UPLOADS,
@@ -14,30 +14,44 @@ from fedfisher_core.settings.base import (
     Steps,
     Strict,
 )
-from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice, ObjectiveChoice
 from fedfisher_core.settings.clients import (
     NATURAL_SCHEMES,
     AuditSettings,
     DataSettings,
+    LoraSettings,
     ModelSettings,
     PartitionScheme,
     PartitionSettings,
+    PretrainedSettings,
     PrivacyMechanism,
     PrivacySettings,
+    TextSettings,
     TrainSettings,
 )
-from fedfisher_core.settings.experiment import ExperimentSettings
+from fedfisher_core.settings.experiment import (
+    ExperimentSettings,
+    MeasureSettings,
+    MethodEntry,
+    PersonalisationSettings,
+    RoundSettings,
+    Scope,
+    SeededSetting,
+)
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
 from fedfisher_core.settings.fishers import FisherSettings
-from fedfisher_core.settings.measures import MeasureSettings, PersonalisationSettings
-from fedfisher_core.settings.methods import MethodEntry
-from fedfisher_core.settings.places import BUCKET, CacheSettings, StorePlace
-from fedfisher_core.settings.pretrained import PretrainedSettings
-from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
-from fedfisher_core.settings.work import PageSettings, ReportSettings, RunSettings, TrackingSettings, WorkSettings
+from fedfisher_core.settings.work import (
+    BUCKET,
+    CacheSettings,
+    PageSettings,
+    ReportSettings,
+    RunSettings,
+    StorePlace,
+    TrackingSettings,
+    WorkSettings,
+)
 
 __all__ = [
     "AVERAGE",
@@ -49,7 +63,6 @@ __all__ = [
     "AuditSettings",
     "ByLabel",
     "CacheSettings",
-    "Cell",
     "Choice",
     "Count",
     "DataSettings",
@@ -58,6 +71,7 @@ __all__ = [
     "FederationSettings",
     "FisherSettings",
     "Label",
+    "LoraSettings",
     "MeasureSettings",
     "MethodEntry",
     "ModelSettings",
@@ -80,12 +94,14 @@ __all__ = [
     "Scope",
     "SecureSettings",
     "Seed",
+    "SeededSetting",
     "Several",
     "Shift",
     "ShiftKind",
     "Steps",
     "StorePlace",
     "Strict",
+    "TextSettings",
     "TrackingSettings",
     "TrainSettings",
     "WireFields",

@@ -1,6 +1,6 @@
-"""What all settings have in common: their base, and kinds of values with bounds.
+"""What all settings have in common: their base class, and types of values with bounds.
 
-The bounds are far beyond what any experiment needs. They keep a slip of the pen from a run that never ends.
+The bounds are far beyond what any experiment needs. They stop a typing error from starting a run that never ends.
 """
 
 import os
@@ -21,22 +21,22 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from fedfisher_core.booleans import require_no_booleans
+from fedfisher_core.settings.numbers_only import require_numbers
 
 MAX_POINTS = 10_000
 """Combinations of data set, network, split and seed."""
 
 MAX_UPLOADS = 100_000
-"""Uploads of all clients to all methods, over all points."""
+"""Uploads of all clients to all methods, in all seeded settings."""
 
 SECRET = "secret"
-"""The type of errors whose value nobody should see."""
+"""The type of errors whose value must not be shown."""
 
 FILE = "sqlite:///"
-"""How an address begins that is the path of a database's file."""
+"""Prefix of the address of a database's file."""
 
 LEADERBOARD = "leaderboard"
-"""Name of the folder that the leaderboard is written to by default."""
+"""Name of the leaderboard's default folder."""
 
 _MAX_PART_BYTES = 255
 _MAX_PATH_BYTES = 4000
@@ -107,33 +107,20 @@ Nonnegative = Annotated[float, Field(ge=0, le=1e30)]
 
 
 def as_folder(value: str | Path) -> Path:
-    """Check a folder of a setting that may be something else.
-
-    Args:
-        value: the folder.
-
-    Returns:
-        Its path.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Check a folder of a setting that may also be something else; `ValueError` where it is none."""
     return _path(Path(_named(value)))
 
 
 def without_credentials(address: Any) -> Any:
-    """Refuse an address that holds a user or a password, as reports show all settings.
+    """Refuse an address that holds a user or a password, since reports show all settings.
 
-    Whoever gives one may have written it in any way, such as with a slash in the password: all that has an @ counts.
+    A user may write a password in any way, such as with a slash in it, so every @ is refused.
 
     Args:
-        address: of a server, before anything else is asked of it; or the path of a database's file, which may have one.
-
-    Returns:
-        The address.
+        address: of a server, before any other check; or of a database's file, whose path may have an @.
 
     Raises:
-        PydanticCustomError: it does. An error of the type `SECRET` is shown without the value.
+        PydanticCustomError: of the type `SECRET`, which is shown without the value.
     """
     if "@" in str(address) and not str(address).startswith(FILE):
         raise PydanticCustomError(
@@ -144,18 +131,18 @@ def without_credentials(address: Any) -> Any:
 
 @dataclass(frozen=True)
 class Forms:
-    """Lets a setting be given in further forms, in files and as a deployment's parameter alike.
+    """Lets a setting be given in further forms, in files and as a deployment's parameter.
 
     Args:
-        read: makes of any form the one that settings have; it raises ValueError where a value has none of them.
-        further: schemas of the further forms, by the JSON schema of the one that settings have.
+        read: converts any form to that of the settings; it raises ValueError for a value of no known form.
+        further: makes the JSON schemas of the further forms from that of the settings.
     """
 
     read: Callable[[Any], Any]
     further: Callable[[dict[str, Any]], list[dict[str, Any]]]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        """Read a value before it is checked."""
+        """Convert a value before it is checked."""
         return core_schema.no_info_before_validator_function(self.read, handler(source))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
@@ -181,22 +168,22 @@ def _as_mapping(value: Any) -> Any:
 _T = TypeVar("_T")
 
 Several = Annotated[tuple[_T, ...], Forms(_as_tuple, lambda found: [found["items"]])]
-"""A setting with several values, which may be given as one."""
+"""A setting with several values; a single value may be given alone."""
 
 ByLabel = Annotated[
     dict[Label, _T], Forms(_as_mapping, lambda _: [{"type": "string"}, {"type": "array", "items": {"type": "string"}}])
 ]
-"""A mapping of labels to settings, which may be given as a list of its labels, or as its only one."""
+"""A mapping of labels to settings; a list of labels, or a single label, may be given instead."""
 
 
 class Strict(BaseModel):
     """Frozen settings that refuse keys they do not know."""
 
-    # What is not finite stays what it is until it is refused, where a message can show it.
+    # A number that is not finite is kept until it is refused, so that a message can show it.
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants")
 
     @model_validator(mode="before")
     @classmethod
-    def _without_booleans(cls, given: Any) -> Any:
-        require_no_booleans(given, cls.model_fields)
+    def _numbers_only(cls, given: Any) -> Any:
+        require_numbers(given, cls.model_fields)
         return given

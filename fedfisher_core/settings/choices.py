@@ -1,4 +1,4 @@
-"""One of several registered things under a label, with settings of its own, as a configuration file chooses it."""
+"""A choice of one registered thing under a label, with its own settings, as a settings file has it."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
@@ -15,18 +15,14 @@ from pydantic import (
 from fedfisher_core.settings.base import Count, Forms, Label, Line, Momentum, Nonnegative, Positive, Steps, Strict
 
 PLAIN = "plain"
-"""The local objective of clients that are told no other."""
+"""The default local objective."""
 
 AVERAGE = "average"
-"""The server optimiser of servers that are told no other: the aggregate is the next start."""
+"""The default server optimiser: the aggregate is the next start."""
 
 
 class Choice(BaseModel):
-    """One thing under its label: its name, and beside it the settings of its own.
-
-    Attributes:
-        name: the thing's; None where the label is the name.
-    """
+    """One thing under its label, with its own settings; without a name, the label is the name."""
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, ser_json_inf_nan="constants")
 
@@ -34,12 +30,12 @@ class Choice(BaseModel):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Those of the thing's own settings that differ from its defaults."""
+        """The thing's own settings that differ from its defaults."""
         return dict(self.model_extra or {})
 
     @model_serializer(mode="wrap")
     def _what_was_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write what a file would hold."""
+        """Write only what was set, as a file has it."""
         return {
             name: value
             for name, value in handler(self).items()
@@ -65,12 +61,12 @@ class LocalChanges(Strict):
 
     @model_serializer(mode="wrap")
     def _what_was_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write what a file would hold."""
+        """Write only what was set, as a file has it."""
         return {name: value for name, value in handler(self).items() if value is not None}
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """What was chosen, by name; a length in epochs undoes one in steps, and the other way round."""
+        """The settings that were chosen, by name; a length in epochs unsets one in steps, and the other way round."""
         given = self.model_dump()
         undone = {"epochs": None, "steps": None} if given.keys() & {"epochs", "steps"} else {}
         return undone | given
@@ -80,7 +76,7 @@ class ObjectiveChoice(Choice):
     """A local objective with its settings, and how clients that minimise it train.
 
     Attributes:
-        train: what differs from `train`; None where nothing does.
+        train: what differs from the settings `train`; None where nothing does.
     """
 
     train: LocalChanges | None = None
@@ -93,9 +89,8 @@ def choices_by_label(example: str) -> Callable[[Any], Any]:
         example: of such a mapping, for messages.
 
     Returns:
-        A function from any of them to the things by label, which is the name where there was none; things by label stay
-        as they are. It raises ValueError where the value has another form, or a thing of a list has no name or that of
-        another.
+        A function that converts any form to things by label, with the name as the label. It raises ValueError for
+        another form, and where a thing of a list has no name or shares it with another.
     """
 
     def by_label(value: Any) -> Any:
@@ -118,14 +113,7 @@ C = TypeVar("C", bound=Choice)
 
 
 def default_by_name(default: str) -> Callable[[dict[str, C]], dict[str, C]]:
-    """Refuse another thing under the label of the default, which names of settings leave out.
-
-    Args:
-        default: its label.
-
-    Returns:
-        A function that leaves choices as they are. It raises ValueError where the label stands for something else.
-    """
+    """Make a validator that refuses another thing under the default's label, which names of settings leave out."""
 
     def require(choices: dict[str, C]) -> dict[str, C]:
         chosen = choices[default].name if default in choices else None
@@ -139,14 +127,14 @@ def default_by_name(default: str) -> Callable[[dict[str, C]], dict[str, C]]:
 def _plain_as_train_says(recipes: dict[str, ObjectiveChoice]) -> dict[str, ObjectiveChoice]:
     if PLAIN in recipes and recipes[PLAIN].train is not None:
         raise ValueError(
-            f"label {PLAIN!r} has a train of its own; allowed: another label, such as slow: {{name: {PLAIN}, train: "
+            f"label {PLAIN!r} has its own train; allowed: another label, such as slow: {{name: {PLAIN}, train: "
             "{learning_rate: 0.001}}"
         )
     return recipes
 
 
 def _without_labels(by_label: dict[str, Any]) -> list[dict[str, Any]]:
-    """Schemas of what `choices_by_label` reads beside things by label."""
+    """Make the schemas of the forms without labels that `choices_by_label` reads."""
     alone = [{"type": "string"}, by_label["additionalProperties"]]
     return [*alone, {"type": "array", "items": {"anyOf": alone}}]
 

@@ -1,4 +1,4 @@
-"""Settings of the clients: their images, their network, their training and what they compute of it."""
+"""Settings of the clients: their images, their network, their training and their privacy."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -10,22 +10,79 @@ from pydantic import (
     model_validator,
 )
 
-from fedfisher_core.settings.base import Count, Examples, Line, Momentum, Nonnegative, Positive, Several, Steps, Strict
+from fedfisher_core.settings.base import (
+    Count,
+    Examples,
+    Folder,
+    Line,
+    Momentum,
+    Nonnegative,
+    Positive,
+    Several,
+    Steps,
+    Strict,
+)
 from fedfisher_core.settings.choices import PLAIN, ObjectiveChoice, Objectives
-from fedfisher_core.settings.pretrained import PretrainedSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
+
+
+class PretrainedSettings(Strict):
+    """Weights that all clients start from: a file with its digest, or a network that the project or a package names."""
+
+    weights: Line | None = Field(
+        None,
+        description="name of a pre-trained network in `fedfisher models`, whose file, digest and licence are known; a "
+        "head on a frozen trunk, TRUNK/NAME, that model.name lists next to the whole network is drawn at random",
+    )
+    file: Folder | None = Field(
+        None, description="of named tensors: safetensors, or what torch.save writes and weights_only reads"
+    )
+    sha256: str | None = Field(None, pattern="^[0-9a-f]{64}$", description="digest of the file, in hexadecimal digits")
+    licence: Line | None = Field(None, description="of the file, for the report")
+    trunk_sha256: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="digest of the trunk's weights, on whose features the head in the file was trained; only with "
+        "model.name: TRUNK/NAME",
+    )
+    drawn: Several[Line] = Field(
+        (),
+        description="names of weights that are drawn at random instead, such as a last layer with other classes; all "
+        "others are read from the file",
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> "PretrainedSettings":
+        of_file = (self.file is not None, self.sha256 is not None)
+        extra = (*of_file, self.licence is not None, self.trunk_sha256 is not None)
+        if (self.weights is not None and any(extra)) or (self.weights is None and not all(of_file)):
+            raise ValueError("allowed: weights alone, or file and sha256 together, with or without licence")
+        return self
+
+
+class TextSettings(Strict):
+    """How texts become tokens, for data sets of texts."""
+
+    tokenizer: Line = Field("minilm", description="minilm, or the path of a `tokenizer.json`")
+    length: int = Field(64, ge=1, le=8192, description="tokens of a text, those that begin and end it included")
+    longer: Literal["cut", "refused"] = Field(
+        "cut", description="what becomes of longer texts: cut at their end, and pages say how many were; or refused"
+    )
 
 
 class DataSettings(Strict):
     """Which images the clients hold."""
 
     dataset: Several[str] = Field(
-        ("mnist5k",), min_length=1, description="names that `fedfisher datasets` lists, one setting each"
+        ("mnist5k",),
+        min_length=1,
+        description="names that `fedfisher datasets` lists, or paths of files that `fedfisher data import` wrote, one "
+        "setting each",
     )
     examples: Count | None = Field(
         None,
-        description="training images that are used: drawn at random, each class in its share, and the same for every "
-        "seed and split; the test images are all there; default: all",
+        description="training images that are used: drawn at random, each class in proportion, the same ones for every "
+        "seed and split; all test images are used; default: all",
     )
     augment: Literal["as_usual", "never"] = Field(
         "as_usual",
@@ -34,22 +91,31 @@ class DataSettings(Strict):
     )
     image_sizes: Literal["same", "any"] = Field(
         "same",
-        description="any: images of different sizes may be in one data set, and each is brought to the data set's; "
-        "otherwise they are refused with the sizes found",
+        description="any: a data set may have images of different sizes, and each is resized to the data set's; same: "
+        "different sizes are refused, and the message lists them",
     )
     held_out: Count | None = Field(
         None,
-        description="training images, drawn at random, that no client or server has and that take the place of the "
-        "test images: to choose settings without a look at these; default: none",
+        description="training images, drawn at random, that no client and no server has and that replace the test "
+        "images, so that settings can be chosen without the test images; default: none",
     )
     validation_size: Examples = Field(
         500, description="training images that the server holds; methods that select on them say so"
     )
     public_validation: bool = Field(
         False,
-        description="whether these images, which clients train on as well, are public: with privacy, no method may "
-        "look at them unless they are, as differential privacy does not cover what is shown of them",
+        description="whether the server's images, which clients train on as well, are public: with privacy, methods "
+        "may use them only if they are, because differential privacy does not protect them",
     )
+    text: TextSettings = TextSettings()
+
+    @model_serializer(mode="wrap")
+    def _without_the_default_text(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the default out, so that names of older settings stay."""
+        written = handler(self)
+        if self.text == TextSettings():
+            written.pop("text", None)
+        return written
 
 
 PartitionScheme = Literal[
@@ -73,13 +139,13 @@ DIRICHLET_SCHEMES: tuple[PartitionScheme, ...] = (
     "pachinko",
     "target",
 )
-"""The schemes that `alpha` matters to."""
+"""The schemes that use `alpha`."""
 
 NATURAL_SCHEMES: tuple[PartitionScheme, ...] = ("column", "domain", "largest")
-"""The schemes that split by a column of the data, so that test images can have clients of their own."""
+"""The schemes that split by a column of the data, so that test images can belong to clients too."""
 
 Concentration = Annotated[float, Field(ge=1e-3, le=1e6)]
-"""Of a Dirichlet distribution; below these bounds most shares are 0 in floating point, and some draws not numbers."""
+"""Of a Dirichlet distribution; below the lower bound most shares are 0 in floating point, and some draws are NaN."""
 
 Clients = Annotated[int, Field(ge=1, le=10_000)]
 
@@ -92,13 +158,13 @@ class PartitionSettings(Strict):
         min_length=1,
         description="one setting each. dirichlet_client: class proportions drawn for each client (FedFisher); "
         "dirichlet_class: client proportions drawn for each class; paper: FedFisher's fixed split; classes: k classes "
-        "a client; iid; quantity: sizes drawn, class proportions alike (Li et al. 2022); column: by a column of the "
-        "data, whole makers to each client, who are the clients where there are as many; domain: by a column as well, "
-        "each of whose values has as many clients, which share its images at random; largest: by a column as well, one "
-        "of its values a client, those of most training images, and nobody trains on those of other values; pachinko: "
-        "coarse labels drawn for each client by alpha, and the labels below each of them by beta (Li and McCallum "
-        "2006; Reddi et al. 2021: alpha 0.1, beta 10); target: all images of one label to client 0, the others by "
-        "dirichlet_client (FedFisher's privacy attack)",
+        "a client; iid; quantity: sizes drawn, class proportions alike (Li et al. 2022); column: each client gets all "
+        "images of some values of a column, one value each where there are as many clients as values; domain: each "
+        "value of a column has equally many clients, which share its images at random; largest: each client gets the "
+        "images of one value of a column, for the values with most training images, and images of other values are not "
+        "used; pachinko: coarse labels drawn for each client by alpha, and the labels below each of them by beta (Li "
+        "and McCallum 2006; Reddi et al. 2021: alpha 0.1, beta 10); target: all images of one label to client 0, the "
+        "others by dirichlet_client (FedFisher's privacy attack)",
     )
     alpha: Several[Concentration] = Field(
         (0.1, 0.5),
@@ -111,11 +177,10 @@ class PartitionSettings(Strict):
         min_length=1,
         description="one setting each, with any scheme: none, or {kind, strength}. Client i of M sees its training "
         "images under the i-th of M levels: rotation by angles spread evenly over -strength to strength degrees; from "
-        "0 to strength, blur by a sigma in pixels, contrast lessened by a fraction, noise by a sigma where white is 1. "
-        "labels: a fraction `strength` of the clients call each class by the name of another. Test images stay as "
-        "they are",
+        "0 to strength, blur by a sigma in pixels, contrast reduced by a fraction, noise by a sigma where white is 1. "
+        "labels: for a fraction `strength` of the clients, classes exchange their names. Test images are not changed",
     )
-    min_size: int = Field(10, ge=1, le=10**9, description="images that every client must hold at least")
+    min_size: int = Field(10, ge=1, le=10**9, description="fewest images that a client may hold")
     max_retries: int = Field(100, ge=1, le=10_000, description="draws before a split with `min_size` is given up")
     classes_per_client: Count = Field(2, description="classes that a client holds (scheme: classes)")
     column: Line | None = Field(
@@ -128,7 +193,7 @@ class PartitionSettings(Strict):
         None, description="label whose images client 0 holds, all of them (scheme: target)"
     )
     target_extra: Examples = Field(
-        1000, description="random images of other labels that client 0 holds beside them (scheme: target)"
+        1000, description="random images of other labels that client 0 holds as well (scheme: target)"
     )
 
     @model_validator(mode="after")
@@ -145,10 +210,26 @@ class PartitionSettings(Strict):
         return self
 
     def described(self) -> dict[str, Any]:
-        """What decides a split beside the point of the benchmark, as JSON has it."""
+        """Return what decides a split, apart from scheme, alpha, clients and shift, as JSON has it."""
         unused = set() if "target" in self.scheme else {"target_label", "target_extra"}
         unused |= set() if "pachinko" in self.scheme else {"beta"}
         return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients", "shift"} | unused)
+
+
+class LoraSettings(Strict):
+    """The adapters of model.name=minilm/lora: alpha / rank B A x is added to what linear layers make of x."""
+
+    rank: int = Field(8, ge=1, le=384, description="of each product B A")
+    alpha: Positive = Field(16.0, description="divided by the rank, it multiplies the product")
+    targets: Several[Line] = Field(
+        ("query", "value"),
+        min_length=1,
+        description="layers of each block that have an adapter: query, key, value, attention_output, intermediate or "
+        "output",
+    )
+    trained: Literal["both", "b"] = Field(
+        "both", description="both factors; or B alone, for an A that is drawn once for all (FFA-LoRA)"
+    )
 
 
 class ModelSettings(Strict):
@@ -158,7 +239,7 @@ class ModelSettings(Strict):
         ("lenet",),
         min_length=1,
         description="names that `fedfisher models` lists, one setting each. TRUNK/NAME, as mobilenet_v2/linear, is "
-        "the network NAME on features that a frozen pre-trained trunk makes of images: clients train and send it alone",
+        "the network NAME on features that a frozen pre-trained trunk makes of images: clients train and send only it",
     )
     bias: bool = Field(False, description="whether layers have a bias; the papers' models have none")
     trunk_size: int | None = Field(
@@ -173,12 +254,22 @@ class ModelSettings(Strict):
     running_statistics: Literal["merged", "estimated", "refused"] = Field(
         "merged",
         description="means and variances of batch normalisation at the server: merged, as weights are; estimated anew "
-        "on its validation images for the network that a method merged, whose use pages then mark; or refused, with "
-        "the networks that have them",
+        "on its validation images for the merged network, which pages then mark; or refused, with the networks that "
+        "have them",
     )
     pretrained: PretrainedSettings | None = Field(
         None, description="weights that all clients start from; default: drawn at random"
     )
+
+    lora: LoraSettings = LoraSettings()
+
+    @model_serializer(mode="wrap")
+    def _without_default_adapters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the default out, so that names of older settings stay."""
+        written = handler(self)
+        if self.lora == LoraSettings():
+            written.pop("lora", None)
+        return written
 
     @model_validator(mode="after")
     def _pretrained_weights_are_shared(self) -> "ModelSettings":
@@ -194,30 +285,30 @@ class TrainSettings(Strict):
     """Local training: SGD with momentum."""
 
     epochs: Count | None = Field(None, description="passes over a client's data; default: 30, or `steps`")
-    steps: Steps | None = Field(None, description="gradient steps, in place of epochs")
+    steps: Steps | None = Field(None, description="gradient steps, instead of epochs")
     learning_rate: Positive = 0.01
     momentum: Momentum = 0.9
     weight_decay: Nonnegative = 0.0
     batch_size: Count = 64
     together: Annotated[int, Field(ge=2, le=1000)] | Literal["auto"] | None = Field(
         "auto",
-        description="clients that train in one call a step, their weights stacked, with the results of training one "
-        "at a time up to rounding; null: one at a time; auto: five, or ten on a GPU, where a round has 100 clients or "
-        "more, batches of 16 examples or fewer and a network of half a million weights or fewer that can be stacked, "
-        "and otherwise one at a time",
+        description="clients that train in one call a step, with their weights stacked; results are those of training "
+        "one at a time, up to rounding. null: one at a time; auto: five, or ten on a GPU, if a round has 100 clients "
+        "or more, batches have 16 examples or fewer and the network has half a million weights or fewer and can be "
+        "stacked, and otherwise one at a time",
     )
     objective: Objectives = Field(
         {PLAIN: ObjectiveChoice()},
         min_length=1,
         description="what clients minimise, one setting each: names that `fedfisher objectives` lists, or mappings "
         "such as {name: fedprox, mu: 0.1, train: {learning_rate: 0.05}}, where train is what differs for that setting; "
-        "or a mapping of labels to these, as methods have. Whatever is minimised, a Fisher is that of the model's "
+        "or a mapping of labels to these, as for methods. With every objective, the Fisher is that of the model's "
         "likelihood, softmax of its outputs, at the trained weights",
     )
 
     @model_serializer(mode="wrap")
     def _without_the_default_objective(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write settings of plain training as they were before there was another, so that names stay."""
+        """Leave the defaults out, so that names of older settings stay."""
         written = handler(self)
         if self.together == "auto":
             written.pop("together", None)
@@ -231,14 +322,7 @@ class TrainSettings(Strict):
         return self.objective == {PLAIN: ObjectiveChoice()}
 
     def of(self, objective: str) -> "TrainSettings":
-        """Say how clients train that minimise one of the objectives.
-
-        Args:
-            objective: its label.
-
-        Returns:
-            These settings with what differs for it.
-        """
+        """Return the settings for the clients that minimise one of the objectives, by its label."""
         changes = self.objective[objective].train
         return self if changes is None else self.model_copy(update=changes.chosen)
 
@@ -254,12 +338,12 @@ class TrainSettings(Strict):
 
 
 class PrivacyMechanism(Strict):
-    """How clients are kept private by DP-SGD and noise on what they send beside, whatever the budget."""
+    """How DP-SGD, and noise on what clients send besides weights, keep clients private, for any epsilon."""
 
     delta: float = Field(1e-5, ge=1e-15, lt=1, description="of (epsilon, delta); well below 1 / examples of a client")
     gradient_clip: Positive = Field(1.0, description="largest L2 norm of an example's gradient in training")
     statistics_share: float = Field(
-        0.3, ge=1e-6, le=0.999, description="part of epsilon that the release of one statistic alone would cost"
+        0.3, ge=1e-6, le=0.999, description="fraction of epsilon that the release of one statistic alone would cost"
     )
     diagonal_clip: Positive = Field(
         0.1, description="largest L2 norm of an example's squared derivatives, which the diagonal Fisher averages"
@@ -280,9 +364,9 @@ class AuditSettings(Strict):
     """A lower bound on epsilon from guesses about canaries (Steinke et al. 2023)."""
 
     canaries: Count = Field(
-        1000, description="examples of the first client that get a wrong label and are left out by the toss of a coin"
+        1000, description="examples of the first client that get a wrong label and are each left out with chance 1/2"
     )
-    guesses: Count = Field(100, description="canaries of which the auditor says whether they were there")
+    guesses: Count = Field(100, description="canaries for which the auditor guesses whether they were included")
 
     @model_validator(mode="after")
     def _guesses_are_of_canaries(self) -> "AuditSettings":
@@ -292,7 +376,7 @@ class AuditSettings(Strict):
 
 
 Epsilon = Annotated[float, Field(gt=0, le=10_000)]
-"""Of differential privacy, which protects nobody long before the upper bound."""
+"""Of differential privacy, which protects no one long before the upper bound."""
 
 
 class PrivacySettings(PrivacyMechanism):

@@ -1,19 +1,179 @@
-"""What the settings of all experiments have in common."""
+"""Settings of an experiment: its methods, its rounds, its measures, and the seeded settings that it spans."""
 
 import hashlib
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
-from fedfisher_core.settings.base import Line, Name, Strict
+from fedfisher_core.settings.base import Count, Line, Name, Several, Strict
+from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice, ServerOptimisers
+from fedfisher_core.settings.clients import Clients, PartitionScheme
+from fedfisher_core.settings.shifts import NO_SHIFT, Shift
+from fedfisher_core.settings.wire import WireFields
 from fedfisher_core.settings.work import PageSettings, TrackingSettings, WorkSettings
 
-_LAST = ("run", "tracking", "report")
+
+class SeededSetting(Strict):
+    """One seeded setting of an experiment; everything else is the same for all of them."""
+
+    dataset: str
+    model: str
+    scheme: PartitionScheme
+    alpha: float | None
+    clients: PositiveInt
+    shift: Shift = NO_SHIFT
+    seed: NonNegativeInt
+    objective: str = PLAIN
+    server_optimiser: str = AVERAGE
+
+    @property
+    def name(self) -> str:
+        """Short name of the setting, without the seed."""
+        skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
+        shift = f"{self.shift.kind}={self.shift.strength:g} " if self.shift else ""
+        goal = "" if self.objective == PLAIN else f" objective={self.objective}"
+        server = "" if self.server_optimiser == AVERAGE else f" server_optimiser={self.server_optimiser}"
+        return f"{self.dataset} {self.model} {self.scheme} {skew}{shift}clients={self.clients}{goal}{server}"
+
+    @property
+    def label(self) -> str:
+        """Short name with the seed, for run names and figures."""
+        return f"{self.name} seed={self.seed}"
+
+
+class Scope(Strict):
+    """Some of an experiment's seeded settings; a coordinate that is not given may have any value."""
+
+    dataset: Several[str] | None = None
+    model: Several[str] | None = None
+    scheme: Several[PartitionScheme] | None = None
+    alpha: Several[float] | None = None
+    clients: Several[int] | None = None
+    shift: Several[Shift] | None = None
+    seed: Several[int] | None = None
+    objective: Several[str] | None = None
+    server_optimiser: Several[str] | None = None
+
+    def admits(self, setting: SeededSetting) -> bool:
+        """Say whether a seeded setting is within the scope."""
+        return all(values is None or getattr(setting, key) in values for key, values in self)
+
+
+class RoundSettings(Strict):
+    """How many rounds there are, who takes part, and what the server makes of each aggregate."""
+
+    count: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        1,
+        description="rounds: in each, clients train from the server's network, and a method aggregates what they send. "
+        "1 is one-shot. In round 1 all methods share the trained clients; from round 2 on each method trains its own",
+    )
+    cohort: Clients | None = Field(
+        None, description="clients that take part in a round, drawn anew for each round; default: all"
+    )
+    keep: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="last rounds whose clients' tensors stay in the store: those of earlier rounds (weights, "
+        "statistics, payloads) are deleted during the run, and made again if a later run needs them; default: all "
+        "stay. With count or more, nothing is deleted. It changes no result",
+    )
+    server_optimiser: ServerOptimisers = Field(
+        {AVERAGE: Choice()},
+        min_length=1,
+        description="what the server makes of an aggregate before the next round, one setting each: names that "
+        "`fedfisher optimisers` lists, or mappings such as {name: fedadam, learning_rate: 0.01}; or a mapping "
+        "of labels to these, as for methods. average: the aggregate itself",
+    )
+
+
+class PersonalisationSettings(Strict):
+    """How clients that took part in no round adapt the global network to their examples."""
+
+    unseen_clients: Clients = Field(
+        description="clients that take part in no round, the last ones of every split; they send nothing, and none of "
+        "their images is among the server's validation images"
+    )
+    epochs: Count = Field(
+        1,
+        description="passes over the examples on which an unseen client trains the global network, by plain "
+        "cross-entropy; all other settings are those of `train`",
+    )
+    share: Annotated[float, Field(ge=0.01, le=0.99)] = Field(
+        0.5, description="fraction of its examples that it trains on; it is measured on the others"
+    )
+
+
+class MeasureSettings(Strict):
+    """What is measured on clients' own examples, for every method that returns one network."""
+
+    barrier: bool = Field(
+        False,
+        description="client-server barrier: how much worse the server's network is than a client's on the client's "
+        "training examples, for the clients of the last round",
+    )
+    personalisation: PersonalisationSettings | None = Field(
+        None, description="accuracy of unseen clients before and after each trains the global network on its examples"
+    )
+
+
+class MethodEntry(BaseModel):
+    """One method under its label: settings that all methods have, and those of the method.
+
+    Attributes:
+        method: its name; None where the label is the name.
+        only: the seeded settings that it runs in.
+        wire: settings of its uploads that differ from the experiment's.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False, ser_json_inf_nan="constants")
+
+    method: Line | None = None
+    only: Scope = Scope()
+    wire: WireFields = WireFields()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The method's own settings that differ from its defaults."""
+        return dict(self.model_extra or {})
+
+    @model_serializer(mode="wrap")
+    def _what_was_set(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write only what was set, as a file has it."""
+        written = handler(self)
+        for name in type(self).model_fields:
+            if name not in self.model_fields_set:
+                written.pop(name, None)
+            elif isinstance(value := getattr(self, name), BaseModel):
+                written[name] = value.model_dump(mode="json", exclude_unset=True)
+        return written
+
+
+LAST = ("run", "tracking", "report")
+"""Keys that stand at the end of a settings file."""
+
+
+_FIRST = ("name", "seeds", "data", "partition", "methods")
+
+
+def _order(schema: dict[str, Any]) -> None:
+    """Let forms that are made of a schema begin with what most people set."""
+    fields = schema["properties"]
+    schema["properties"] = {**{name: fields[name] for name in _FIRST if name in fields}, **fields}
 
 
 class ExperimentSettings(Strict):
-    """What one configuration file describes; a subclass says in `experiment` of which experiment, by its name."""
+    """What one settings file describes; `experiment` names the kind of experiment."""
+
+    model_config = ConfigDict(json_schema_extra=_order)
 
     name: Name
     experiment: Line
@@ -22,20 +182,18 @@ class ExperimentSettings(Strict):
     report: PageSettings
 
     def digest(self) -> str:
-        """Digest of all settings but the name, 8 hexadecimal digits."""
+        """Digest of all settings except the name, 8 hexadecimal digits."""
         content = json.dumps(self.model_dump(mode="json", exclude={"name"}), sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:8]
 
     def to_yaml(self) -> str:
-        """Write the settings as a configuration file."""
+        """Write the settings as a settings file."""
         written = self.model_dump(mode="json")
-        ordered = {key: value for key, value in written.items() if key not in _LAST} | {
-            key: written[key] for key in _LAST
-        }
+        ordered = {key: written[key] for key in sorted(written, key=LAST.__contains__)}
         return yaml.safe_dump(ordered, sort_keys=False, allow_unicode=True)
 
     def shown(self) -> dict[str, Any]:
-        """What a report shows of the settings beside its own title and notes."""
+        """Return what a report shows of the settings, without the report's title and notes."""
         shown = self.model_dump(mode="json", exclude={"report"})
         for name in self.named_groups():
             shown[name] = {label: chosen or "defaults" for label, chosen in shown[name].items()}

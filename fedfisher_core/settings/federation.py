@@ -1,4 +1,4 @@
-"""The settings of federations: what clients train and send, and what servers make of it."""
+"""Settings of federations: what clients train and send, and what servers make of it."""
 
 import math
 from typing import Any
@@ -6,7 +6,6 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from fedfisher_core.settings.base import MAX_POINTS, MAX_UPLOADS, ByLabel, Seed, Several, Strict
-from fedfisher_core.settings.cells import Cell, Scope
 from fedfisher_core.settings.clients import (
     DIRICHLET_SCHEMES,
     AuditSettings,
@@ -16,10 +15,8 @@ from fedfisher_core.settings.clients import (
     PrivacySettings,
     TrainSettings,
 )
+from fedfisher_core.settings.experiment import MeasureSettings, MethodEntry, RoundSettings, Scope, SeededSetting
 from fedfisher_core.settings.fishers import FisherSettings
-from fedfisher_core.settings.measures import MeasureSettings
-from fedfisher_core.settings.methods import MethodEntry
-from fedfisher_core.settings.rounds import RoundSettings
 from fedfisher_core.settings.wire import WireSettings
 from fedfisher_core.settings.work import RunSettings
 
@@ -37,7 +34,7 @@ _POINTS = {
 
 
 class RecipeSettings(Strict):
-    """What every experiment sets that trains federations, whatever it does with them."""
+    """Settings of every experiment that trains federations."""
 
     seeds: Several[Seed] = Field((0, 1, 2), min_length=1)
     model: ModelSettings = ModelSettings()
@@ -49,8 +46,8 @@ class RecipeSettings(Strict):
     methods: ByLabel[MethodEntry] = Field(
         min_length=1,
         description="names that `fedfisher methods` lists, each with the settings that differ from its defaults, and "
-        "`wire` where that differs. Under a label of its own, a method is named by the key `method`. `only` restricts "
-        "a method to some of the points, such as {seed: [0], clients: [5]}",
+        "`wire` where that differs. The key `method` names the method where the label is not its name. `only` "
+        "restricts a method to some seeded settings, such as {seed: [0], clients: [5]}",
     )
     wire: WireSettings = WireSettings()
     run: RunSettings = RunSettings()
@@ -66,14 +63,14 @@ class FederationSettings(RecipeSettings):
     skip: tuple[Scope, ...] = Field(
         (),
         max_length=100,
-        description="points that are left out, such as [{clients: 50, alpha: 0.01}], where no split exists",
+        description="settings that are left out, such as [{clients: 50, alpha: 0.01}], where no split exists",
     )
     privacy: PrivacySettings | None = Field(
-        None, description="differential privacy of every client; what methods have it release shares one budget"
+        None, description="differential privacy of every client; all its releases, for all methods, share one budget"
     )
 
     audit: AuditSettings | None = Field(
-        None, description="with privacy: what a run of its own shows of the first client's epsilon, from below"
+        None, description="with privacy: a separate run bounds the first client's epsilon from below"
     )
 
     @model_validator(mode="after")
@@ -94,18 +91,18 @@ class FederationSettings(RecipeSettings):
         points = math.prod(map(len, self.points().values()))
         if points > MAX_POINTS:
             raise ValueError(f"{points:,} combinations of {', '.join(_POINTS.values())}; allowed: up to {MAX_POINTS:,}")
-        cells = self.cells()
-        if not cells:
-            raise ValueError(f"skip={[one.model_dump(exclude_none=True) for one in self.skip]} leaves no point")
+        seeded = self.seeded_settings()
+        if not seeded:
+            raise ValueError(f"skip={[one.model_dump(exclude_none=True) for one in self.skip]} leaves no setting")
         rounds, unseen = self.rounds.count, self.unseen_clients
         # An unseen client trains once for each method.
-        each = (rounds * (self.rounds.cohort or cell.clients - unseen) + unseen for cell in cells)
+        each = (rounds * (self.rounds.cohort or setting.clients - unseen) + unseen for setting in seeded)
         uploads = len(self.methods) * sum(each)
         if uploads > MAX_UPLOADS:
             over = "" if rounds == 1 else f" over {rounds:,} rounds"
             raise ValueError(
-                f"{len(self.methods)} methods with all clients at {len(cells):,} points{over} are {uploads:,} uploads"
-                f"{' and personalisations' if unseen else ''}; allowed: up to {MAX_UPLOADS:,}"
+                f"{len(self.methods)} methods with all clients in {len(seeded):,} seeded settings{over} are "
+                f"{uploads:,} uploads{' and personalisations' if unseen else ''}; allowed: up to {MAX_UPLOADS:,}"
             )
         return self
 
@@ -120,8 +117,8 @@ class FederationSettings(RecipeSettings):
     def _only_folders_are_pruned(self) -> "FederationSettings":
         if self.rounds.keep is not None and isinstance(self.run.store, str):
             raise ValueError(
-                f"rounds.keep={self.rounds.keep} with run.store={self.run.store!r}: nobody knows who else reads from "
-                "a bucket; allowed: null there, or a folder"
+                f"rounds.keep={self.rounds.keep} with run.store={self.run.store!r}: others may read from the bucket; "
+                "allowed: null there, or a folder"
             )
         return self
 
@@ -151,7 +148,7 @@ class FederationSettings(RecipeSettings):
         asked = "barrier=true" if self.measures.barrier else "personalisation" if self.unseen_clients else None
         if asked is not None and self.privacy is not None:
             raise ValueError(
-                f"measures.{asked} with privacy: it tells how well networks know clients' own examples, which no "
+                f"measures.{asked} with privacy: it shows how well networks know clients' own examples, which no "
                 "budget counts; allowed: one of them"
             )
         return self
@@ -167,17 +164,17 @@ class FederationSettings(RecipeSettings):
 
     @property
     def may_validate(self) -> bool:
-        """Whether the server may look at its validation images: with privacy, only if they are public."""
+        """Whether the server may use its validation images: with privacy, only if they are public."""
         return self.privacy is None or self.data.public_validation
 
     @property
     def unseen_clients(self) -> int:
-        """How many clients of each federation take part in no round."""
+        """Number of clients of each federation that take part in no round."""
         personalisation = self.measures.personalisation
         return 0 if personalisation is None else personalisation.unseen_clients
 
     def points(self) -> dict[str, tuple[Any, ...]]:
-        """List the values that each coordinate of a `Cell` takes, by the coordinate's name."""
+        """Return the values that each coordinate of a `SeededSetting` takes, by the coordinate's name."""
         return {
             "seed": self.seeds,
             "dataset": self.data.dataset,
@@ -190,10 +187,10 @@ class FederationSettings(RecipeSettings):
             "server_optimiser": tuple(self.rounds.server_optimiser),
         }
 
-    def cells(self) -> "tuple[Cell, ...]":
-        """List the points: by data set, model, objective, server optimiser, scheme, alpha, clients, shift and seed."""
+    def seeded_settings(self) -> "tuple[SeededSetting, ...]":
+        """List the seeded settings in the order of data sets, networks, objectives and so on, with seeds last."""
         every = (
-            Cell(
+            SeededSetting(
                 dataset=dataset,
                 model=model,
                 scheme=scheme,
@@ -214,4 +211,4 @@ class FederationSettings(RecipeSettings):
             for shift in self.partition.shift
             for seed in self.seeds
         )
-        return tuple(cell for cell in every if not any(scope.admits(cell) for scope in self.skip))
+        return tuple(setting for setting in every if not any(scope.admits(setting) for scope in self.skip))

@@ -4,30 +4,31 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings.base import Count, Strict
 
 FEW_CLASSES = 10
 """Most classes for which Fishers are exact by default."""
 
 MEMORY_MIB = 256
-"""Working memory of a pass on a processor, whose cache holds less."""
+"""Working memory of a pass on a processor, which is more than its cache holds."""
 
 GPU_MEMORY_MIB = 4096
 """Working memory of a pass on a GPU, where a pass of the CNN took 25 times as long with 256 (`benchmarks.gpu`)."""
 
 DEFAULT_TOLERANCE = 0.01
-"""Of 0.001, 0.01, 0.1 and sampled Fishers, chosen by `benchmarks.many_classes`.
+"""Chosen by `benchmarks.many_classes` among 0.001, 0.01, 0.1 and sampled Fishers.
 
-With it, FedFisher(K-FAC) had the accuracy of exact Fishers within 0.2 points for each of three seeds, on 100 classes of
-pairs of digits, and one sample an image lost 1.1 to 1.3 points of 35 (reports/many_classes.txt).
+With it, the accuracy of FedFisher(K-FAC) was within 0.2 percentage points of exact Fishers for each of three seeds, on
+100 classes of pairs of digits. With one sample an image it lost 1.1 to 1.3 points of 35 (reports/many_classes.txt).
 """
 
 DEFAULT_DIRECTIONS = 16
 """Most backward passes for each example; a network that is unsure of its examples needs one for nearly every class.
 
-Of 8, 16 and 24, the most that stays below a quarter of the seconds of training for a network of 100 classes that knows
-nothing, chosen by `benchmarks.many_classes`. FedFisher(K-FAC)'s accuracy with any of them was that of exact Fishers
-within 0.9 points for each of five seeds (reports/many_classes.txt).
+Chosen by `benchmarks.many_classes` as the largest of 8, 16 and 24 that takes less than a quarter of the training's
+seconds for an untrained network of 100 classes. With each of the three, the accuracy of FedFisher(K-FAC) was within 0.9
+percentage points of exact Fishers for each of five seeds (reports/many_classes.txt).
 """
 
 
@@ -39,9 +40,9 @@ class FisherSettings(Strict):
     )
     estimator: Literal["auto", "exact", "truncated", "monte_carlo", "empirical"] = Field(
         "auto",
-        description="expectation over the model's outputs: exact, a backward pass a class; truncated, exact but for "
-        "output directions that carry next to nothing; sampled; or at the true labels. auto: exact up to "
-        f"{FEW_CLASSES} classes and with privacy or nngeometry, else truncated",
+        description="expectation over the model's outputs: exact, a backward pass a class; truncated, exact except for "
+        "output directions with almost no trace; monte_carlo, sampled; empirical, at the true labels. auto: exact up "
+        f"to {FEW_CLASSES} classes and with privacy or nngeometry, else truncated",
     )
     tolerance: float = Field(
         DEFAULT_TOLERANCE,
@@ -52,14 +53,20 @@ class FisherSettings(Strict):
     )
     directions: Count | None = Field(
         DEFAULT_DIRECTIONS,
-        description="most backward passes for each image (estimator: truncated): where it needs more, some of them are "
-        "of directions that are drawn; null: no limit",
+        description="most backward passes for each image (estimator: truncated): where it needs more, some directions "
+        "are drawn at random; null: no limit",
     )
     samples: Count = Field(1, description="outputs drawn for each image (estimator: monte_carlo)")
+    weight_sharing: Literal["expand", "reduce"] = Field(
+        "expand",
+        description="K-FAC of layers that are applied at several positions, such as those of a sequence or an image: "
+        "expand, each position counts as an example; reduce, inputs are averaged over an example's positions first, "
+        "and gradients added",
+    )
     passes: Literal["shared", "separate"] = Field(
         "shared",
-        description="shared: all Fishers of a client in one pass, whose seconds each of them reports; separate: a pass "
-        "each, so that the seconds are each Fisher's own",
+        description="shared: one pass for all Fishers of a client, and each reports its seconds; separate: one pass "
+        "for each Fisher, which reports the seconds of its own pass",
     )
     memory_mib: int | None = Field(
         None,
@@ -71,30 +78,31 @@ class FisherSettings(Strict):
 
     @model_validator(mode="after")
     def _nngeometry_is_exact(self) -> "FisherSettings":
+        if self.backend == "nngeometry" and self.weight_sharing != "expand":
+            raise ValueError(
+                f"fisher.weight_sharing={self.weight_sharing!r} with fisher.backend='nngeometry'; allowed: 'expand'"
+            )
         if self.backend == "nngeometry" and self.estimator not in ("auto", "exact"):
             raise ValueError(f"fisher.estimator={self.estimator!r} with fisher.backend='nngeometry'; allowed: 'exact'")
         return self
 
     @model_serializer(mode="wrap")
-    def _without_defaults_of_truncation(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Write settings as they were before there was truncation, so that names stay."""
+    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the defaults of settings that were added later, so that names of older settings stay."""
         written = handler(self)
         if self.tolerance == DEFAULT_TOLERANCE:
             written.pop("tolerance", None)
         if self.directions == DEFAULT_DIRECTIONS:
             written.pop("directions", None)
+        if self.weight_sharing == "expand":
+            written.pop("weight_sharing", None)
         return written
 
     def chosen(self, classes: int, *, private: bool, on_gpu: bool) -> "FisherSettings":
-        """Choose the estimator where that is left to the number of classes, and the memory where it is to the device.
+        """Choose the estimator by the number of classes, and the memory by the device, where settings leave them open.
 
         Args:
-            classes: number of labels.
-            private: whether Fishers are released with differential privacy, which has the exact estimator alone.
-            on_gpu: whether a GPU computes them.
-
-        Returns:
-            The settings, whose estimator is not "auto" and whose memory is a number.
+            private: whether Fishers are released with differential privacy, which needs the exact estimator.
         """
         exact = private or self.backend == "nngeometry" or classes <= FEW_CLASSES
         by_classes = "exact" if exact else "truncated"
@@ -107,22 +115,29 @@ class FisherSettings(Strict):
 
     @property
     def memory_limit(self) -> int:
-        """Most bytes of working memory of a pass; of settings whose memory is chosen."""
-        assert self.memory_mib is not None
+        """Most bytes of working memory of a pass; `InputError` where the memory is not chosen yet."""
+        if self.memory_mib is None:
+            raise InputError(
+                f"fisher.memory_mib=None with estimator={self.estimator!r}: a pass needs to know its memory; "
+                "allowed: a number, or what FisherSettings.chosen returns for a data set and a device"
+            )
         return self.memory_mib * 2**20
 
     @property
     def estimate(self) -> str:
-        """The estimator with its own setting, as reports have it."""
+        """The estimator with its own setting, and the form of K-FAC if it is not the default, as reports show them."""
         most = "" if self.directions is None else f", {self.directions} at most"
         own = {"truncated": f" ({self.tolerance:g}{most})", "monte_carlo": f" ({self.samples})"}
-        return self.estimator + own.get(self.estimator, "")
+        reduced = ", reduce" if self.weight_sharing == "reduce" else ""
+        return self.estimator + own.get(self.estimator, "") + reduced
 
     def described(self) -> dict[str, Any]:
-        """What decides a Fisher, as JSON has it; of settings whose estimator and memory are chosen."""
+        """Return what decides a Fisher, as JSON has it; estimator and memory must be chosen."""
         unused = set() if self.estimator == "truncated" else {"tolerance", "directions"}
+        if self.weight_sharing == "expand":
+            unused.add("weight_sharing")
         described = {name: value for name, value in dict(self).items() if name not in unused}
         if self.estimator != "monte_carlo":
-            # Their number decides nothing, and was always written.
+            # The number of samples decides nothing here, but was always written.
             described["samples"] = type(self).model_fields["samples"].default
         return described

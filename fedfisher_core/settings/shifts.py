@@ -1,4 +1,4 @@
-"""Settings of shifts: how clients see their examples in ways of their own."""
+"""Settings of shifts: each client sees its own examples in its own way."""
 
 from typing import Annotated, Any, Literal
 
@@ -8,7 +8,7 @@ from pydantic_core import CoreSchema
 from fedfisher_core.settings.base import Strict
 
 ShiftKind = Literal["none", "rotation", "blur", "contrast", "noise", "labels"]
-"""All but the last are of images, whose classes look otherwise; with the last, the same images have other labels."""
+"""All but `labels` change the images; `labels` gives the same images other labels."""
 
 # The largest strength, whether it is allowed itself, and the unit.
 _LARGEST: dict[ShiftKind, tuple[float, bool, str]] = {
@@ -23,12 +23,12 @@ _FORMS = "none, or {kind, strength} with the kinds rotation, blur, contrast, noi
 
 
 class Shift(Strict):
-    """One way in which clients differ beside their labels and sizes."""
+    """A way in which clients differ besides their labels and sizes."""
 
     kind: ShiftKind
     strength: float = Field(0.0, ge=0, le=180)
     classes: Annotated[int, Field(ge=2)] | None = Field(
-        None, description="of labels: how many classes, drawn with the seed, exchange their names; default: all"
+        None, description="for labels: how many classes, drawn with the seed, exchange their names; default: all"
     )
 
     @model_validator(mode="before")
@@ -42,7 +42,7 @@ class Shift(Strict):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """Allow the word as well."""
+        """Allow the word "none" as well."""
         return {"anyOf": [handler(schema), {"const": "none"}]}
 
     @model_validator(mode="after")
@@ -58,35 +58,26 @@ class Shift(Strict):
 
     @model_serializer(mode="wrap")
     def _as_it_is_given(self, fields: SerializerFunctionWrapHandler) -> Any:
-        # Settings without it are those of before there was any.
+        # Settings without a shift stay as they were before shifts existed.
         return {name: value for name, value in fields(self).items() if value is not None} if self else "none"
 
     def __bool__(self) -> bool:
-        """Whether there is a shift at all."""
+        """Say whether there is a shift."""
         return self.kind != "none"
 
     def __str__(self) -> str:
-        """Short name for people, in messages as well."""
+        """Short name for people and messages."""
         return shift_name(self.kind, self.strength, self.classes)
 
     __repr__ = __str__
 
 
 NO_SHIFT = Shift(kind="none")
-"""All clients see their examples as they are."""
+"""Clients see their examples unchanged."""
 
 
 def shift_name(kind: str, strength: float, classes: int | None) -> str:
-    """Name a shift for people.
-
-    Args:
-        kind: of the shift.
-        strength: in the kind's unit.
-        classes: how many exchange their names; None for all, and for shifts of images.
-
-    Returns:
-        Such as "rotation 45".
-    """
+    """Name a shift for people, such as "rotation 45"; `classes` is how many exchange their names, None for all."""
     if kind == NO_SHIFT.kind:
         return kind
     return f"{kind} {strength:g}" if classes is None else f"{kind} {strength:g} of {classes} classes"

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from fedfisher_core.settings.base import Examples, Strict
 
 Round = Literal["keys", "shares", "upload", "consistency", "unmasking"]
-"""The messages of a client in the protocol of secure aggregation, in their order."""
+"""A client's messages in the protocol of secure aggregation, in their order."""
 
 
 class SecureSettings(Strict):
@@ -15,31 +15,31 @@ class SecureSettings(Strict):
 
     adversary: Literal["honest_but_curious", "active"] = Field(
         "honest_but_curious",
-        description="the server that clients are safe from: one that follows the protocol, or one that may send wrong "
-        "messages as well, against which clients sign their keys and the list of survivors",
+        description="the server that clients are protected from: honest_but_curious follows the protocol; active may "
+        "also send wrong messages, so clients sign their keys and the list of survivors",
     )
     bits: Literal[32, 64] = Field(
-        64, description="of a number under the mask; Fishers, which vary widely, need 64 or a narrow clip"
+        64, description="bits of a masked number; Fishers, which vary widely, need 64 or a narrow clip"
     )
     clip: float = Field(
         256.0,
         ge=2.0**-40,
         le=2.0**40,
-        description="size up to which a client's number (a weight, a Fisher's entry, their product) is held for sure: "
-        "times its examples it is cut off at clip times most_examples, both rounded up to powers of two (a number that "
-        "counts once for each client, at clip itself), and the fraction of numbers cut off is reported",
+        description="size up to which a client's number (a weight, a Fisher's entry, their product) is never clipped: "
+        "multiplied by its examples, it is clipped at clip times most_examples, both rounded up to powers of two (a "
+        "number that counts once for each client, at clip itself), and the fraction of clipped numbers is reported",
     )
     most_examples: int = Field(
         2**17,
         ge=1,
         le=2**40,
-        description="a client with more counts as one with so many, rounded up to a power of two",
+        description="a client with more examples counts as one with this many, rounded up to a power of two",
     )
     threshold: int | None = Field(
         None,
         ge=2,
-        description="clients that must stay to the end, else nothing is learned; default: more than half, or more than "
-        "two thirds with adversary: active",
+        description="clients that must stay until the last message, else the server learns nothing; default: more than "
+        "half, or more than two thirds with adversary: active",
     )
     dropouts: dict[Examples, Round] = Field(
         {},
@@ -71,29 +71,33 @@ Budget = Annotated[Literal["fedavg", "none"] | int, BeforeValidator(_budget)]
 
 
 class WireFields(Strict):
-    """What an upload may cost, and how it is encoded; under a method, those that differ from the benchmark's."""
+    """The most that an upload may cost, and its encoding; under a method, those that differ from the experiment's."""
 
     budget: Budget = Field(
-        "fedavg", description="bits of one client's upload: fedavg (what FedAvg sends), none, or a number"
+        "fedavg", description="most bits of one client's upload: fedavg (what FedAvg sends), none, or a number"
     )
     format: Literal["fedfisher", "paper", "float32"] = Field(
         "fedfisher",
-        description="how statistics are shortened to fit the budget: fedfisher (this project's), paper (FedFisher's "
-        "own), float32 (not at all)",
+        description="how statistics are compressed to fit the budget: fedfisher (this project's), paper (FedFisher's), "
+        "float32 (not at all)",
     )
     factor_bits: int = Field(
-        9, ge=2, le=24, description="bits of a number in the singular vectors of a matrix (format: paper)"
+        9,
+        ge=2,
+        le=24,
+        description="bits of a number in the singular vectors of a matrix, with its sign (format: paper): 17, 9 and 5 "
+        "are the paper's s_q = 2, 4 and 8, for which it counts 16, 8 and 4",
     )
     server_view: Literal["declared", "secure_sum"] = Field(
         "declared",
-        description="declared: the server receives each client's upload, whatever the method needs of it; secure_sum: "
-        "by secure aggregation it learns only the sum (methods that are written in sums, budget: none)",
+        description="declared: the server receives each client's upload; secure_sum: by secure aggregation it learns "
+        "only the sum (for methods that need only sums, with budget: none)",
     )
     secure: SecureSettings = SecureSettings()
 
 
 class WireSettings(WireFields):
-    """The settings of an upload, in full."""
+    """All settings of an upload."""
 
     @model_validator(mode="after")
     def _sums_are_not_shortened(self) -> "WireSettings":
@@ -105,6 +109,6 @@ class WireSettings(WireFields):
         return self
 
     def described(self) -> dict[str, Any]:
-        """The settings as JSON has them, without those of secure aggregation where there is none."""
+        """Return the settings as JSON has them, without those of secure aggregation where it is not used."""
         unused = set() if self.server_view == "secure_sum" else {"server_view", "secure"}
         return self.model_dump(mode="json", exclude=unused)

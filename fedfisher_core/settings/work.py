@@ -1,13 +1,57 @@
-"""Settings of how the work is carried out, recorded and reported."""
+"""Settings of how the work is carried out, kept, recorded and reported."""
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 
-from fedfisher_core.settings.base import FILE, Count, Folder, Line, Paragraphs, Several, Strict, without_credentials
-from fedfisher_core.settings.places import CacheSettings, StorePlace
+from fedfisher_core.settings.base import (
+    FILE,
+    Count,
+    Folder,
+    Line,
+    Paragraphs,
+    Several,
+    Strict,
+    as_folder,
+    without_credentials,
+)
+
+_PART = "[A-Za-z0-9_.=-]+"
+BUCKET = re.compile(rf"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{{1,61}}[a-z0-9])(?:/(?P<prefix>{_PART}(?:/{_PART})*))?")
+"""The address of a bucket, with an optional prefix of all names in it."""
+_SCHEME = re.compile("[a-z][a-z0-9]+:/(?!/)")
+
+
+def _place(value: Any) -> Path | str:
+    if isinstance(value, str) and _SCHEME.match(value):
+        raise ValueError("has one slash after its scheme; allowed: a folder, or s3://BUCKET/PREFIX")
+    if isinstance(value, Path) or (isinstance(value, str) and "://" not in value):
+        return as_folder(value)
+    if not isinstance(value, str):
+        raise ValueError("must be a folder, or s3://BUCKET/PREFIX")
+    url = without_credentials(value).removesuffix("/")
+    if BUCKET.fullmatch(url) is None:
+        raise ValueError("must be a folder, or s3://BUCKET or s3://BUCKET/PREFIX, where BUCKET has 3 to 63 characters")
+    return url
+
+
+StorePlace = Annotated[Path | str, BeforeValidator(_place)]
+"""The location of a store: the path of a folder, or the address of a bucket."""
+
+
+class CacheSettings(Strict):
+    """Where a machine keeps copies of what it has read from a bucket."""
+
+    folder: Folder = Field(Path(".artifacts"), description="in the working directory of each process")
+    gib: float = Field(
+        20,
+        ge=0.1,
+        le=10**6,
+        description="its bound: the least recently used files are removed first, but none that was used within an hour",
+    )
+
 
 _Threads = Annotated[int, Field(ge=1, le=1024)]
 
@@ -20,13 +64,6 @@ class DaskSettings(Strict):
 
     scheduler: _Address | None = Field(
         None, description="address of a scheduler, such as tcp://10.0.0.1:8786; default: a cluster on this machine"
-    )
-    straggler_seconds: float = Field(
-        600,
-        ge=1,
-        le=10**7,
-        description="after how long a task that still runs is started on another worker as well; "
-        "twice as long where it was handed over behind another",
     )
 
     @field_validator("scheduler")
@@ -49,35 +86,40 @@ class WorkSettings(Strict):
     )
     dask: DaskSettings = DaskSettings()
     workers: _Threads | None = Field(
-        None, description="tasks at a time; default: one a core. A Dask scheduler that is there has workers of its own"
+        None, description="tasks at a time; default: one a core. A Dask scheduler that runs already has its own workers"
+    )
+    clients_per_task: Annotated[int, Field(ge=1, le=10**6)] | None = Field(
+        None,
+        description="how many clients of one step share a task; default: one up to 100 clients a federation, above "
+        "that as many as make about four tasks for each worker and step",
     )
     torch_threads: _Threads = Field(1, description="threads inside one task's tensor operations")
     retries: int = Field(1, ge=0, le=100, description="how often a failed task is tried again")
     timeout_seconds: float = Field(7200, ge=1, le=10**7, description="how long one task may take")
     store: StorePlace = Field(
         Path("artifacts"),
-        description="folder of the artifacts, or s3://BUCKET/PREFIX of a service that speaks S3; its address and "
-        "credentials are where all tools look for them, such as AWS_ENDPOINT_URL and AWS_ACCESS_KEY_ID",
+        description="folder of the artifacts, or s3://BUCKET/PREFIX of a service with the S3 protocol; its address and "
+        "credentials are read from the usual variables, such as AWS_ENDPOINT_URL and AWS_ACCESS_KEY_ID",
     )
     cache: CacheSettings = CacheSettings()
     reports: Folder = Field(Path("results"), description="folder that gets one folder an experiment")
 
     @property
     def elsewhere(self) -> bool:
-        """Whether tasks run on the workers of a scheduler that is there, on whatever machines."""
+        """Whether tasks run on the workers of a scheduler that runs already, on any machines."""
         return self.runner == "dask" and self.dask.scheduler is not None
 
 
 class RunSettings(WorkSettings):
-    """How the work of a benchmark is carried out."""
+    """How the work of an experiment with federations is carried out."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
     share_gpu: bool = Field(
-        False, description="whether as many tasks as run at a time may compute on one GPU; default: one after another"
+        False, description="whether several tasks may compute on one GPU at a time; default: one after another"
     )
     min_clients: Count | None = Field(
         None,
-        description="go on when clients diverge as long as this many are left; default: all must succeed",
+        description="fewest clients to aggregate: a federation goes on without clients that diverge; default: all",
     )
 
 
@@ -99,23 +141,23 @@ class TrackingSettings(Strict):
 
     @property
     def database(self) -> Path | None:
-        """The SQLite file that MLflow keeps runs in; None where a server keeps them."""
+        """The SQLite file in which MLflow keeps runs; None where a server keeps them."""
         if not self.mlflow.startswith(FILE):
             return None
-        # As SQLAlchemy reads it: a query may follow, and nothing is percent-encoded.
+        # SQLAlchemy allows a query after the path, and decodes no percent signs.
         return Path(self.mlflow.removeprefix(FILE).partition("?")[0])
 
 
 class PageSettings(Strict):
-    """What any report says beside the numbers."""
+    """What any report says besides its numbers."""
 
     title: Line | None = None
     notes: Paragraphs = Field("", description="paragraphs for the reader")
 
 
 class ReportSettings(PageSettings):
-    """What the report of a benchmark says beside the numbers."""
+    """What the report of a benchmark says besides its numbers."""
 
     published: Several[Line] | None = Field(
-        None, description="'SOURCE, TABLE' of reports/published_results.csv to stand beside ours, one or several"
+        None, description="'SOURCE, TABLE' of reports/published_results.csv to show next to the results, one or several"
     )

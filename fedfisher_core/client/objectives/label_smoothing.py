@@ -19,15 +19,7 @@ def label_smoothing(
 ) -> Tensor:
     """Cross-entropy with labels that are partly spread over all classes.
 
-    With p = softmax(f) and K classes, the loss is -(1 - amount) log p_y - amount / K sum_c log p_c.
-
-    Args:
-        logits: f, shape (batch, classes).
-        labels: y, int64, shape (batch,).
-        known: nothing is read of it.
-        amount: 0 is plain cross-entropy.
-
-    Returns:
-        The losses, shape (batch,), in nats.
+    With p = softmax(f) and K classes, the loss is -(1 - amount) log p_y - amount / K sum_c log p_c. amount = 0 is plain
+    cross-entropy.
     """
     return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=amount)

@@ -25,20 +25,11 @@ def moon(
 ) -> Tensor:
     """MOON: cross-entropy plus mu times a contrast of features with the start's and the earlier model's.
 
-    The contrast is -log exp(s(z, z_start)/tau) / (exp(s(z, z_start)/tau) + exp(s(z, z_before)/tau)), s the cosine
-    (the paper's Eq. 3). Features are what the last layer reads; the authors add a projection head before it, which more
-    would have to be sent for. Before a client has taken part, its earlier model is the start: the contrast is then
-    log 2 and has no gradient, so that the first round is plain.
-
-    Args:
-        logits: f, shape (batch, classes).
-        labels: y, int64, shape (batch,).
-        known: the features now, the start, and the client's weights after it last took part.
-        mu: 0 is plain cross-entropy.
-        temperature: tau.
-
-    Returns:
-        The losses, shape (batch,), in nats.
+    The contrast is -log exp(s(z, z_start)/tau) / (exp(s(z, z_start)/tau) + exp(s(z, z_before)/tau)), where s is the
+    cosine (the paper's Eq. 3) and tau the temperature. Features are the inputs of the last layer. The authors add a
+    projection head before it, which would make uploads larger. Before a client has taken part, its earlier model is the
+    start. The contrast is then log 2 and has no gradient, so that the first round is plain. mu = 0 is plain
+    cross-entropy.
     """
     start, features = known.start, known.features
     before = known.past.trained

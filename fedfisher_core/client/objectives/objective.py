@@ -1,4 +1,4 @@
-"""What a local objective is: a decorated function of outputs, labels and what the client knows, and its settings."""
+"""Local objectives: decorated functions of outputs, labels and what the client knows, with their settings."""
 
 import inspect
 from collections.abc import Callable
@@ -14,20 +14,20 @@ from torch.nn import functional
 import fedfisher_core.client.objectives
 from fedfisher_core.client.features import Features
 from fedfisher_core.client.past import NO_PAST, Exchange, Past
+from fedfisher_core.engine.registry import Registry, import_submodules
 from fedfisher_core.models.spec import Parameters, parameters_of
-from fedfisher_core.registry import Registry, import_submodules
 from fedfisher_core.settings import ObjectiveChoice, TrainSettings
-from fedfisher_core.signatures import settings_of
+from fedfisher_core.settings.signatures import settings_of
 
 Losses = Callable[[Tensor, Tensor], Tensor]
-"""Loss of each example, shape (batch,), of outputs, shape (batch, classes), and labels, shape (batch,)."""
+"""Takes outputs, shape (batch, classes), and labels, shape (batch,); gives the loss of each example, shape (batch,)."""
 
 RESERVED = tuple(ObjectiveChoice.model_fields)
-"""Keys beside an objective's own settings, which an objective must not use."""
+"""Keys that stand next to an objective's settings, so that an objective must not use them."""
 
 
 class Knowledge(StrEnum):
-    """What an objective may read beside outputs and labels of a batch."""
+    """What an objective may read besides outputs and labels of a batch."""
 
     LABEL_COUNTS = "the client's label counts"
     WEIGHTS = "the weights"
@@ -37,14 +37,16 @@ class Knowledge(StrEnum):
 
 @dataclass(frozen=True)
 class Known:
-    """What a client knows beside a batch: no more than its objective declares.
+    """What a client knows besides a batch.
+
+    A field that its objective does not declare is None, and reading the field's property raises RuntimeError.
 
     Args:
-        counts: examples of each label, int64, shape (classes,); None where they are not declared.
-        moving: the network's learnt weights by name, as they are now; None where they are not declared.
-        starting: the weights that training started from, by name; None where they are not declared.
-        watched: features of the batch; None where they are not declared.
-        earlier: what earlier rounds left; None where it is not declared.
+        counts: examples of each label, int64, shape (classes,).
+        moving: the network's current learnt weights.
+        starting: the weights from which training started.
+        watched: features of the batch.
+        earlier: what earlier rounds left.
     """
 
     counts: Tensor | None = None
@@ -55,62 +57,43 @@ class Known:
 
     @property
     def label_counts(self) -> Tensor:
-        """Examples of each label that the client holds, int64, shape (classes,).
-
-        Raises:
-            RuntimeError: the objective does not declare that it reads them.
-        """
+        """Examples of each label that the client holds, int64, shape (classes,)."""
         return _declared(self.counts, Knowledge.LABEL_COUNTS)
 
     @property
     def weights(self) -> dict[str, nn.Parameter]:
-        """The network's learnt weights by name, as they are now; gradients flow to them.
-
-        Raises:
-            RuntimeError: the objective does not declare that it reads them.
-        """
+        """The network's current learnt weights by name; gradients flow to them."""
         return _declared(self.moving, Knowledge.WEIGHTS)
 
     @property
     def start(self) -> Parameters:
-        """The weights that training started from, by name.
-
-        Raises:
-            RuntimeError: the objective does not declare that it reads them.
-        """
+        """The weights from which training started, by name."""
         return _declared(self.starting, Knowledge.WEIGHTS)
 
     @property
     def features(self) -> Features:
-        """Features of the batch, under the network's weights and others.
-
-        Raises:
-            RuntimeError: the objective does not declare that it reads them.
-        """
+        """Features of the batch, under the network's weights and others."""
         return _declared(self.watched, Knowledge.FEATURES)
 
     @property
     def past(self) -> Past:
-        """What earlier rounds left to the client.
-
-        Raises:
-            RuntimeError: the objective does not declare that it reads it.
-        """
+        """What earlier rounds left to the client."""
         return _declared(self.earlier, Knowledge.PAST)
 
 
 @dataclass(frozen=True)
 class Objective:
-    """What a client minimises: the mean of a loss over its examples.
+    """The loss whose mean over its examples a client minimises.
 
     Args:
         name: its name in the settings.
-        function: takes outputs, labels and `Known`, and gives the loss of each example of a batch.
-        reads: what it reads of `Known`.
-        reference: address of the paper that it follows.
+        function: takes outputs f, shape (batch, classes), labels y, int64, shape (batch,), and `Known`; gives the loss
+            of each example in nats, shape (batch,).
+        reads: the parts of `Known` that it reads.
+        reference: address of its paper.
         settings: the function's keyword arguments as a model.
-        exchange: how it speaks to the server; None where it does not.
-        require: refuses local training that it can't go with, by an InputError; None where it goes with any.
+        exchange: what it exchanges with the server; None for nothing.
+        require: raises InputError for local training that does not fit it; None if any does.
     """
 
     name: str
@@ -127,16 +110,12 @@ class Objective:
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     def known(self, network: nn.Module, labels: Tensor, classes: int, past: Past = NO_PAST) -> Known:
-        """Collect what it reads.
+        """Collect what it reads; weights and features change with the network.
 
         Args:
             network: before training.
             labels: of all of the client's examples.
             classes: number of labels.
-            past: what earlier rounds left.
-
-        Returns:
-            What the client knows; the weights and features follow the network.
         """
         reads_weights = Knowledge.WEIGHTS in self.reads
         return Known(
@@ -156,9 +135,6 @@ def cross_entropies(logits: Tensor, labels: Tensor) -> Tensor:
     Args:
         logits: f, shape (batch, classes).
         labels: y, int64, shape (batch,).
-
-    Returns:
-        The losses, shape (batch,).
     """
     return functional.cross_entropy(logits, labels, reduction="none")
 
@@ -173,15 +149,10 @@ def objective(
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Register a local objective; its keyword arguments with their types and defaults become its settings.
 
-    Args:
-        name: its name in the settings.
-        reference: address of the paper that it follows.
-        reads: what it reads of `Known`; it sees nothing else.
-        exchange: how it speaks to the server over rounds, where it does.
-        require: refuses local training that it can't go with, by an InputError; None where it goes with any.
+    See `Objective` for the arguments.
 
     Returns:
-        A decorator that leaves the function as it is. It raises InputError where the name is taken or a keyword
+        A decorator that leaves the function unchanged. It raises InputError if the name is taken, or if a keyword
         argument has no type or no default.
     """
 

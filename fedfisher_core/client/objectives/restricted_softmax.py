@@ -22,16 +22,8 @@ def restricted_softmax(
     """FedRS: cross-entropy of logits that are scaled by alpha where the client holds no example of the class.
 
     With s_c = 1 for classes that the client holds and s_c = alpha for the others, the loss is
-    -log(exp(s_y f_y) / sum_c exp(s_c f_c)).
-
-    Args:
-        logits: f, shape (batch, classes); with a bias, it is scaled too.
-        labels: y, int64, shape (batch,).
-        known: the client's label counts.
-        alpha: 1 is plain cross-entropy.
-
-    Returns:
-        The losses, shape (batch,), in nats.
+    -log(exp(s_y f_y) / sum_c exp(s_c f_c)). The scale applies to a logit with its bias. alpha = 1 is plain
+    cross-entropy.
     """
     scales = torch.where(known.label_counts > 0, 1.0, alpha).to(logits.dtype)
     return cross_entropies(logits * scales, labels)

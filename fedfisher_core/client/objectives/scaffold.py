@@ -8,13 +8,13 @@ from torch import Tensor
 
 from fedfisher_core.client.objectives.objective import Knowledge, Known, cross_entropies, objective
 from fedfisher_core.client.past import Exchange, LocalTraining, Past, Report, ServerMemory
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.settings import TrainSettings
 
 
 def _require_plain_descent(train: TrainSettings) -> None:
-    """Refuse what makes the way that weights have gone no sum of gradients."""
+    """Refuse settings with which the change of the weights is not a sum of gradients."""
     for key in ("momentum", "weight_decay"):
         if getattr(train, key) != 0:
             raise InputError(
@@ -29,7 +29,7 @@ def _begin(start: Parameters, settings: Any) -> ServerMemory:
 
 
 def _close(training: LocalTraining, past: Past, settings: Any) -> tuple[Mapping[str, Tensor], Mapping[str, Tensor]]:
-    """Make c_i+ = c_i - c + (x - y_i) / (K eta), the second option of line 12, and report by how much c_i changed."""
+    """Compute c_i+ = c_i - c + (x - y_i) / (K eta), the second option of line 12, and report the change of c_i."""
     scale = 1 / (training.steps * training.learning_rate)
     change = {
         name: scale * (training.start[name] - training.trained[name]) - variate for name, variate in past.sent.items()
@@ -39,7 +39,7 @@ def _close(training: LocalTraining, past: Past, settings: Any) -> tuple[Mapping[
 
 
 def _update(memory: ServerMemory, reports: Sequence[Report], clients: int, settings: Any) -> ServerMemory:
-    """Make c + sum_i (c_i+ - c_i) / N, over the clients of the round (line 17)."""
+    """Compute c + sum_i (c_i+ - c_i) / N over the clients of the round (line 17)."""
     return ServerMemory(
         sent={
             name: variate + sum(report.tensors[name] for report in reports) / clients
@@ -58,15 +58,9 @@ def _update(memory: ServerMemory, reports: Sequence[Report], clients: int, setti
 def scaffold(logits: Tensor, labels: Tensor, known: Known) -> Tensor:
     """SCAFFOLD: cross-entropy plus <c - c_i, w>, whose gradient corrects each step by c - c_i.
 
-    The change of the client's control variate is uploaded beside what the method asks for, uncompressed.
-
-    Args:
-        logits: f, shape (batch, classes).
-        labels: y, int64, shape (batch,).
-        known: the weights w, the server's control variate c and the client's c_i, zero before it has taken part.
-
-    Returns:
-        The losses, shape (batch,), in nats; each has the whole correction, so that their mean has it once.
+    c is the server's control variate, and c_i the client's, zero before it has taken part. Each example has the whole
+    correction, so that the mean has it once. Besides what the method asks for, the client uploads the change of its
+    control variate, uncompressed.
     """
     past = known.past
     terms = [

@@ -14,6 +14,7 @@ experiments.add(
         files=late(f"{__name__}.page:report_files"),
         runs=late(f"{__name__}.runs:make_runs"),
         tables=late(f"{__name__}.terminal:summary_tables"),
+        shown=late(f"{__name__}.shown:shown_of"),
         drawn_from=(PUBLISHED,),
     ),
 )

@@ -1,21 +1,18 @@
-"""What a page says of the images behind its numbers, and of methods that stand on it together."""
+"""What a page says of the images behind its numbers, and of methods that share an algorithm."""
 
 from collections.abc import Iterable, Sequence
 
 from fedfisher_core.experiments.benchmark.roles import method_of
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.views import shift_remarks
-from fedfisher_core.trunks.trunk import SEPARATOR
+from fedfisher_core.federation.secure import COARSE
+from fedfisher_core.models.trunks.trunk import SEPARATOR
 
 
 def remarks(rows: Iterable[Row]) -> list[str]:
-    """Say on which images a page rests, how clients saw them, and which methods are one and the same but for a detail.
+    """Say which images a page's numbers come from, how clients saw them, and which methods differ only in a detail.
 
-    Args:
-        rows: of the page.
-
-    Returns:
-        Sentences in the little markup of notes.
+    The sentences are in the markup of notes.
     """
     rows = list(rows)
     return [
@@ -23,13 +20,14 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         *_trunks(rows),
         *shift_remarks(rows),
         *_fishers(rows),
+        *_secure_sums(rows),
         *_like_methods(rows),
         *_algorithms(rows),
     ]
 
 
 def _images(rows: Sequence[Row]) -> list[str]:
-    """Say where clients share a part of the training images, and where numbers are of training images."""
+    """Say where clients share a part of the training images, and where accuracies are of training images."""
     said = []
     for size in sorted({row.train_size for row in rows if row.train_size is not None}):
         said.append(
@@ -82,6 +80,20 @@ def _scatter(scatters: Sequence[float]) -> str:
         f" Directions were drawn, which put a client’s Fisher at the network’s outputs off by {low} to {high} % of its "
         "norm (root of the expected square, mean over clients)."
     )
+
+
+def _secure_sums(rows: Sequence[Row]) -> list[str]:
+    """Warn of secure sums that rounding puts off by more than methods tolerate."""
+    coarse: dict[str, float] = {}
+    for row in rows:
+        if row.secure_rounding is not None and row.secure_rounding > COARSE:
+            coarse[row.method] = max(row.secure_rounding, coarse.get(row.method, 0.0))
+    return [
+        f"**Warning:** the secure sums of `{method}` are coarse: rounding puts one of them off by up to "
+        f"{100 * rounding:.2g} % of its root mean square, which may cost accuracy. `wire.secure.bits: 64`, or a "
+        "smaller `clip` or `most_examples`, rounds less."
+        for method, rounding in sorted(coarse.items())
+    ]
 
 
 def _like_methods(rows: Sequence[Row]) -> list[str]:

@@ -7,14 +7,15 @@ from typing import Any, ClassVar
 
 from pydantic import ConfigDict
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import AVERAGE, PLAIN, shift_name
 
 _FRACTIONS = ("accuracy", "worst_client_accuracy", "worst_class_accuracy", "unseen_accuracy", "personalised_accuracy")
 _NOT_NEGATIVE = (
     *("loss", "unseen_loss", "personalised_loss"),
-    "fisher_scatter",
+    *("fisher_scatter", "secure_rounding"),
     *("client_train_seconds", "client_encode_seconds", "server_seconds"),
+    *("client_processor_seconds", "server_processor_seconds"),
     *("upload_bits", "upload_bits_formula", "download_bits", "peak_memory_bytes"),
 )
 
@@ -24,7 +25,7 @@ class RoundPoint:
     """What one method had reached after one of several rounds.
 
     Args:
-        round: its number, from 1.
+        round: from 1.
         accuracy: test accuracy, a fraction.
         loss: mean cross-entropy on the test set, in nats.
         worst_client_accuracy: lowest accuracy over the clients, a fraction.
@@ -51,71 +52,73 @@ class Row:
 
     Args:
         benchmark: name of the benchmark.
-        dataset: name of the data set.
-        model: name of the model.
         partition: name of the scheme that splits the data over the clients.
         alpha: Dirichlet concentration; None where the partition has none.
-        num_clients: number of clients.
-        num_rounds: number of communication rounds; seconds and bits are of all of them, measures are after the last.
-        seed: seed of the row.
+        num_rounds: number of rounds; seconds and bits are of all rounds, measures are after the last.
         method: label of the method.
-        method_settings: the method's settings.
         uploads: what the server must see of each upload, by its name: "sum" or "each".
         accuracy: test accuracy, a fraction.
         loss: mean cross-entropy on the test set, in nats.
-        worst_client_accuracy: lowest accuracy over the clients, a fraction; each client's is on its own test images
-            where a column says whose these are, else on test images in its proportions of true labels; both as it
-            sees its own images.
+        worst_client_accuracy: lowest accuracy over the clients, a fraction. A client is measured on its own test images
+            where a column says whose these are, otherwise on test images in its proportions of true labels; in both
+            cases as it sees its own images.
         worst_class_accuracy: lowest accuracy over the classes, a fraction.
-        client_train_seconds: local training, summed over the clients; 0 for a method that needs none.
+        client_train_seconds: local training on the clock, summed over the clients; 0 for a method that needs none.
         client_statistics_seconds: seconds by statistic, summed over the clients.
-        client_encode_seconds: encoding of uploads, or the clients' part of secure aggregation, summed over the
-            clients; None where it was not counted.
-        server_seconds: decoding and aggregation, the server's part of secure aggregation included.
+        client_encode_seconds: encoding of uploads, or the clients' part of secure aggregation, summed over the clients;
+            None where it was not counted.
+        server_seconds: decoding each upload once and aggregation, on the clock, with the server's part of secure
+            aggregation.
         upload_bits: bits on the wire, all clients.
-        upload_bits_formula: the paper's count of the same.
-        download_bits: bits from the server, all clients: what they start from, and the global model as it is encoded.
+        upload_bits_formula: upload bits as the paper counts them.
+        download_bits: bits from the server, all clients: what they start from, and the encoded global model.
         start_sent: what the server sends before the training, "seed", "model" or "nothing"; None where it was not
             counted.
         peak_memory_bytes: working memory of the aggregation at its peak.
         uses_validation: whether the method saw the server's validation set.
-        reference: whether it is not compared with the methods of one network: an ensemble, or a bound or baseline of
-            another kind.
+        reference: whether it is not compared with the methods of one network: an ensemble, a bound or another baseline.
         failed_clients: clients whose upload is missing.
-        artifact: key of the artifact that the numbers were read from.
-        epsilon: what the accountant gives for all that one client releases, to all methods together; None without
-            differential privacy.
-        audited_epsilon: what an audit of one client showed epsilon to be at least; None without an audit.
-        track: how the benchmark sets its methods, "as_published" or "best_effort"; None for settings of its own.
+        artifact: key of the artifact that holds the numbers.
+        epsilon: the accountant's bound for all that one client releases to all methods; None without differential
+            privacy.
+        audited_epsilon: the lower bound on epsilon that an audit of one client found; None without an audit.
+        track: how the benchmark sets its methods, "as_published" or "best_effort"; None where it has its own settings.
         training: settings of the clients' training, with those of an objective that is not plain; None where they
             were not kept.
-        num_networks: networks that prediction needs; None where they were not counted.
+        num_networks: networks that a prediction needs; None where they were not counted.
         train_size: training examples that were used; None for all of the data set.
-        held_out: training examples that accuracy and losses are of, which nobody trained on; None for test examples.
-        shift: how clients see their examples, such as "rotation"; None for as they are.
+        held_out: number of training examples, in no training, that accuracy and losses are measured on; None for test
+            examples.
+        shift: how clients see their examples, such as "rotation"; None without a shift.
         shift_strength: of the shift, in its own unit; None without one.
-        shift_classes: how many classes exchange their names; None for all, and without such a shift.
+        shift_classes: number of classes that exchange their names; None for all, and without such a shift.
         objective: label of what the clients minimise.
         server_optimiser: label of what the server makes of an aggregate.
         cohort: clients that take part in a round; None for all.
-        curve: what was reached after each round; empty where there is one.
-        unseen_clients: clients that take part in no round, of num_clients; None where all may.
+        curve: what was reached after each round; empty for a single round.
+        unseen_clients: how many of num_clients take part in no round; None where all may.
         barrier_accuracy: client-server barrier: accuracy of a client's own network less that of the global one, on the
-            client's training examples; mean over the clients of the last round, all of the same weight. None where it
-            was not measured, as everywhere below.
-        barrier_loss: mean cross-entropy of the global network less that of the client's own, alike, in nats.
+            client's training examples; mean over the clients of the last round, all with the same weight. None where it
+            was not measured, as for the fields below.
+        barrier_loss: mean cross-entropy of the global network less that of the client's own, averaged alike, in nats.
         unseen_accuracy: of the global network, on that part of each unseen client's examples that it does not train
-            on; mean over unseen clients, all of the same weight.
-        unseen_loss: the same of the mean cross-entropy, in nats.
+            on; mean over unseen clients, all with the same weight.
+        unseen_loss: mean cross-entropy on the same examples, averaged alike, in nats.
         personalised_accuracy: on the same examples, after each unseen client trained the network on its other ones.
-        personalised_loss: the same of the mean cross-entropy, in nats.
-        fisher: estimator of the clients' Fishers, such as "truncated (0.01)"; None for methods without one, and where
-            it was not kept.
+        personalised_loss: mean cross-entropy, measured alike, in nats.
+        fisher: estimator of the clients' Fishers, such as "truncated (0.01)"; None for methods without Fishers, and
+            where it was not kept.
         fisher_scatter: how far a Fisher is expected to be off at the network's outputs because directions were drawn,
             relative to its norm there; mean over the clients of the last round. None where nothing could be drawn.
+        client_processor_seconds: processor time of training, statistics and encoding, summed over the clients. Unlike
+            time on the clock, it does not grow with other work on the machine. None where it was not counted, or can't
+            be separated from that of other tasks.
+        server_processor_seconds: processor time of what `server_seconds` covers; None as above.
+        secure_rounding: how far rounding is expected to put a secure sum off, as a fraction of the sum's root mean
+            square, for the worst tensor and round. None without secure sums, and where it was not kept.
 
     Raises:
-        InputError: a measure is not finite, or beyond what it can be.
+        InputError: a measure is not finite, or out of its range.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -171,6 +174,9 @@ class Row:
     personalised_loss: float | None = None
     fisher: str | None = None
     fisher_scatter: float | None = None
+    client_processor_seconds: float | None = None
+    server_processor_seconds: float | None = None
+    secure_rounding: float | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -199,7 +205,7 @@ class Row:
 
 @dataclass(frozen=True)
 class RoundRow(RoundPoint):
-    """One round of one row, as a table of all rounds has it; see `Row` for its fields."""
+    """One round of one row, as the table of all rounds has it; see `Row` for its fields."""
 
     dataset: str
     model: str
@@ -215,14 +221,7 @@ class RoundRow(RoundPoint):
 
 
 def round_rows(rows: Iterable[Row]) -> list[RoundRow]:
-    """List every round of every row.
-
-    Args:
-        rows: in any order.
-
-    Returns:
-        One a round, in the order of the rows; none for a row of one round.
-    """
+    """List every round of every row, in the order of the rows; rows of a single round are left out."""
     return [
         RoundRow(
             **vars(point),

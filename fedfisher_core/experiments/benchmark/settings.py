@@ -17,7 +17,7 @@ from fedfisher_core.settings import (
 )
 
 PUBLISHED = Path("reports/published_results.csv")
-"""Numbers of papers, which `report.published` sets beside ours."""
+"""Numbers of papers, which `report.published` compares with ours."""
 
 Track = Literal["as_published", "best_effort"]
 """How a benchmark sets its methods: each as its authors ran it, or each at its best with equal effort."""
@@ -38,7 +38,7 @@ class BenchmarkSettings(FederationSettings, ExperimentSettings):
     track: Track | None = Field(
         None,
         description="how methods are set: as_published (each as its authors ran it) or best_effort (all tuned with the "
-        "same effort); default: settings of this benchmark's own. It is shown beside the results and changes none",
+        "same effort); default: this benchmark has its own settings. Reports show it; it changes no result",
     )
     run: RunSettings = RunSettings()
     tracking: TrackingSettings = TrackingSettings()

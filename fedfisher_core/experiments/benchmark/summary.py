@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, networks_of, role_of
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.formats import plural
@@ -19,7 +19,7 @@ from fedfisher_core.reporting.measure import (
     paired_difference,
     with_most_seeds,
 )
-from fedfisher_core.settings import AVERAGE, PLAIN, Cell, FederationSettings
+from fedfisher_core.settings import AVERAGE, PLAIN, FederationSettings, SeededSetting
 
 _ORDER = tuple(Role)
 
@@ -47,18 +47,18 @@ class Setting:
         return cls(*federation, row.shift_name, row.objective, row.server_optimiser, row.cohort, row.unseen_clients)
 
     @classmethod
-    def of_cell(cls, cell: Cell, settings: FederationSettings) -> "Setting":
+    def of_seeded(cls, setting: SeededSetting, settings: FederationSettings) -> "Setting":
         """The setting of a federation."""
         return cls(
-            dataset=cell.dataset,
-            model=cell.model,
-            partition=cell.scheme,
-            alpha=cell.alpha,
-            num_clients=cell.clients,
+            dataset=setting.dataset,
+            model=setting.model,
+            partition=setting.scheme,
+            alpha=setting.alpha,
+            num_clients=setting.clients,
             num_rounds=settings.rounds.count,
-            shift=str(cell.shift) if cell.shift else None,
-            objective=cell.objective,
-            server_optimiser=cell.server_optimiser,
+            shift=str(setting.shift) if setting.shift else None,
+            objective=setting.objective,
+            server_optimiser=setting.server_optimiser,
             cohort=settings.rounds.cohort,
             unseen_clients=settings.unseen_clients or None,
         )
@@ -71,7 +71,7 @@ class Setting:
 
     @property
     def family(self) -> str:
-        """All but how the data is split, in words; plain training goes without saying."""
+        """All but how the data is split, in words; plain training is not named."""
         network = self.model if self.objective == PLAIN else f"{self.model}, objective {self.objective}"
         server = "" if self.server_optimiser == AVERAGE else f", server optimiser {self.server_optimiser}"
         clients = plural(self.num_clients, "client") + ("" if self.cohort is None else f", {self.cohort} a round")
@@ -90,8 +90,7 @@ class MethodSummary(Repeated[Row]):
 
     Args:
         rows: one a seed, by rising seed.
-        best: whether it is one network, and no other of the setting with as many seeds, which are the most, has a
-            higher mean accuracy.
+        best: whether it is one network with the highest mean accuracy among those with the most seeds of the setting.
         below_local: whether its mean accuracy is below that of the clients' own models, over common seeds.
         difference: accuracy less the baseline's; None for the baseline, and without common seeds.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
@@ -109,12 +108,12 @@ class MethodSummary(Repeated[Row]):
 
     @property
     def role(self) -> Role:
-        """What it is."""
+        """Its role in comparisons."""
         return role_of(self.row)
 
     @property
     def networks(self) -> int:
-        """How many networks one prediction takes."""
+        """How many networks one prediction needs."""
         return max(map(networks_of, self.rows))
 
     @property
@@ -142,7 +141,7 @@ class SettingSummary:
 
     @property
     def by_role(self) -> dict[Role, list[MethodSummary]]:
-        """The methods by what they are."""
+        """The methods by role."""
         return gather(self.methods, lambda method: method.role)
 
     @property
@@ -157,13 +156,7 @@ class SettingSummary:
 
 
 def by_setting(rows: Iterable[Row]) -> dict[Setting, dict[str, list[Row]]]:
-    """Group rows by setting, then by method; in each group by seed.
-
-    Args:
-        rows: the rows, in any order.
-
-    Returns:
-        Rows by method label, by setting, in the order of `sorted_rows`.
+    """Group rows by setting, then by method label, in the order of `sorted_rows`; in each group by seed.
 
     Raises:
         InputError: two rows share setting, method and seed.
@@ -175,19 +168,13 @@ def by_setting(rows: Iterable[Row]) -> dict[Setting, dict[str, list[Row]]]:
             seed, times = Counter(row.seed for row in own).most_common(1)[0]
             if times > 1:
                 raise InputError(
-                    f"method {method!r} has two rows for seed {seed} in {setting.label}; labels must tell methods apart"
+                    f"method {method!r} has two rows for seed {seed} in {setting.label}; labels of methods must differ"
                 )
     return groups
 
 
 def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:
-    """Summarise rows by setting and method.
-
-    Args:
-        rows: the rows, in any order.
-
-    Returns:
-        One summary a setting. Methods that tie for the best mean accuracy are all marked.
+    """Summarise rows by setting and method; all methods that tie for the best mean accuracy are marked.
 
     Raises:
         InputError: two rows share setting, method and seed.
@@ -205,7 +192,7 @@ def _summarise_setting(setting: Setting, methods: Mapping[str, Sequence[Row]]) -
 
 
 def _best_of(methods: Mapping[str, Sequence[Row]]) -> set[str]:
-    """Find the methods with the highest mean of those with the most seeds."""
+    """Find the methods with the highest mean among those with the most seeds."""
     whole = with_most_seeds({label: len(rows) for label, rows in methods.items()})
     means = {label: round(Repeated(methods[label]).measure("accuracy").mean, DIGITS) for label in whole}
     top = max(means.values(), default=None)
@@ -229,13 +216,7 @@ def _summarise_method(
 
 
 def families(rows: Iterable[Row]) -> dict[str, list[SettingSummary]]:
-    """Summarise rows and group the settings that differ only in how the data is split.
-
-    Args:
-        rows: the rows, in any order.
-
-    Returns:
-        Summaries by `Setting.family`, in the order of `sorted_rows`.
+    """Summarise rows and group the settings that differ only in how the data is split, in the order of `sorted_rows`.
 
     Raises:
         InputError: two rows share setting, method and seed.
@@ -248,7 +229,6 @@ class OverviewLine:
     """One method over the settings of a family.
 
     Args:
-        method: its label.
         cells: its summary in each setting; None where it has no rows.
     """
 
@@ -257,22 +237,22 @@ class OverviewLine:
 
     @property
     def present(self) -> list[MethodSummary]:
-        """The summaries that there are."""
+        """The summaries that exist."""
         return [cell for cell in self.cells if cell is not None]
 
     @property
     def role(self) -> Role:
-        """What it is."""
+        """Its role in comparisons."""
         return self.present[0].role
 
     @property
     def networks(self) -> list[int]:
-        """How many networks one prediction takes, over the settings."""
+        """How many networks one prediction needs, over the settings."""
         return sorted({cell.networks for cell in self.present})
 
     @property
     def upload_ratio(self) -> float | None:
-        """Mean over the settings of the upload over the baseline's; None where there is no such ratio."""
+        """Mean over the settings of the upload over the baseline's; None without such a ratio."""
         ratios = [cell.upload_ratio for cell in self.present if cell.upload_ratio is not None]
         return statistics.fmean(ratios) if ratios else None
 
@@ -282,13 +262,10 @@ class OverviewLine:
 
 
 def overview(summaries: Sequence[SettingSummary]) -> list[OverviewLine]:
-    """Turn summaries of several settings into one line a method.
+    """Turn summaries of several settings, the columns, into one line a method.
 
-    Args:
-        summaries: the settings, as columns.
-
-    Returns:
-        The lines by role, then by falling accuracy (the mean over settings); of a role, those with gaps come last.
+    Lines are sorted by role, then by falling accuracy (the mean over settings); within a role, lines with gaps come
+    last.
     """
     columns = [{method.method: method for method in summary.methods} for summary in summaries]
     labels = {label for column in columns for label in column}
@@ -298,3 +275,19 @@ def overview(summaries: Sequence[SettingSummary]) -> list[OverviewLine]:
 
 def _place(line: OverviewLine) -> tuple[int, int, float, str]:
     return _ORDER.index(line.role), line.cells.count(None), -line.mean("accuracy"), line.method
+
+
+def recorded_seconds(rows: Iterable[Row]) -> float:
+    """Add up the seconds of the work that rows rest on; what methods of a federation share counts once.
+
+    They share the training of the first round, and the statistics of it.
+    """
+    seconds = 0.0
+    for own in gather(rows, lambda row: (Setting.of(row), row.seed)).values():
+        first, shared = 1 / own[0].num_rounds, dict[str, float]()
+        for row in own:
+            parts = {"": row.client_train_seconds, **row.client_statistics_seconds}
+            shared |= {name: max(value * first, shared.get(name, 0.0)) for name, value in parts.items()}
+            seconds += (1 - first) * sum(parts.values()) + row.server_seconds + (row.client_encode_seconds or 0.0)
+        seconds += sum(shared.values())
+    return seconds

@@ -1,4 +1,4 @@
-"""Words for who clients are and how they see their examples: of each, and what a page says of them all."""
+"""Words for who clients are and how they see their examples: for each client, and for a page."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,9 +12,9 @@ _LEVELS = {
     "noise": "σ = {:.3g}",
 }
 _LONGEST = 20
-"""Characters of a maker's name beside a client's number."""
+"""The most characters of a maker's name."""
 _MOST_LISTED = 20
-"""Clients whose numbers stand in a sentence."""
+"""The most clients whose numbers a sentence lists."""
 _SAID = {
     "rotation": "turned counter-clockwise by an angle of its own: the angles spread evenly from minus to plus that "
     "many degrees",
@@ -25,14 +25,7 @@ _SAID = {
 
 
 def level_names(shifts: Shifts | None) -> tuple[str, ...]:
-    """Name the level of each client in a few characters.
-
-    Args:
-        shifts: how clients see their examples; None for as they are.
-
-    Returns:
-        One name a client; nothing where there is no shift.
-    """
+    """Name the level of each client's shift in a few characters; empty without a shift."""
     if shifts is None:
         return ()
     if shifts.kind == "labels":
@@ -49,10 +42,10 @@ def client_names(makers: Sequence[Sequence[str]] | None, shifts: Shifts | None) 
 
     Args:
         makers: whose examples each client holds; None where no column decides the split.
-        shifts: how clients see their examples; None for as they are.
+        shifts: how clients see their examples; None without a shift.
 
     Returns:
-        One name a client; nothing where there is nothing to say.
+        One name a client; empty where there is nothing to say.
     """
     levels = level_names(shifts)
     owners = [_owner(own) for own in makers or ()]
@@ -74,16 +67,13 @@ def natural_notes(
     nobodys_tests: int,
     unscaled: Sequence[Sequence[str]] | None,
 ) -> str:
-    """Say what the worst client is measured on, and what clients make of numbers, where these are their own.
+    """Say what the worst client is measured on, and how clients scale numbers, where both are their own.
 
     Args:
         makers: whose examples each client holds; None where no column decides the split.
-        own_tests: how many test examples are each client's own; None where they are nobody's.
-        nobodys_tests: how many are of makers that are no clients.
+        own_tests: how many test examples each client has; None where they belong to no client.
+        nobodys_tests: how many test examples have makers that are no clients.
         unscaled: features that a client's training examples give no scale; None where constants scale all.
-
-    Returns:
-        Sentences; nothing where there is nothing to say.
     """
     said = []
     if own_tests is not None:
@@ -109,15 +99,7 @@ def natural_notes(
 
 
 def exchanged_names(shifts: Shifts | None, class_names: Sequence[str]) -> str:
-    """Say which class clients call by which name.
-
-    Args:
-        shifts: how clients see their examples; None for as they are.
-        class_names: the true names.
-
-    Returns:
-        A sentence; nothing where no labels are exchanged.
-    """
+    """Say by which names clients call classes; empty where no labels are exchanged."""
     if shifts is None or not shifts.names:
         return ""
     pairs = (f"{class_names[true]} → {class_names[name]}" for true, name in enumerate(shifts.names) if name != true)
@@ -125,14 +107,7 @@ def exchanged_names(shifts: Shifts | None, class_names: Sequence[str]) -> str:
 
 
 def shift_remarks(rows: Iterable[Row]) -> list[str]:
-    """Say how clients saw their examples, and what the numbers are of.
-
-    Args:
-        rows: of a page.
-
-    Returns:
-        Sentences in the little markup of notes; none without a shift.
-    """
+    """Say in the markup of notes how clients saw their examples, and what measures are of; empty without a shift."""
     strengths: dict[tuple[str, int | None], set[float]] = {}
     for row in rows:
         if row.shift is not None and row.shift_strength is not None:

@@ -12,7 +12,8 @@ experiments.add(
         plan=late(f"{__name__}.plan:make_plan"),
         rows=late(f"{__name__}.plan:make_rows"),
         files=late(f"{__name__}.page:report_files"),
-        runs=late(f"{__name__}.runs:make_runs"),
-        tables=late(f"{__name__}.findings:error_tables"),
+        runs=late(f"{__name__}.page:make_runs"),
+        tables=late(f"{__name__}.summary:error_tables"),
+        shown=late(f"{__name__}.page:shown_of"),
     ),
 )

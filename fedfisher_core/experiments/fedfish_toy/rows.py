@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from fedfisher_core.regression.grid import RegressionGrid
+from fedfisher_core.experiments.fedfish_toy.settings import RegressionGrid
 
+# Rows are read without torch, which takes seconds.
 if TYPE_CHECKING:
-    from fedfisher_core.regression.measuring import Measured
+    from fedfisher_core.experiments.fedfish_toy.regression import Measured
 
 METHODS = ("fedavg", "fedfish")
-"""The kinds of global models, as `Stage` has them."""
+"""The kinds of global models: fields of `Stage`."""
 
 
 @dataclass(frozen=True)
@@ -20,17 +21,15 @@ class FedFishToyRow:
     """The errors of one global model, with one seed.
 
     Args:
-        benchmark: name of the benchmark.
-        experiment: "fedfish_toy", which tells these rows from those of other experiments.
+        experiment: distinguishes these rows from those of other experiments.
         overlap: part of its interval that a client shares with the next one.
         local_epochs: of every client.
         method: "fedavg" or "fedfish".
-        seed: seed of the row.
         global_error: mean squared error against the true function, over the union of the clients' intervals.
         local_errors: mean squared error of each client's own model on its own samples, before aggregation.
         client_errors: mean squared error of the global model on each client's own samples.
         barrier: the client-server barrier, the mean over clients of client_errors less local_errors (Eq. 5).
-        artifact: key of the artifact that the numbers were read from.
+        artifact: key of the artifact that holds the numbers.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -54,30 +53,22 @@ class FedFishToyRow:
 
     @property
     def best_fitted(self) -> float:
-        """Error of the global model on the samples that it fits best of all clients'."""
+        """Error of the global model on the client's samples that it fits best."""
         return min(self.client_errors)
 
     @property
     def worst_fitted(self) -> float:
-        """Error of the global model on the samples that it fits worst of all clients'."""
+        """Error of the global model on the client's samples that it fits worst."""
         return max(self.client_errors)
 
 
 def rows_of(
     benchmark: str, grid: RegressionGrid, overlap: float, seed: int, measured: "Measured", artifact: str
 ) -> list[FedFishToyRow]:
-    """Lay out the errors of one federation.
+    """Lay out the errors of one federation: a row for every number of local epochs and every method.
 
     Args:
-        benchmark: its name.
-        grid: what was measured.
-        overlap: of the clients' intervals.
-        seed: the seed.
-        measured: its errors.
-        artifact: key of the artifact that holds them.
-
-    Returns:
-        A row for every number of local epochs and every method.
+        artifact: key of the artifact that holds the errors.
     """
     rows = []
     for epochs, stage in zip(grid.epochs, measured.stages, strict=True):

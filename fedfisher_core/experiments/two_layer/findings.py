@@ -1,14 +1,90 @@
-"""What Theorem 1 predicts of each curve, whether the measured one shows it, and both as tables for the terminal."""
+"""The two curves of Figure 1 over seeds, and whether they show what Theorem 1 predicts."""
 
 import itertools
-from collections.abc import Sequence
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedfisher_core.experiments.two_layer.curves import Curve, Point, curve_of
-from fedfisher_core.experiments.two_layer.rows import METHODS, TwoLayerRow
-from fedfisher_core.reporting.formats import plural, significant
-from fedfisher_core.reporting.tables import Table
+from fedfisher_core.experiments.two_layer.rows import METHODS, CurveName, TwoLayerRow
+from fedfisher_core.reporting.formats import Table, plural, significant
+from fedfisher_core.reporting.measure import gather
+
+
+@dataclass(frozen=True)
+class Band:
+    """Training errors of one kind of model at one point of a curve, one a seed, in the order of the seeds."""
+
+    errors: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return statistics.fmean(self.errors)
+
+    @property
+    def geometric_mean(self) -> float:
+        """Geometric mean over the seeds; 0 if an error is 0."""
+        return statistics.geometric_mean(self.errors) if min(self.errors) > 0 else 0.0
+
+    @property
+    def factor(self) -> float | None:
+        """Geometric standard deviation over the seeds (n - 1); None for a single seed, or if an error is 0."""
+        if len(self.errors) == 1 or min(self.errors) == 0:
+            return None
+        return math.exp(statistics.stdev(map(math.log, self.errors)))
+
+    @property
+    def low(self) -> float:
+        """Lower edge of the band."""
+        return self.geometric_mean / (self.factor or 1.0)
+
+    @property
+    def high(self) -> float:
+        """Upper edge of the band."""
+        return self.geometric_mean * (self.factor or 1.0)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve: the width or the number of local steps, and the errors by method."""
+
+    value: int
+    bands: Mapping[str, Band]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Training errors against the width or against the number of local steps.
+
+    Args:
+        name: what varies.
+        fixed: value of what does not vary, the other of the two.
+        seeds: ascending.
+        points: by rising value.
+    """
+
+    name: CurveName
+    fixed: int
+    seeds: tuple[int, ...]
+    points: tuple[Point, ...]
+
+
+def curve_of(rows: Sequence[TwoLayerRow], name: CurveName) -> Curve:
+    """Gather one curve of one benchmark; every seed must have the same points."""
+    own = sorted((row for row in rows if row.curve == name), key=lambda row: (row.value, row.seed))
+    points = []
+    for value, here in gather(own, lambda row: row.value).items():
+        bands = {method: Band(tuple(row.training_error for row in here if row.method == method)) for method in METHODS}
+        points.append(Point(value, bands))
+    return Curve(
+        name=name,
+        fixed=own[0].local_steps if name == "width" else own[0].width,
+        seeds=tuple(dict.fromkeys(row.seed for row in own)),
+        points=tuple(points),
+    )
+
 
 Agreement = Literal["yes", "in part", "no", "too few points"]
 
@@ -19,9 +95,8 @@ class Finding:
 
     Args:
         figure: the paper's figure.
-        predicted: what the theory says.
         measured: what the mean over seeds does.
-        agrees: whether they agree over the whole range.
+        agrees: whether both agree over the whole range.
     """
 
     figure: str
@@ -33,12 +108,8 @@ class Finding:
 def width_finding(curve: Curve) -> Finding:
     """Compare the curve over widths with the prediction that the error falls.
 
-    Args:
-        curve: training errors against width.
-
-    Returns:
-        "yes" if the mean error of FedFisher falls from each width to the next, "in part" if it falls only from the
-        first to the last.
+    It agrees if the mean error of FedFisher falls from each width to the next, and agrees in part if it only falls from
+    the first to the last.
     """
     first, last = curve.points[0], curve.points[-1]
     wrong = _pairs(curve.points, rising=True)
@@ -58,12 +129,8 @@ def width_finding(curve: Curve) -> Finding:
 def steps_finding(curve: Curve) -> Finding:
     """Compare the curve over local steps with the prediction that the error falls and then rises.
 
-    Args:
-        curve: training errors against local steps.
-
-    Returns:
-        "yes" if the mean error of FedFisher falls at each step to a lowest value within the range and rises at
-        each after it, "in part" if it has its lowest value within the range, but doesn't fall or rise throughout.
+    It agrees if the mean error of FedFisher falls to a lowest value within the range and rises after it. It agrees in
+    part if the lowest value is within the range, but the error does not fall or rise throughout.
     """
     points = curve.points
     lowest = min(range(len(points)), key=lambda index: _error(points[index]))
@@ -113,14 +180,7 @@ def _ranges(pairs: list[tuple[int, int]]) -> str:
 
 
 def error_tables(rows: Sequence[TwoLayerRow]) -> list[Table]:
-    """Write the mean training errors as tables.
-
-    Args:
-        rows: the results.
-
-    Returns:
-        A table for each curve: a line a point, and whether the curve is as predicted.
-    """
+    """Write the mean training errors of each curve as a table, with a line a point and whether the prediction holds."""
     width, steps = curve_of(rows, "width"), curve_of(rows, "local_steps")
     return [_table(width, width_finding(width)), _table(steps, steps_finding(steps))]
 

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import ConfigDict
 
-from fedfisher_core.theory.grid import TwoLayerGrid
+from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid
 
+# Rows are read without torch, which takes seconds.
 if TYPE_CHECKING:
-    from fedfisher_core.theory.measuring import Errors, SeedErrors
+    from fedfisher_core.experiments.two_layer.theory import Errors, SeedErrors
 
 CurveName = Literal["width", "local_steps"]
 METHODS = ("fedfisher", "fedavg", "local")
-"""The kinds of models, as `Errors` has them."""
+"""The kinds of models: the fields of `Errors`."""
 
 
 @dataclass(frozen=True)
@@ -21,15 +22,13 @@ class TwoLayerRow:
     """The training error of one kind of model at one point of a curve, with one seed.
 
     Args:
-        benchmark: name of the benchmark.
-        experiment: "two_layer", which tells these rows from those of ordinary benchmarks.
+        experiment: distinguishes these rows from those of other experiments.
         curve: what varies along the curve.
         width: number of hidden units.
-        local_steps: number of local steps of each client.
-        seed: seed of the row.
+        local_steps: of each client.
         method: "fedfisher", "fedavg", or "local" for the clients' own models on their own data.
         training_error: mean of (z - y)^2 / 2.
-        artifact: key of the artifact that the number was read from.
+        artifact: key of the artifact that holds the number.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
@@ -46,24 +45,17 @@ class TwoLayerRow:
 
     @property
     def value(self) -> int:
-        """What the curve is drawn over: the width or the number of local steps."""
+        """The place on the curve's axis: the width or the number of local steps."""
         return self.width if self.curve == "width" else self.local_steps
 
 
 def rows_of(
     benchmark: str, settings: TwoLayerGrid, seed: int, measured: "SeedErrors", artifact: str
 ) -> list[TwoLayerRow]:
-    """Lay out the errors of one seed.
+    """Lay out the errors of one seed: a row for every point of both curves and every kind of model.
 
     Args:
-        benchmark: its name.
-        settings: what was measured.
-        seed: the seed.
-        measured: its errors.
-        artifact: key of the artifact that holds them.
-
-    Returns:
-        A row for every point of both curves and every kind of model.
+        artifact: key of the artifact that holds the errors.
     """
     return [
         TwoLayerRow(

@@ -1,0 +1,48 @@
+"""What a package of yours imports to add a method, a statistic, an objective, a server optimiser, a model or data.
+
+    from fedfisher.extending import Aggregate, Server, Upload, Weights, method
+
+The names of this module are public and keep their meaning within a major version. Everything in `fedfisher_core` may
+move.
+"""
+
+from fedfisher_core.client.local import Local
+from fedfisher_core.client.objectives.objective import Knowledge, Known, objective
+from fedfisher_core.client.statistics.statistic import ServerView, Statistic, TensorStatistic
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.communication.wire.tensors import NONNEGATIVE, SIGNED, SYMMETRIC
+from fedfisher_core.data.layouts import Images, Tokens, Vectors
+from fedfisher_core.data.specs import DatasetSpec, datasets
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.methods.method import method
+from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.server_optimisers.optimiser import server_optimiser
+from fedfisher_core.models.spec import ModelSpec, model
+
+__all__ = [
+    "NONNEGATIVE",
+    "SIGNED",
+    "SYMMETRIC",
+    "Aggregate",
+    "DatasetSpec",
+    "Images",
+    "InputError",
+    "Knowledge",
+    "Known",
+    "Local",
+    "ModelSpec",
+    "Server",
+    "ServerView",
+    "Statistic",
+    "TensorStatistic",
+    "Tokens",
+    "Upload",
+    "Vectors",
+    "Weights",
+    "datasets",
+    "method",
+    "model",
+    "objective",
+    "server_optimiser",
+]

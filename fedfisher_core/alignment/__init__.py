@@ -1,1 +1,0 @@
-"""Aligning the hidden units of networks by optimal transport."""

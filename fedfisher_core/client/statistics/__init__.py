@@ -1,0 +1,1 @@
+"""Statistics that a client may upload, one a file."""

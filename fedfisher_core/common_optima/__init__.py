@@ -1,1 +1,0 @@
-"""MA-Echo: global and local models that move towards each other where the clients' data do not see it."""

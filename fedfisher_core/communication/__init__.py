@@ -1,0 +1,1 @@
+"""What crosses the network: encoded uploads, budgets, and secure sums."""

@@ -1,0 +1,1 @@
+"""What crosses the network, counted: quantisation, low rank, bit-packed payloads."""

@@ -1,0 +1,200 @@
+"""A table or texts of one's own, or a folder of pictures, become a file that `data.dataset` names."""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedfisher_core.data.columns import names
+from fedfisher_core.data.imported import write
+from fedfisher_core.data.pictures import decode, no_bombs
+from fedfisher_core.data.specs import FILE
+from fedfisher_core.data.tables import Table, open_file, require_file
+from fedfisher_core.data.texts import texts
+from fedfisher_core.engine.errors import InputError, in_one_line, shortened, shown
+
+_SEED = 0
+_GREY = ("1", "L", "I", "I;16", "I;16L", "I;16B", "I;16N")
+
+
+def import_table(source: Path, target: Path, *, label: str, test: float) -> None:
+    """Write a CSV of numbers with a header and a column of labels as a file that `data.dataset` names.
+
+    Numbers are scaled by the mean and the standard deviation of the training rows.
+
+    Args:
+        label: name of the column of labels, which are texts.
+        test: fraction of each class that becomes test examples.
+
+    Raises:
+        InputError: names the file, the line and what is allowed; nothing is written.
+    """
+    require_file(source, "the table")
+    rows, labels = [], []
+    try:
+        with source.open(newline="", encoding="utf-8-sig") as file:
+            lines = csv.reader(file, strict=True)
+            header = next(lines, [])
+            columns = _columns(header, label, source)
+            for line in filter(None, lines):
+                where = f"{source}, line {lines.line_num}"
+                if len(line) != len(header):
+                    raise InputError(f"{where} has {len(line)} cells; allowed: {len(header)}, as the header has")
+                cells = dict(zip(header, line, strict=True))
+                if not cells[label].strip():
+                    raise InputError(f"{where} has no label in column {label!r}; allowed: a label in every row")
+                labels.append(cells[label].strip())
+                rows.append([_number(cells[name], f"{where}, column {name!r}") for name in columns])
+    except InputError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
+        raise InputError(f"{source} can't be read: {in_one_line(error)}; allowed: a CSV in UTF-8") from error
+    classes = _Classes.of(labels, source, test=test)
+    numbers = np.array(rows)
+    train = numbers[classes.splits == "train"]
+    deviation = train.std(0)
+    said = {
+        "features": len(columns),
+        "columns": [f"feature {name}" for name in columns],
+        "mean": train.mean(0).tolist(),
+        # What is the same in all training rows is not scaled.
+        "std": np.where(deviation > 0, deviation, 1.0).tolist(),
+    }
+    classes.write(target, dict(zip(said["columns"], numbers.T, strict=True)), said)
+
+
+def import_texts(source: Path, target: Path, *, text: str, label: str, test: float) -> None:
+    """Write a CSV or Parquet file of texts and labels as a file that `data.dataset` names.
+
+    Args:
+        text: name of the column of texts.
+        label: name of the column of labels, which are texts or numbers.
+        test: fraction of each class that becomes test examples.
+
+    Raises:
+        InputError: names the file, the row and what is allowed; nothing is written.
+    """
+    table = _table(source, text, label)
+    cells = texts(table, table.column((text,), "text")).to_pylist()
+    found = names(table, table.column((label,), "label"))
+    classes = _Classes.of([str(found.names[code]) for code in found.codes], source, test=test)
+    # The settings `data.text` replace length and tokenizer.
+    said: dict[str, Any] = {"texts": [64, 30_522], "columns": [], "mean": [], "std": []}
+    classes.write(target, {"text": cells}, said)
+
+
+def import_pictures(source: Path, target: Path, *, size: int, test: float) -> None:
+    """Write a folder of pictures, a subfolder a class, as a file that `data.dataset` names.
+
+    Args:
+        size: height and width in pixels to which each picture is brought; all are grey if all were grey before.
+        test: fraction of each class that becomes test examples.
+
+    Raises:
+        InputError: names the file and what is allowed; nothing is written.
+    """
+    found = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
+    astray = [path for path in found if len(path.relative_to(source).parts) != 2]
+    if astray or not found:
+        what = f"{astray[0]} lies in no class's folder" if astray else f"{source} has no pictures"
+        raise InputError(f"{what}; allowed: {source}/CLASS/PICTURE")
+    grey = all(_each(path, lambda path: Image.open(path).mode in _GREY) for path in found)
+    pictures = [_each(path, lambda path: _png(path, size=size, grey=grey)) for path in found]
+    channels = 1 if grey else 3
+    classes = _Classes.of([path.parent.name for path in found], source, test=test)
+    said = {"image": [channels, size, size], "columns": [], "mean": [0.5] * channels, "std": [0.5] * channels}
+    classes.write(target, {"image": pictures}, said)
+
+
+def _table(source: Path, *columns: str) -> Table:
+    if source.suffix == FILE:
+        return open_file(source, str(source), row_bytes=0)
+    import pyarrow.csv
+
+    require_file(source, "the table")
+    try:
+        # Labels that are numbers are names here.
+        options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(columns, pyarrow.string()))
+        parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
+        return Table.of(pyarrow.csv.read_csv(source, parse_options=parsing, convert_options=options), str(source))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise InputError(f"{source} can't be read: {in_one_line(error)}; allowed: a CSV in UTF-8") from error
+
+
+def _columns(header: Sequence[str], label: str, source: Path) -> list[str]:
+    """Name the columns of numbers."""
+    if label not in header or len(set(header)) < len(header) or len(header) < 2:
+        raise InputError(
+            f"{source} has the columns {shortened(', '.join(header)) or 'none'}; allowed: names that differ, {label!r} "
+            "for the labels (--label names another) and at least one of numbers"
+        )
+    return [name for name in header if name != label]
+
+
+def _number(cell: str, where: str) -> float:
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{where}: {shown(cell)}; allowed: finite numbers, none missing")
+    return number
+
+
+def _each(path: Path, read: Callable[[Path], Any]) -> Any:
+    try:
+        with no_bombs():
+            return read(path)
+    except Exception as error:  # Pillow's decoders raise nearly anything at damaged files.
+        raise InputError(f"{path} is no picture that can be read: {in_one_line(error)}; allowed: pictures") from error
+
+
+def _png(path: Path, *, size: int, grey: bool) -> bytes:
+    picture, _ = decode(path, "L" if grey else "RGB", (size, size))
+    stream = io.BytesIO()
+    picture.save(stream, format="PNG")
+    return stream.getvalue()
+
+
+@dataclass(frozen=True)
+class _Classes:
+    """The labels and the split of some examples.
+
+    Args:
+        names: of the classes, sorted.
+        codes: the label of each example, as an index of names.
+        splits: "train" or "test" for each example.
+    """
+
+    names: list[str]
+    codes: NDArray[np.int64]
+    splits: NDArray[np.str_]
+
+    @classmethod
+    def of(cls, labels: Sequence[str], source: Path, *, test: float) -> "_Classes":
+        """Number the labels by name, and draw a fraction of each class for tests, at least one example."""
+        names, codes, counts = np.unique(np.array(labels, dtype=str), return_inverse=True, return_counts=True)
+        if len(names) < 2 or counts.min() < 2:
+            said = (
+                f"class {str(names[counts.argmin()])!r} {'alone' if len(names) == 1 else 'once'}"
+                if labels
+                else "no rows"
+            )
+            raise InputError(f"{source} has {said}; allowed: two classes or more, each with two examples or more")
+        rng = np.random.default_rng(_SEED)
+        splits = np.full(len(codes), "train", dtype="<U5")
+        for code, count in enumerate(counts):
+            share = min(max(round(test * count), 1), count - 1)
+            splits[rng.choice(np.flatnonzero(codes == code), share, replace=False)] = "test"
+        return cls(names.tolist(), codes, splits)
+
+    def write(self, target: Path, columns: Mapping[str, Any], said: Mapping[str, Any]) -> None:
+        """Write the file; see `imported.write`."""
+        write(target, {**columns, "split": self.splits.tolist()}, self.codes.tolist(), self.names, said)

@@ -1,0 +1,1 @@
+"""Jobs, their keys, and what is missing of a plan."""

@@ -1,0 +1,257 @@
+"""Mean ranks of methods over the settings that they share, and comparisons of the first method seed by seed."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fedfisher_core.experiments.benchmark.roles import Role
+from fedfisher_core.experiments.leaderboard.entries import Entry
+from fedfisher_core.reporting.measure import PairedDifference, gather, mean_by_seed, paired_difference
+from fedfisher_core.reporting.ranks import mean_ranks
+
+
+@dataclass(frozen=True)
+class OverSeeds:
+    """One method compared with another seed by seed: mean accuracies over settings.
+
+    Args:
+        other: label of the other method.
+        kind: role of the other method.
+        num_settings: settings in which both ran with every seed of the setting.
+        difference: of the one less the other, over the seeds that all these settings have.
+    """
+
+    other: str
+    kind: Role
+    num_settings: int
+    difference: PairedDifference
+
+
+@dataclass(frozen=True)
+class AboveBest:
+    """One method compared with the best other single network of each setting.
+
+    Args:
+        dataset: whose settings are compared; None for all.
+        num_settings: settings in which both ran with every seed.
+        difference: of the one less the other, over the seeds that all these settings have.
+    """
+
+    dataset: str | None
+    num_settings: int
+    difference: PairedDifference
+
+
+@dataclass(frozen=True)
+class InReport:
+    """One method in the settings of one report.
+
+    Args:
+        report: name of the report.
+        num_settings: settings in which it ran with every seed.
+        num_highest: settings among them in which every other single network has a lower mean.
+        nearest: among the single networks that share the most settings with it, the one with the least deficit; None
+            where no other ran.
+        ensembles: it compared with each ensemble, the nearest first.
+    """
+
+    report: str
+    num_settings: int
+    num_highest: int
+    nearest: OverSeeds | None
+    ensembles: tuple[OverSeeds, ...]
+
+
+def over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSeeds, ...]:
+    """Compare the first of some methods with the others, and with ensembles, in the settings in which both ran.
+
+    Args:
+        entries: of any role.
+        labels: of single networks.
+
+    Returns:
+        One comparison a method, the nearest first.
+    """
+    single = [one for one in entries if one.kind is Role.ONE_NETWORK and one.method in labels]
+    wanted = [one for one in entries if one.kind is Role.ENSEMBLE] + single
+    columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
+    kinds = {one.method: one.kind for column in columns for one in column.values()}
+    first, found = labels[0], []
+    for other in kinds.keys() - {first}:
+        both = [(column[first], column[other]) for column in columns if first in column and other in column]
+        pairs = [
+            (one.accuracy_by_seed, another.accuracy_by_seed)
+            for one, another in both
+            if one.rank is not None and one.num_seeds == another.num_seeds
+        ]
+        difference = paired_difference(*(mean_by_seed(own) for own in zip(*pairs, strict=True))) if pairs else None
+        if difference is not None:
+            found.append(OverSeeds(other, kinds[other], len(pairs), difference))
+    return tuple(sorted(found, key=lambda one: (one.difference.mean, one.other)))
+
+
+def above_best(entries: Sequence[Entry], first: str) -> tuple[AboveBest, ...]:
+    """Compare a method with the best other single network of each setting: over all settings, then by data set.
+
+    Args:
+        entries: of any role.
+        first: label of the method.
+    """
+    single = [one for one in entries if one.rank is not None]
+    pairs: dict[str | None, list[tuple[Entry, Entry]]] = {None: []}
+    for own in gather(single, lambda one: one.setting).values():
+        mine = next((one for one in own if one.method == first), None)
+        others = [one for one in own if one.method != first]
+        if mine is not None and others:
+            best = max(others, key=lambda one: one.score)
+            for where in (None, mine.dataset):
+                pairs.setdefault(where, []).append((mine, best))
+    found = []
+    for where, chosen in pairs.items():
+        ours, theirs = (mean_by_seed([one.accuracy_by_seed for one in own]) for own in zip(*chosen, strict=True))
+        difference = paired_difference(ours, theirs)
+        if difference is not None:
+            found.append(AboveBest(where, len(chosen), difference))
+    return tuple(found)
+
+
+def in_reports(entries: Sequence[Entry], first: str) -> tuple[InReport, ...]:
+    """Compare one method with all others within each report in which it ran, by the report's name.
+
+    Args:
+        entries: of any role.
+        first: the method's label; it returns a single network.
+    """
+    found = []
+    for report, own in sorted(gather(entries, lambda one: one.report).items()):
+        complete = [one for one in own if one.rank is not None]
+        settings = [
+            {one.method: one.score for one in column} for column in gather(complete, lambda one: one.setting).values()
+        ]
+        ran = [scores for scores in settings if first in scores]
+        if not ran:
+            continue
+        others = over_seeds(own, [first, *dict.fromkeys(one.method for one in complete if one.method != first)])
+        found.append(
+            InReport(
+                report=report,
+                num_settings=len(ran),
+                num_highest=sum(
+                    all(score < scores[first] for method, score in scores.items() if method != first) for scores in ran
+                ),
+                nearest=min(
+                    (one for one in others if one.kind is Role.ONE_NETWORK),
+                    key=lambda one: (-one.num_settings, one.difference.mean),
+                    default=None,
+                ),
+                ensembles=tuple(one for one in others if one.kind is Role.ENSEMBLE),
+            )
+        )
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class MeanRanks:
+    """Mean rank by method, the best first, over the settings in which all of them ran with every seed."""
+
+    ranks: dict[str, float]
+    num_settings: int
+
+
+@dataclass(frozen=True)
+class Track:
+    """The first method by mean rank of a track, over all reports of the track.
+
+    Args:
+        track: name of the track.
+        first: label of the method.
+        num_settings: settings in which all compared methods ran with every seed.
+        over_seeds: the method compared with each other one and each ensemble, in the settings in which both ran with
+            every seed, the nearest first.
+        above_best: the method compared with the best other of each setting, over all settings and by data set.
+        in_reports: the method within each report.
+    """
+
+    track: str
+    first: str
+    num_settings: int
+    over_seeds: tuple[OverSeeds, ...]
+    above_best: tuple[AboveBest, ...]
+    in_reports: tuple[InReport, ...]
+
+
+def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
+    """Choose methods so that their number times the number of their common settings is largest.
+
+    The first is the method that ran in the most settings with every seed. Each next one leaves the most settings in
+    which all ran.
+
+    Args:
+        entries: of any role.
+
+    Returns:
+        Labels of single networks, in that order; empty without any.
+    """
+    places: dict[str, set[tuple[object, ...]]] = {}
+    for one in entries:
+        if one.rank is not None:
+            places.setdefault(one.method, set()).add(one.setting)
+    order: list[str] = []
+    sizes: list[int] = []
+    common = set().union(*places.values())
+    while left := sorted(places.keys() - order):
+        # Among several, choose the one that ran in the most settings in all.
+        order.append(max(left, key=lambda method: (len(common & places[method]), len(places[method]))))
+        common &= places[order[-1]]
+        sizes.append(len(order) * len(common))
+    return tuple(order[: 1 + sizes.index(max(sizes))]) if order else ()
+
+
+def mean_ranks_of(entries: Sequence[Entry], methods: Collection[str]) -> MeanRanks:
+    """Rank some methods among themselves, and average over the settings in which all ran with every seed.
+
+    Args:
+        entries: of any role.
+        methods: labels of single networks.
+
+    Returns:
+        The mean ranks (`reporting.ranks.mean_ranks`); none without a common setting.
+    """
+    labels = sorted(methods)
+    columns = _shared(entries, labels)
+    if not columns:
+        return MeanRanks({}, 0)
+    scores = np.array([[column[label].score for label in labels] for column in columns])
+    by_rank = sorted(zip(mean_ranks(scores).tolist(), labels, strict=True))
+    return MeanRanks({label: rank for rank, label in by_rank}, len(columns))
+
+
+def compare_tracks(entries: Sequence[Entry]) -> tuple[Track, ...]:
+    """Compare the first method of each track with each other one; tracks with a single method are left out."""
+    tracks = gather((one for one in entries if one.track is not None), lambda one: str(one.track))
+    found = (_compare_track(track, own) for track, own in sorted(tracks.items()))
+    return tuple(one for one in found if one is not None)
+
+
+def _compare_track(track: str, entries: Sequence[Entry]) -> Track | None:
+    best = mean_ranks_of(entries, comparable_methods(entries))
+    labels = list(best.ranks)
+    if len(labels) < 2:
+        return None
+    first = labels[0]
+    return Track(
+        track=track,
+        first=first,
+        num_settings=best.num_settings,
+        over_seeds=over_seeds(entries, labels),
+        above_best=above_best(entries, first),
+        in_reports=in_reports(entries, first),
+    )
+
+
+def _shared(entries: Sequence[Entry], labels: Collection[str]) -> list[dict[str, Entry]]:
+    """Find the settings in which all of some single networks ran with every seed, with the entries by label."""
+    wanted = [one for one in entries if one.method in labels and one.rank is not None]
+    columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
+    return [column for column in columns if column.keys() == set(labels)]

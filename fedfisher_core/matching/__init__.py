@@ -1,1 +1,0 @@
-"""Finding which units of several clients' layers are the same."""

@@ -1,0 +1,171 @@
+"""A student learns what each client's network says of inputs like the client's own, which the server draws."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.client.statistics.class_moments import ClassMoments
+from fedfisher_core.client.statistics.input_moments import InputMoments
+from fedfisher_core.client.statistics.principal import LowFrequencies
+from fedfisher_core.engine.progress import track
+
+Draw = Callable[[int, torch.Generator], Tensor]
+"""Takes a number of inputs and a generator on the CPU; returns as many inputs, as networks take them."""
+
+
+Likeness = Literal["directions", "variances", "power"]
+"""What drawn inputs share with a client's: all that it sent, each number's mean and variance, or their power."""
+
+
+@dataclass(frozen=True)
+class Local:
+    """A client as the server simulates it.
+
+    Args:
+        network: its trained network, in evaluation mode.
+        draw: makes inputs like its own.
+        share: p_i, its part of all examples.
+    """
+
+    network: nn.Module
+    draw: Draw
+    share: float
+
+
+def reduced(moments: InputMoments, likeness: Likeness) -> InputMoments:
+    """Keep a part of the moments that a client sent.
+
+    Args:
+        likeness: what is kept. `variances`: the mean, and the variance of every number of an input, but no
+            covariances. `power`: the mean square of all numbers of all inputs, which makes white noise.
+    """
+    if likeness == "directions":
+        return moments
+    mean, directions, deviations = (moments.tensors[name] for name in ("mean", "directions", "deviations"))
+    variances = directions.square().sum(0) + deviations.square()
+    if likeness == "power":
+        power = (mean.square() + variances).mean()
+        mean, variances = torch.zeros_like(mean), power.expand_as(variances)
+    return InputMoments({"mean": mean, "directions": directions[:0], "deviations": variances.sqrt()})
+
+
+def of_second_moment(moment: Tensor, size: int) -> InputMoments:
+    """Compute the mean and the covariance of inputs from the second moment of a linear layer's inputs.
+
+    Args:
+        moment: E x x^T over the layer's inputs. With a bias, a one ends each x, so that the last column is their mean;
+            without, the mean counts as 0.
+        size: numbers of an input.
+
+    Returns:
+        The mean, and as directions all eigenvectors of the covariance, each as long as the standard deviation along it.
+        What compression made negative counts as 0.
+    """
+    # A GPU's library chooses other signs of eigenvectors, and other signs draw other inputs.
+    device, moment = moment.device, moment.double().cpu()
+    mean = moment[:size, size] if len(moment) > size else moment.new_zeros(size)
+    values, vectors = torch.linalg.eigh(moment[:size, :size] - torch.outer(mean, mean))
+    directions = (vectors * values.clamp(min=0).sqrt()).T
+    found = {"mean": mean, "directions": directions, "deviations": torch.zeros_like(mean)}
+    return InputMoments({name: tensor.float().to(device) for name, tensor in found.items()})
+
+
+def gaussian(moments: InputMoments, shape: Sequence[int]) -> Draw:
+    """Draw inputs of a shape from the normal distribution that a client sent.
+
+    They are mean + sum_j z_j direction_j + e * deviations with independent standard normal z and e.
+    """
+    mean, directions, deviations = (moments.tensors[name] for name in ("mean", "directions", "deviations"))
+
+    def draw(count: int, generator: torch.Generator) -> Tensor:
+        along, apart = torch.randn(count, len(directions) + len(mean), generator=generator).split(
+            [len(directions), len(mean)], dim=1
+        )
+        around = torch.addmm(mean, along.to(mean.device), directions)
+        return torch.addcmul(around, apart.to(mean.device), deviations).reshape(count, *shape)
+
+    return draw
+
+
+def mixture(moments: ClassMoments, shape: Sequence[int]) -> Draw:
+    """Draw inputs of a shape from the mixture of normal distributions, one a class, that a client sent.
+
+    Class c has probability p_c. The low frequencies are mean_c + sum_j z_j direction_j / sqrt(p_c) + e * deviations,
+    over the directions j of the class. All frequencies get independent noise of the size of the residuals on every
+    number. z and e are independent and standard normal.
+    """
+    names = ("shares", "means", "directions", "owners", "deviations", "residuals")
+    shares, means, directions, owners, deviations, residuals = (moments.tensors[name] for name in names)
+    low = LowFrequencies.of_size(shape, len(deviations))
+    chances, owned = shares.cpu(), owners.long()
+    # Directions of a class without examples are 0, and stay so.
+    rows = directions * torch.where(shares > 0, shares, 1).rsqrt()[owned, None]
+
+    def draw(count: int, generator: torch.Generator) -> Tensor:
+        labels = torch.multinomial(chances, count, replacement=True, generator=generator).to(owned.device)
+        along, apart, beyond = (
+            torch.randn(count, len(sizes), generator=generator).to(rows.device)
+            for sizes in (rows, deviations, residuals)
+        )
+        within = means[labels] + (along * (labels[:, None] == owned)) @ rows + apart * deviations
+        return torch.addcmul(low.fill(within), beyond, residuals).reshape(count, *shape)
+
+    return draw
+
+
+def distil(
+    student: nn.Module,
+    clients: Sequence[Local],
+    *,
+    steps: int,
+    samples: int,
+    learning_rate: float,
+    generator: torch.Generator,
+) -> float:
+    """Minimise sum_i p_i E KL(f_i(x_i) || f(x_i)) over the student f, where x_i is drawn as client i's inputs are.
+
+    In contrast to an ensemble, each network is asked only about inputs of its own client: where a client has no data,
+    its opinion does not count. Adam's learning rate falls to 0 along a cosine. The student is in evaluation mode, as
+    the clients' networks are: with statistics of a batch, or with dropout, equal networks would give different outputs.
+
+    Args:
+        student: trained in place, except for its running statistics.
+        samples: inputs of each client in a step.
+        generator: draws the inputs, on the CPU.
+
+    Returns:
+        The objective on the inputs of the last step.
+    """
+    optimiser = torch.optim.Adam(student.parameters(), lr=learning_rate)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+    student.eval()
+    answers: list[tuple[Tensor, Tensor]] = []
+    for _ in track(range(steps), what="step"):
+        answers = []
+        # Both networks take one client's inputs at a time: where they say the same, the slope is exactly 0.
+        for client in clients:
+            inputs = client.draw(samples, generator)
+            with torch.no_grad():
+                taught = client.network(inputs)
+            answers.append((student(inputs), taught))
+        slopes = [
+            client.share / samples * (said.detach().softmax(1) - taught.softmax(1))
+            for client, (said, taught) in zip(clients, answers, strict=True)
+        ]
+        optimiser.zero_grad()
+        torch.autograd.backward([said for said, _ in answers], slopes)
+        optimiser.step()
+        schedule.step()
+    return sum(
+        client.share * _divergence(taught, said.detach())
+        for client, (said, taught) in zip(clients, answers, strict=True)
+    )
+
+
+def _divergence(taught: Tensor, said: Tensor) -> float:
+    """Mean over inputs of KL(softmax(taught) || softmax(said))."""
+    return functional.kl_div(said.log_softmax(1), taught.log_softmax(1), reduction="batchmean", log_target=True).item()

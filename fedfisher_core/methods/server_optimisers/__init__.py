@@ -1,0 +1,1 @@
+"""How the server goes on from an aggregate to the next round, one optimiser a file."""

@@ -1,0 +1,58 @@
+"""Task vectors tau_i = w_i - w_0: how far each client moved from the weights w_0 that all started from.
+
+Methods that merge them ask for a shared start. Clients that each started from other weights have no tau_i.
+"""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.server import Server
+from fedfisher_core.models.spec import Parameters
+
+
+def task_vectors(server: Server, uploads: Sequence[Upload]) -> list[Parameters]:
+    """Subtract the start w_0 from each client's weights w_i."""
+    return [
+        {name: tensor - server.initial[name] for name, tensor in upload[Weights].tensors.items()} for upload in uploads
+    ]
+
+
+def moved(server: Server, change: Parameters, scale: float) -> Parameters:
+    """Go from the start along a merged task vector: w_0 + lambda tau, in single precision.
+
+    Args:
+        change: tau, by name, in single or double precision.
+        scale: lambda.
+    """
+    return {name: (server.initial[name] + scale * tensor).float() for name, tensor in change.items()}
+
+
+def merge_matrices(changes: Sequence[Parameters], merge: Callable[[Tensor], Tensor]) -> Parameters:
+    """Merge task vectors matrix by matrix, in double precision.
+
+    A filter bank counts as the matrix with one filter a row. A parameter that is no matrix, such as a bias, is the mean
+    over clients.
+
+    Args:
+        changes: tau_i, by name.
+        merge: makes one matrix, shape (rows, columns), of the clients', shape (clients, rows, columns).
+    """
+    merged = {}
+    for name, like in changes[0].items():
+        stacked = torch.stack([change[name] for change in changes]).double()
+        merged[name] = merge(stacked.flatten(2)).reshape(like.shape) if like.dim() > 1 else stacked.mean(0)
+    return merged
+
+
+def beyond_rounding(values: Tensor, shape: Sequence[int]) -> Tensor:
+    """Which singular values of matrices are more than the rounding of weights that were sent in single precision.
+
+    Args:
+        values: in falling order, shape (..., values).
+        shape: of a matrix.
+    """
+    return values > torch.finfo(torch.float32).eps * max(shape) * values[..., :1]

@@ -1,1 +1,0 @@
-"""Minimisers of the FedFisher objective."""

@@ -1,1 +1,0 @@
-"""What really crosses the network: quantisation, low rank, bit-packed payloads, counted."""

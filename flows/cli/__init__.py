@@ -1,0 +1,112 @@
+"""The `fedfisher` command."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from fedfisher_core.engine.errors import (
+    DivergedClientError,
+    IncompleteError,
+    InputError,
+    OutputError,
+    printable_lines,
+)
+from fedfisher_core.engine.extras import packages_of, require_packages
+from flows import running
+from flows.cli import completion, explain, init, listings, report, run, store, submit, take_away, ui
+from flows.cli.options import require_values
+from flows.output import nobody_reads
+from flows.stopping import leave, told_to_stop
+from tasks.cycles import spare_the_end
+
+# Prefect reports failures only, not every task. A temporary server that is stopped while it writes an event would print
+# a hundred lines about it; no result rests on that event.
+_ENVIRONMENT = {
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    # After a stopped command, it only reports that it cleans up.
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
+}
+
+_ALONE = (
+    "init",
+    "completion",
+    "statistics",
+    "merge",
+    "export",
+    "methods",
+    "objectives",
+    "optimisers",
+    "datasets",
+    "models",
+)
+"""Commands that need no package of the extra `benchmark`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command and exit.
+
+    The code is 0 for complete success, 2 for bad input, 130 after Ctrl-C, 143 after SIGTERM, and 1 for any other
+    failure. If jobs of a run failed, it is 2 where bad input or diverged clients explain all failures, and 1 otherwise.
+
+    Args:
+        arguments: of the command line; None for the process's own.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    if sys.stderr is None:
+        # Standard error was closed, which libraries that write to it do not expect.
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open until the end.
+    spare_the_end()
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    try:
+        require_values(options, unknown)
+        if unknown:
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if options.asked not in _ALONE:
+            require_packages(*packages_of("benchmark"), extra="benchmark", who=f"fedfisher {options.asked}")
+        options.command(options)
+        if sys.stdout is not None:
+            # A reader that is gone is noticed here, and not when Python exits.
+            sys.stdout.flush()
+    except KeyboardInterrupt as stop:
+        leave(stop)
+    except Exception as error:
+        # Foreign code may have turned a stop into another error, which is no failure.
+        if (stopped := told_to_stop()) is not None:
+            leave(stopped)
+        if isinstance(error, BrokenPipeError) and nobody_reads():
+            sys.exit(1)
+        code = _code_for(error)
+        if code is None:
+            raise
+        print(f"fedfisher: {printable_lines(error)}", file=sys.stderr)
+        sys.exit(code)
+
+
+def _code_for(error: Exception) -> int | None:
+    """Return the exit code for an error that is reported in one line; None for an unexpected error."""
+    match error:
+        case InputError() | DivergedClientError():
+            return 2
+        case IncompleteError():
+            return running.code_of([error])
+        case OutputError():
+            return 1
+        case _:
+            return None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {version('fedfisher')}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="asked")
+    for module in (init, run, explain, report, listings, store, ui, take_away, submit):
+        module.add_commands(commands)
+    completion.add_command_for(parser, commands)
+    return parser

@@ -1,0 +1,70 @@
+"""`fedfisher init`: begin a settings file, or a package with a method of one's own."""
+
+import argparse
+import re
+from pathlib import Path
+
+from fedfisher_core.engine.errors import InputError, shown
+from flows.cli.options import Commands, add_command
+
+_TEMPLATES = Path(__file__).parents[1] / "method_package"
+
+
+def add_commands(commands: Commands) -> None:
+    """Add the group of commands."""
+    init = add_command(
+        commands, "init", "begin a settings file or a method of your own", "init config mine", "init method my_method"
+    )
+    actions = init.add_subparsers(required=True, metavar="WHAT")
+    config = add_command(
+        actions,
+        "config",
+        "write a settings file with all keys, their defaults and what they set",
+        "init config mine",
+        "init config configs/attack.yaml --experiment privacy_attack",
+    )
+    config.add_argument("file", metavar="NAME|FILE", help="NAME writes NAME.yaml; the file must not be there")
+    config.add_argument("--experiment", default="benchmark", help="which one the settings are of (default: benchmark)")
+    config.set_defaults(command=_config)
+    method = add_command(
+        actions,
+        "method",
+        "write a package with a method, its test and settings that compare it with others",
+        "init method my_method",
+    )
+    method.add_argument("folder", type=Path, metavar="FOLDER", help="its name becomes the method's; must not be there")
+    method.set_defaults(command=_method)
+
+
+def _config(options: argparse.Namespace) -> None:
+    from fedfisher_core.experiments.contract import experiments
+    from fedfisher_core.reporting.rows import write_file
+    from fedfisher_core.settings.reading import validate
+    from fedfisher_core.settings.writing import commented
+
+    path = Path(options.file if options.file.endswith((".yaml", ".yml")) else f"{options.file}.yaml")
+    text = commented(validate(experiments.get(options.experiment).settings, {"name": path.stem}))
+    _require_new(path)
+    print(write_file(path, text.encode()))
+
+
+def _method(options: argparse.Namespace) -> None:
+    from fedfisher_core.methods.method import methods
+    from fedfisher_core.reporting.rows import write_file
+
+    folder = options.folder
+    name = folder.name.replace("-", "_")
+    if re.fullmatch("[a-z][a-z0-9_]*", name) is None:
+        raise InputError(f"folder {shown(str(folder))}: allowed: a name of small letters, digits, - and _")
+    if name in list(methods):
+        raise InputError(f"folder {shown(str(folder))}: there is a method {name!r}; allowed: another name")
+    _require_new(folder)
+    for template in sorted(_TEMPLATES.iterdir()):
+        text = template.read_text().replace("$name", name).replace("$package", name.replace("_", "-"))
+        print(write_file(folder / template.stem.replace("NAME", name), text.encode()))
+    print(f"next: pip install -e {folder} && fedfisher run {folder}/compare.yaml")
+
+
+def _require_new(path: Path) -> None:
+    if path.exists():
+        raise InputError(f"{shown(str(path))} is there, and is not written over; allowed: another name")

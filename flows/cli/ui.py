@@ -1,0 +1,78 @@
+"""`fedfisher ui` and `fedfisher doctor`: show what was recorded, and what is installed."""
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+
+from fedfisher_core.engine.errors import InputError, printable_lines
+from flows.cli.options import Commands, add_command, add_config, settings_of
+
+
+def add_commands(commands: Commands) -> None:
+    """Add both commands."""
+    ui = add_command(commands, "ui", "compare an experiment's recorded runs in MLflow", "ui", "ui --port 5001")
+    ui.add_argument("--port", type=_port, default=5000, help="from 1 to 65535 (default: 5000)")
+    add_config(ui)
+    ui.set_defaults(command=_ui)
+
+    doctor = add_command(
+        commands, "doctor", "say what is installed, found and reachable", "doctor", "doctor configs/mnist_methods.yaml"
+    )
+    add_config(doctor)
+    doctor.set_defaults(command=_doctor)
+
+
+def _port(text: str) -> int:
+    port = int(text) if text.isdecimal() else 0
+    if not 1 <= port < 2**16:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: 1 to 65535")
+    return port
+
+
+def _ui(options: argparse.Namespace) -> None:
+    settings = settings_of(options)
+    tracking = settings.tracking
+    if tracking.database is None:
+        print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
+        return
+    from tasks.comparison import place_of
+    from tasks.tracking import client_of, lost_figures
+
+    client = client_of(tracking)
+    for name, place in lost_figures(client).items():
+        print(f"figures of {name!r} are not in {place}: `fedfisher run` records its runs anew", file=sys.stderr)
+    with socket.socket() as free:
+        free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            free.bind(("127.0.0.1", options.port))
+        except OSError as error:
+            raise InputError(f"--port={options.port} can't be had: {error.strerror}; allowed: another") from error
+    address = f"http://127.0.0.1:{options.port}/{place_of(client, settings.name)}"
+    print(f"{settings.name}: {address}", flush=True)
+    if sys.stdout.isatty():
+        # It runs next to the server, which takes this process's place.
+        subprocess.Popen([sys.executable, "-m", "flows.opening", address])
+    # MLflow's job workers take seconds to start and serve nothing that is shown here.
+    os.environ.setdefault("MLFLOW_SERVER_ENABLE_JOB_EXECUTION", "false")
+    command = [
+        sys.executable,
+        "-m",
+        "mlflow",
+        "ui",
+        "--backend-store-uri",
+        tracking.mlflow,
+        "--port",
+        str(options.port),
+    ]
+    os.execv(sys.executable, command)
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from flows.doctor import examine
+
+    lines, ready = examine(settings_of(options))
+    print("\n".join(map(printable_lines, lines)))
+    if not ready:
+        sys.exit(1)

@@ -1,0 +1,18 @@
+"""FedFish's toy regression (Section 5.1): FedAvg and FedFish where clients' inputs overlap or not."""
+
+from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
+from flows.chosen import chosen
+from flows.experiment import experiment_flow, run
+
+DEFAULT = FedFishToySettings()
+
+
+@experiment_flow
+def fedfish_toy(settings: FedFishToySettings = DEFAULT, config: str | None = None) -> str:
+    """Measure each overlap with each seed, report and record.
+
+    Args:
+        settings: all that is compared and how.
+        config: name of a file in configs/, such as few_shot, that takes the place of the settings.
+    """
+    return run(chosen(settings, config, default=DEFAULT))

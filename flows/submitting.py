@@ -1,0 +1,276 @@
+"""How missing jobs become Prefect tasks, each submitted after those that it needs."""
+
+import logging
+import math
+import multiprocessing
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from graphlib import TopologicalSorter
+from typing import Any
+
+from prefect.client.schemas.objects import TaskRunResult
+from prefect.exceptions import TerminationSignal
+from prefect.futures import PrefectFuture
+from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+
+from fedfisher_core.engine.costs import usable_processors
+from fedfisher_core.engine.failures import Failure
+from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.performing import Transients
+from fedfisher_core.engine.plan import Agenda, Outcome, groups_of
+from fedfisher_core.engine.store import Store
+from fedfisher_core.federation.federation import ClientJob, client_name
+from fedfisher_core.settings import RunSettings, WorkSettings
+from flows.console import configure_logging
+from flows.progress import Progress
+from tasks.computing import JobsFailedError, compute
+from tasks.options import limited
+from tasks.stages import task_for
+
+log = logging.getLogger("fedfisher")
+
+_MANY_CLIENTS = 100
+"""Up to this many clients of a federation, each client has a separate task for each step."""
+_TASKS_A_WORKER = 4
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What one task computes: groups of jobs, one group after another."""
+
+    title: str
+    groups: tuple[tuple[Job[Any], ...], ...]
+
+    @property
+    def first(self) -> Job[Any]:
+        """The first job; all of a task's jobs are of one class."""
+        return self.groups[0][0]
+
+    @property
+    def jobs(self) -> list[Job[Any]]:
+        """All jobs of the task."""
+        return [job for group in self.groups for job in group]
+
+
+def pieces_of(missing: Sequence[Job[Any]], run: WorkSettings, workers: int) -> list[Piece]:
+    """Decide which missing jobs share a task, for a number of workers; each task comes after those that it needs."""
+    steps: dict[Any, list[tuple[Job[Any], ...]]] = {}
+    for group in groups_of(missing):
+        steps.setdefault(_step_of(group[0]), []).append(tuple(group))
+    pieces = []
+    for groups in steps.values():
+        size = run.clients_per_task
+        if size is None:
+            size = 1 if len(groups) <= _MANY_CLIENTS else math.ceil(len(groups) / (_TASKS_A_WORKER * workers))
+        for begin in range(0, len(groups), size):
+            own = tuple(groups[begin : begin + size])
+            others = f" and {len(own) - 1} others" if len(own) > 1 else ""
+            pieces.append(Piece(f"{own[0][0].title}{others}", own))
+    return pieces
+
+
+def _step_of(job: Job[Any]) -> Any:
+    """Return what the jobs of one step of a federation have in common; for any other job, its title."""
+    if isinstance(job, ClientJob):
+        return type(job), job.title.replace(f"{client_name(job.client)} of ", "", 1)
+    return type(job), job.title
+
+
+def submit_missing(agenda: Agenda, store: Store, transients: Transients, run: WorkSettings, *, name: str) -> Outcome:
+    """Compute all missing jobs of an experiment in Prefect tasks.
+
+    A task is submitted as soon as all that it needs is done, and Prefect draws arrows between tasks. A job that needs a
+    failed job is not run; every other job is.
+    """
+    with Progress(name=name, total=len(agenda.missing), done=0) as progress, started(run) as runner:
+        pieces = pieces_of(agenda.missing, run, runner.count)
+        submission = _Submission(pieces, store, run, runner)
+        done = 0
+        for piece, failures in submission.results():
+            for failure in failures.values():
+                log.error("%s: %s", failure.job, failure.reason)
+            transients.done(job for job in piece.jobs if job.name not in submission.failed)
+            transients.delete()
+            done += len(piece.jobs)
+            progress.advance_to(done)
+    return agenda.outcome(store, submission.failures)
+
+
+class Runner:
+    """Prefect's task runner, and a second one for jobs that read more than the store.
+
+    Args:
+        count: how many tasks run at a time.
+        home: runs the tasks that only this machine can do.
+    """
+
+    def __init__(self, runner: TaskRunner[Any], count: int, home: TaskRunner[Any] | None = None) -> None:
+        self._runner = runner
+        self._home = home
+        self.count = count
+
+    def __enter__(self) -> "Runner":
+        with ExitStack() as stack:
+            stack.enter_context(self._runner)
+            if self._home is not None:
+                stack.enter_context(self._home)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *reason: Any) -> None:
+        self._stack.__exit__(*reason)
+
+    def submit(self, task: Any, parameters: dict[str, Any], needs: Any, job: Job[Any]) -> PrefectFuture[Any]:
+        """Submit a task whose first job is given; `needs` are the task runs before it, for Prefect's arrows."""
+        runner = self._home if self._home is not None and job.reads_sources else self._runner
+        return runner.submit(task, parameters=parameters, dependencies={"work": needs})
+
+    def prepared(self, work: Callable[[], None], job: Job[Any]) -> Callable[[], None]:
+        """Wrap work for workers on other machines."""
+        return work
+
+    def require_there(self, error: Exception) -> None:
+        """Check that tasks can still run; `InputError` if they can't."""
+
+
+class _Submission:
+    """Tasks that are to be submitted, under way or done."""
+
+    def __init__(self, pieces: Sequence[Piece], store: Store, run: WorkSettings, runner: Runner) -> None:
+        self._store, self._run, self._runner = store, run, runner
+        self._share_gpu = isinstance(run, RunSettings) and run.share_gpu
+        self._piece_of = {job.key: number for number, piece in enumerate(pieces) for job in piece.jobs}
+        self._pieces = pieces
+        self._needs = {number: self._needed(piece) for number, piece in enumerate(pieces)}
+        self._finished: queue.SimpleQueue[tuple[int, PrefectFuture[Any] | Exception | None]] = queue.SimpleQueue()
+        self._task_runs: dict[int, Any] = {}
+        self.failures: dict[str, Failure] = {}
+        self.failed: set[str] = set()
+        self._failed_keys: set[str] = set()
+
+    def _needed(self, piece: Piece) -> set[int]:
+        keys = {one.key for job in piece.jobs for one in job.roles.values()}
+        return {self._piece_of[key] for key in keys if key in self._piece_of}
+
+    def results(self) -> Iterator[tuple[Piece, Mapping[str, Failure]]]:
+        """Submit each task when it is ready, and yield it when it has ended, with the failures of its jobs by name."""
+        sorter = TopologicalSorter(self._needs)
+        sorter.prepare()
+        while sorter.is_active():
+            for number in sorted(sorter.get_ready()):
+                self._submit(number)
+            number, future = self._finished.get()
+            piece = self._pieces[number]
+            failures = {} if future is None else self._failures(piece, future)
+            self.failures |= failures
+            for job in piece.jobs:
+                if job.name in failures:
+                    self._fail(job)
+            yield piece, failures
+            sorter.done(number)
+
+    def _submit(self, number: int) -> None:
+        piece = self._pieces[number]
+        for job in piece.jobs:
+            if any(one.key in self._failed_keys for one in job.roles.values()):
+                self._fail(job)
+        groups = [[job.detached() for job in group if job.name not in self.failed] for group in piece.groups]
+        groups = [group for group in groups if group]
+        if not groups:
+            self._finished.put((number, None))
+            return
+        first = piece.first
+        work = partial(compute, groups, self._store, share_gpu=self._share_gpu)
+        tags = [*first.tags, *(["gpu"] if first.numerics.device != "cpu" else [])]
+        task = limited(task_for(first), self._run).with_options(tags=tags)
+        # Prefect gets no arrow to a task that another arrow leads to already.
+        led_to = {other for one in self._needs[number] for other in self._needs[one]}
+        drawn = [one for one in self._needs[number] - led_to if one in self._task_runs]
+        needs = {TaskRunResult(id=self._task_runs[one]) for one in drawn}
+        parameters = {"title": piece.title, "work": self._runner.prepared(work, first)}
+        try:
+            future = self._runner.submit(task, parameters, needs, first)
+        except Exception as error:  # noqa: BLE001 - it is the reason why the task's jobs are missing.
+            self._finished.put((number, error))
+            return
+        self._task_runs[number] = future.task_run_id
+        future.add_done_callback(lambda one: self._finished.put((number, one)))
+
+    def _fail(self, job: Job[Any]) -> None:
+        self.failed.add(job.name)
+        self._failed_keys.add(job.key)
+
+    def _failures(self, piece: Piece, future: PrefectFuture[Any] | Exception) -> dict[str, Failure]:
+        """Return the failures of a task's jobs."""
+        reason = future if isinstance(future, Exception) else _reason(future)
+        if reason is None:
+            return {}
+        if isinstance(reason, JobsFailedError):
+            return dict(reason.failures)
+        self._runner.require_there(reason)
+        # The whole task was stopped; the results that it has stored are kept.
+        left = [job for job in piece.jobs if job.name not in self.failed]
+        made = {job.name for job in left if self._store.refer(job.kind, job.key) is not None}
+        return {job.name: Failure.of(job.name, reason) for job in left if job.name not in made}
+
+
+def _reason(future: PrefectFuture[Any]) -> Exception | None:
+    """Return the error of a task; None where it succeeded."""
+    try:
+        result = future.result(raise_on_failure=False)
+    except Exception as error:  # noqa: BLE001 - a runner that lost the task is a reason as well.
+        return error
+    if isinstance(result, BaseException):
+        return result if isinstance(result, Exception) else RuntimeError(str(result))
+    return None
+
+
+@contextmanager
+def started(run: WorkSettings) -> Iterator[Runner]:
+    """Start the runner of tasks, and end it with the block.
+
+    An interrupted run does not wait for tasks under way; the next run makes their results.
+    """
+    with ExitStack() as stack:
+        runner = stack.enter_context(_runner_of(run))
+        try:
+            yield runner
+        except (KeyboardInterrupt, TerminationSignal):
+            stack.pop_all()
+            for process in multiprocessing.active_children():
+                process.kill()
+            raise
+
+
+def _runner_of(run: WorkSettings) -> Runner:
+    count = run.workers or usable_processors()
+    match run.runner:
+        case "dask":
+            from flows.dask_runner import DaskRunner
+
+            return DaskRunner(run, count)
+        case "processes":
+            return Runner(ProcessPoolTaskRunner(max_workers=count, initializer=_start_process), count)
+        case "threads":
+            return Runner(ThreadPoolTaskRunner(max_workers=count), count)
+
+
+def _start_process() -> None:
+    """Make a process as quiet as the command, and end it when the command ends."""
+    configure_logging()
+    # Ctrl-C reaches all processes of a terminal; the command alone acts on it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

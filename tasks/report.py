@@ -1,0 +1,22 @@
+"""The task that writes the report of any experiment."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fedfisher_core.engine.errors import OutputError
+from fedfisher_core.reporting.rows import write_folder
+from tasks.options import step
+
+
+@step(run_name="report")
+def report(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], content: str) -> Path:
+    """Write the folder of a report and the script that draws its charts; see `write_folder`."""
+    # What draws takes a second to load.
+    from fedfisher_core.reporting.charts import write_script
+
+    try:
+        write_script(folder.parent)
+        return write_folder(folder, rows, files, content)
+    except OSError as error:
+        raise OutputError(f"the report can't be written to {folder}: {error}; all results are kept") from error
