@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfisher_core.data.layouts import Images, Tokens, Vectors
 from fedfisher_core.data.specs import DatasetSpec, datasets
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images, Tokens, Vectors
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.spec import ModelSpec, model, models
 from tests import tiny
 

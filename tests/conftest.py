@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests import tiny
+from tests import drawn, tiny
+from tests.chaos.scale import SEED
 
 
 def pytest_configure() -> None:
@@ -15,22 +16,23 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start with what takes long, so that no process ends with it while the others have nothing left."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    left_out = drawn.left_out(items)
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = sorted(
+        (item for item in items if item not in left_out), key=lambda item: item.get_closest_marker("long") is None
+    )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what draws the same cases and the same chaos again."""
+    terminalreporter.write_line(f"CHAOS_SEED={SEED}")
 
 
 def pytest_collection_finish() -> None:
     """Leave all that is loaded by now out of further collections of cycles."""
     gc.freeze()
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Leave what the user has kept alone, and keep what tests need again, as it takes seconds to make."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.store import Store
+from fedfisher_core.engine.store import Store
 
 computed: list[str] = []
 """Names of the jobs that were computed, in their order."""

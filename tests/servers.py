@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Self
+
+from tests.waiting import HANG_SECONDS, wait_until
 
 DASK = (sys.executable, "-m", "dask")
 # Below those that the system hands out to whoever asks for any, and forty for each of five hundred processes.
@@ -53,7 +54,7 @@ class stopped_after:
             # A test may have killed it.
             os.killpg(self._process.pid, self._by)
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=60)
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
@@ -84,29 +85,28 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def wait_for(address: str, seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
+def wait_for(address: str) -> None:
+    def answers() -> bool:
         try:
             with urllib.request.urlopen(address, timeout=5):
-                return
+                return True
         except (urllib.error.URLError, ConnectionError, TimeoutError):
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.5)
+            return False
+
+    wait_until(answers, f"{address} answers")
 
 
-def wait_for_port(port: int, seconds: float = 60) -> None:
+def wait_for_port(port: int) -> None:
     """Wait for a server that speaks no HTTP."""
-    deadline = time.monotonic() + seconds
-    while True:
+
+    def listens() -> bool:
         try:
             with socket.create_connection(("127.0.0.1", port), timeout=5):
-                return
+                return True
         except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+            return False
+
+    wait_until(listens, f"a server listens on port {port}")
 
 
 @contextmanager
@@ -133,20 +133,19 @@ def dask_worker(
 
 
 @contextmanager
-def added_worker(scheduler: str, environment: Mapping[str, str], folder: Path, *options: str) -> Iterator[str]:
+def added_worker(
+    scheduler: str, environment: Mapping[str, str], folder: Path, *options: str, program: tuple[str, ...] = DASK
+) -> Iterator[str]:
     """Add a worker to a scheduler that other tests use too; its address. The scheduler has forgotten it afterwards."""
     from distributed import Client
 
-    with Client(scheduler, timeout=60, set_as_default=False) as client:
+    with Client(scheduler, timeout=HANG_SECONDS, set_as_default=False) as client:
         before = set(client.nthreads())
-        with dask_worker(scheduler, environment, folder, *options):
-            client.wait_for_workers(len(before) + 1, timeout=120)
+        with dask_worker(scheduler, environment, folder, *options, program=program):
+            client.wait_for_workers(len(before) + 1, timeout=HANG_SECONDS)
             (added,) = set(client.nthreads()) - before
             yield added
-        deadline = time.monotonic() + 60
-        while added in client.nthreads():
-            assert time.monotonic() < deadline, f"the scheduler still has {added}, which was killed"
-            time.sleep(0.05)
+        wait_until(lambda: added not in client.nthreads(), f"the scheduler forgets {added}, which was killed")
 
 
 @contextmanager
@@ -165,5 +164,5 @@ def dask_cluster(environment: Mapping[str, str], folder: Path) -> Iterator[str]:
 def wait_for_workers(scheduler: str, count: int) -> None:
     from distributed import Client
 
-    with Client(scheduler, timeout=60, set_as_default=False) as client:
-        client.wait_for_workers(count, timeout=120)
+    with Client(scheduler, timeout=HANG_SECONDS, set_as_default=False) as client:
+        client.wait_for_workers(count, timeout=HANG_SECONDS)

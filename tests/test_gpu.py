@@ -8,16 +8,16 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedfisher_core.evaluation.memory import working_memory
-from fedfisher_core.experiments.attack import plan as attack_plan
+from fedfisher_core.engine.arithmetic import reproducible_gpu
+from fedfisher_core.engine.performing import execute
+from fedfisher_core.engine.plan import Outcome
+from fedfisher_core.engine.store import open_store
 from fedfisher_core.experiments.benchmark.results import make_rows
-from fedfisher_core.jobs import graph_of
-from fedfisher_core.reproducible import reproducible_gpu
-from fedfisher_core.store import open_store
-from fedfisher_core.walk import Outcome, walk_here
+from fedfisher_core.experiments.privacy_attack import plan as attack_plan
+from fedfisher_core.models.memory import working_memory
 from tests import arranged, tiny
-from tests.experiments.attack import test_jobs
-from tests.methods.test_all_methods import NAMES, OF_FEATURES, OF_ROWS, QUICK
+from tests.experiments.privacy_attack import test_jobs
+from tests.methods.every import NAMES, OF_ADAPTERS, OF_FEATURES, OF_ROWS, QUICK
 from tests.models.test_batch_norm import SPEC
 from tests.walked import Walked, walk
 
@@ -28,7 +28,7 @@ OBJECTIVES = (
     *("plain", "fedprox", "fedprox_adaptive", "label_smoothing", "logit_adjustment", "restricted_softmax"),
     *("moon", "scaffold"),
 )
-OF_ANY = [name for name in NAMES if name not in (*OF_FEATURES, *OF_ROWS)]
+OF_ANY = [name for name in NAMES if name not in (*OF_ADAPTERS, *OF_FEATURES, *OF_ROWS)]
 # By how much losses may differ where rounding decides, as it does between two processors: at what a method divides by
 # or matches, and at the noise that privacy adds to Fishers of a few examples.
 LOOSE = {"fedbens_mixture": 0.3, "dense": 0.3, "pfnm": 0.3, "pfnm_original": 0.3, "mats": 0.1, "privacy": 0.1}
@@ -37,6 +37,7 @@ SERVED: dict[str, Any] = {name: {} for name in ("fedavg", "fedfisher_diag", "fed
 BENCHMARKS: dict[str, dict[str, Any]] = {
     "every method": {"methods": {name: QUICK.get(name, {}) for name in OF_ANY}, "fisher": {"estimator": "exact"}},
     "rows": {"model": {"name": "mlp"}, "methods": {name: QUICK[name] for name in OF_ROWS} | {"fedavg": {}}},
+    "adapters": {"model": {"name": "adapted"}, "methods": {name: {} for name in OF_ADAPTERS}},
     "heads": {"model": {"name": "linear", "bias": True}, "methods": {name: {} for name in OF_FEATURES}},
     "batch normalisation": {"model": {"name": SPEC.name}, "methods": SERVED},
     "cropped and mirrored": {"data": {"dataset": "tiny_augmented", "validation_size": 20}},
@@ -105,7 +106,7 @@ def test_an_attack_is_the_same_when_repeated(tmp_path: Path) -> None:
         settings = settings.model_copy(update={"run": settings.run.model_copy(update={"device": GPU})})
         with reproducible_gpu():
             plan = attack_plan.make_plan(settings)
-            outcomes.append(walk_here(graph_of(plan.jobs), open_store(settings.run.store)))
+            outcomes.append(execute(plan.jobs, open_store(settings.run.store)))
     assert not outcomes[0].failed
     assert digests(outcomes[0]) == digests(outcomes[1])
 

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.client.local import Local
-from fedfisher_core.configuration import validate
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.fisher.blocks import Approximation
-from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, model
 from fedfisher_core.settings import FisherSettings
+from fedfisher_core.settings.reading import validate
 
 CLASSES = 3
 SIZE = 6
@@ -36,6 +36,8 @@ TINY_AUGMENTED = DatasetSpec(
 TINY = ModelSpec(name="tiny", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
 TINY_WITH_BIAS = ModelSpec(name="tiny", inputs=Images(1, SIZE, SIZE), classes=CLASSES, bias=True)
 ROWS = ModelSpec(name="mlp", inputs=Images(1, SIZE, SIZE), classes=CLASSES, widths=(7, 6, 5))
+RANK, ADAPTED_WIDTH = 2, SIZE
+ADAPTED = ModelSpec(name="adapted", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
 LINEAR = ModelSpec(name="linear", inputs=Images(1, SIZE, SIZE), classes=CLASSES)
 LINEAR_WITH_BIAS = ModelSpec(name="linear", inputs=Images(1, SIZE, SIZE), classes=CLASSES, bias=True)
 
@@ -59,6 +61,22 @@ class Tiny(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         maps = functional.relu(self.conv(inputs))
         return self.head(functional.relu(self.hidden(maps.flatten(1))))
+
+
+@model("adapted")
+class Adapted(nn.Module):
+    """Means of columns, to which an adapter adds, and a linear layer."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        (rank,) = spec.widths_or((RANK,))
+        self.lora_A = nn.Linear(spec.inputs.width, rank, bias=False)
+        self.lora_B = nn.Linear(rank, spec.inputs.width, bias=False)
+        self.head = nn.Linear(spec.inputs.width, spec.classes, bias=spec.bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        means = inputs.mean((1, 2))
+        return self.head(functional.relu(means + self.lora_B(self.lora_A(means))))
 
 
 @model("normalised")

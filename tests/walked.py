@@ -5,16 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedfisher_core.evaluation.measures import Measures
+from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.performing import divergence, execute
+from fedfisher_core.engine.plan import Outcome, in_order
+from fedfisher_core.engine.store import Artifact, Store, open_store
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, make_plan
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.testing import read_measures
-from fedfisher_core.jobs import graph_of, needed_for
-from fedfisher_core.store import Artifact, open_store
-from fedfisher_core.walk import Outcome, walk_here
+from fedfisher_core.models.evaluation import Measures
 from tests import tiny
 
 
@@ -25,16 +26,29 @@ class Walked:
     Args:
         plan: what was done.
         outcome: of its jobs.
+        store: keeps the results.
     """
 
     plan: BenchmarkPlan
     outcome: Outcome
+    store: Store
+
+    def made(self, job: Job[Any]) -> Artifact:
+        """What any job of the plan has made."""
+        artifact = self.store.find(job.recipe)
+        assert artifact is not None, job.name
+        return artifact
+
+    def divergence(self, job: Job[Any]) -> str | None:
+        """Why the client of a job diverged; None where it did not."""
+        error = divergence([self.made(job)])
+        return None if error is None else str(error)
 
     @property
-    def place(self) -> Place:
+    def federation(self) -> Federation:
         """The only federation."""
-        (place,) = self.plan.federations.places
-        return place
+        (federation,) = self.plan.federations.all
+        return federation
 
     @property
     def rows(self) -> dict[str, Row]:
@@ -44,35 +58,39 @@ class Walked:
     @property
     def data(self) -> Artifact:
         """The decoded data set."""
-        return self.outcome.artifacts[self.plan.federations.data(self.place).name]
+        return self.made(self.plan.federations.data(self.federation))
 
     @property
     def partition(self) -> Artifact:
         """Who holds what."""
-        return self.outcome.artifacts[self.plan.federations.partition(self.place).name]
+        return self.made(self.plan.federations.partition(self.federation))
 
     def client(self, client: int, method: str) -> dict[str, Artifact]:
         """What a client has ready to send to a method, by the statistic's name."""
         federations = self.plan.federations
-        names = federations.names_of_statistics(self.place, client, federations.methods[method])
-        return {statistic: self.outcome.artifacts[name] for statistic, name in names.items()}
+        jobs = federations.uploaded(self.federation, client, federations.methods[method])
+        return {statistic: self.made(job) for statistic, job in jobs.items()}
 
     def aggregate(self, method: str) -> Artifact:
         """What a method made."""
-        return self.outcome.artifacts[self.plan.federations.aggregation(self.place, method).name]
+        return self.made(self.plan.federations.aggregation(self.federation, method))
 
     def measures(self, method: str) -> Measures:
         """How a method's global model does on the test examples."""
-        return read_measures(self.outcome.artifacts[self.plan.federations.names_of_tests(self.place, method)[-1]])
+        return read_measures(self.outcome.artifacts[self.plan.federations.names_of_tests(self.federation, method)[-1]])
 
 
-def walk(settings: BenchmarkSettings, stage: str | None = None) -> Walked:
-    """Plan a benchmark and do its work, or what one stage of it needs."""
-    plan = make_plan(settings)
-    graph = graph_of(plan.jobs)
-    if stage is not None:
-        graph = {job.name: job for job in needed_for(graph, plan.stages[stage])}
-    return Walked(plan, walk_here(graph, open_store(settings.run.store)))
+def walk(settings: BenchmarkSettings) -> Walked:
+    """Plan a benchmark and do its work."""
+    plan, store = make_plan(settings), open_store(settings.run.store)
+    return Walked(plan, execute(plan.jobs, store), store)
+
+
+def walk_clients(settings: BenchmarkSettings) -> Walked:
+    """Plan a benchmark and do the work that comes before any server's."""
+    plan, store = make_plan(settings), open_store(settings.run.store)
+    jobs = [job for job in in_order(plan.jobs) if job.kind not in ("aggregates", "measures")]
+    return Walked(plan, execute(jobs, store), store)
 
 
 def walk_tiny(folder: Path, methods: Mapping[str, Mapping[str, Any]], **changes: Any) -> Walked:

@@ -1,4 +1,4 @@
-"""Prints the seed of the chaos; `CHAOS=1 CHAOS_SEED=<seed> pytest tests/chaos` replays it (see scale.py)."""
+"""Places to harm; `CHAOS=1 CHAOS_SEED=<seed> pytest tests/chaos` does it again (see scale.py)."""
 
 from collections.abc import Callable
 from functools import cache
@@ -7,20 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.driver import PLAIN, VARIANTS, Finished, finished, place_at
-from tests.chaos.scale import SEED
 from tests.end_to_end.conftest import Workplace, digits, prefect_api
 
 __all__ = ["digits", "prefect_api"]
-
-
-def pytest_report_header() -> str:
-    return f"CHAOS_SEED={SEED}"
-
-
-@pytest.fixture(autouse=True)
-def _tell_the_seed() -> None:
-    """Have the seed among what pytest shows of a test that fails."""
-    print(f"CHAOS_SEED={SEED}")
 
 
 @pytest.fixture

@@ -18,13 +18,11 @@ from typing import Any
 import yaml
 
 from tests.end_to_end.conftest import BIN, Workplace
+from tests.waiting import HANG_SECONDS
 
 NAME = "chaos"
 PLAIN = "threads"
 MARK = "CHAOS_MARK"
-_PATIENCE_SECONDS = 600
-# Longer than a process waits at most, which was told that its starter is gone.
-_LEAVE_SECONDS = 75
 _REASON = re.compile(r"^fedfisher: .+$", re.MULTILINE)
 
 _SECURE = {"wire": {"budget": "none", "server_view": "secure_sum"}}
@@ -38,18 +36,14 @@ _SETTINGS: Mapping[str, Any] = {
     "run": {"runner": "threads", "workers": 2},
 }
 _STAGES = {
-    "clients": {"cmd": "fedfisher stage clients", "params": ["train"], "outs": [f"stages/{NAME}/clients"]},
-    "aggregates": {
-        "cmd": "fedfisher stage aggregates",
-        "deps": [f"stages/{NAME}/clients"],
-        "params": ["methods"],
-        "outs": [f"stages/{NAME}/aggregates"],
-    },
-    "report": {
-        "cmd": "fedfisher stage report",
-        "deps": [f"stages/{NAME}/aggregates"],
-        "metrics": [{f"results/{NAME}/results.json": {"cache": False}}],
-    },
+    NAME: {
+        "cmd": "fedfisher stage",
+        "params": [{"params.yaml": None}],
+        "outs": [
+            {f"stages/{NAME}": {"persist": True}},
+            {f"results/{NAME}/results.json": {"cache": False, "persist": True}},
+        ],
+    }
 }
 
 
@@ -75,7 +69,7 @@ VARIANTS = {
     "temporary": Variant({}, temporary=True),
     "secure": Variant({"methods": {"fedavg": _SECURE, "fedfisher_diag": _SECURE}}),
     "dvc": Variant({}, versioned=True),
-    # Server and clients remember earlier rounds, whose tensors are removed meanwhile.
+    # Server and clients remember earlier rounds, whose results are deleted meanwhile.
     "rounds": Variant(
         {
             "train": {"epochs": 1, "momentum": 0.0, "objective": "scaffold"},
@@ -146,8 +140,6 @@ def place_at(root: Path, variant: Variant, digits: Path, prefect_api: str) -> Wo
         MARK: str(root),
         "TMPDIR": str(root / "temporary"),
         "HOME": str(root),
-        # Looking for the fonts of the machine takes seconds.
-        "MPLCONFIGDIR": str(digits.parent / "matplotlib"),
         "PREFECT_HOME": str(root / "prefect"),
         "FEDFISHER_DATA_DIR": str(digits),
         "PATH": f"{BIN}:{os.environ['PATH']}",
@@ -171,7 +163,6 @@ def _version(folder: Path) -> None:
     (folder / ".dvc/config").write_text("[core]\n    analytics = false\n")
     (folder / ".dvc/.gitignore").write_text("/tmp\n/cache\n")
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": _STAGES}))
-    (folder / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
 
 
 def finished(place: Workplace) -> Finished:
@@ -181,7 +172,7 @@ def finished(place: Workplace) -> Finished:
         place: where.
     """
     begun = time.monotonic()
-    place.run("fedfisher", "run", timeout=_PATIENCE_SECONDS)
+    place.run("fedfisher", "run", timeout=HANG_SECONDS)
     seconds = time.monotonic() - begun
     return Finished(place, place.rows(NAME), recorded(place), seconds)
 
@@ -205,7 +196,7 @@ def struck(place: Workplace, command: Sequence[str], blow: Blow) -> bool:
     else:
         assert process.returncode == 0, err
     require_no_orphans(place)
-    _, err = process.communicate(timeout=_LEAVE_SECONDS)
+    _, err = process.communicate(timeout=HANG_SECONDS)
     assert "Traceback" not in err, err
     return process.returncode != 0
 
@@ -225,12 +216,12 @@ def alive(place: Workplace) -> dict[int, str]:
 
 
 def require_no_orphans(place: Workplace) -> None:
-    """Wait a moment for the processes of a place to end, and end those that do not.
+    """Wait for the processes of a place to end, and end those that do not.
 
     Raises:
         AssertionError: some did not.
     """
-    deadline = time.monotonic() + _LEAVE_SECONDS
+    deadline = time.monotonic() + HANG_SECONDS
     while (left := alive(place)) and time.monotonic() < deadline:
         time.sleep(0.05)
     for process in left:
@@ -246,7 +237,7 @@ def rerun(place: Workplace) -> CompletedProcess[str]:
     """
     process = place.start("fedfisher", "run")
     try:
-        out, err = process.communicate(timeout=_PATIENCE_SECONDS)
+        out, err = process.communicate(timeout=HANG_SECONDS)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -268,20 +259,21 @@ def require_equal(place: Workplace, wanted: Finished) -> None:
     assert recorded(place) == wanted.recorded
     require_no_orphans(place)
     assert not list((place.folder / "artifacts/.writing").iterdir())
-    assert not [path for path in (place.folder / "stages").glob("*") if re.match(r"\.writing|\.unfinished", path.name)]
 
 
 def require_shared(place: Workplace) -> None:
-    """Check that DVC has all that a run has made.
+    """Check that DVC takes all that a run has made.
 
     Args:
         place: where; in a repository of git and DVC.
 
     Raises:
-        AssertionError: it has not.
+        AssertionError: it does not.
     """
+    place.run("dvc", "repro")
     said = place.run("dvc", "status").stdout
     assert "up to date" in said, said
+    assert not list((place.folder / "stages/.writing").iterdir())
 
 
 def said_in_one_line(err: str) -> bool:

@@ -1,13 +1,14 @@
-"""How much chaos: a little with all tests, and much by `make chaos`, which sets CHAOS=1.
+"""How much chaos: settings and payloads a little with all tests, all else by `make chaos` alone, which sets CHAOS=1.
 
-What is random follows CHAOS_SEED, a number; without it, another one each time, which is printed. The processes that
-pytest starts inherit it.
+What is random follows CHAOS_SEED, a number that is printed. Without it, `make chaos` draws another one each time, and
+`make test` takes 0: the same code has the same verdict. The processes that pytest starts inherit it.
 """
 
 import os
 import secrets
 
-SEED = int(os.environ.setdefault("CHAOS_SEED", str(secrets.randbelow(2**32))))
+CHAOS = os.environ.get("CHAOS") == "1"
+SEED = int(os.environ.setdefault("CHAOS_SEED", str(secrets.randbelow(2**32) if CHAOS else 0)))
 
 
 def scaled(*, test: int, chaos: int) -> int:
@@ -20,7 +21,7 @@ def scaled(*, test: int, chaos: int) -> int:
     Returns:
         One of the two.
     """
-    return chaos if os.environ.get("CHAOS") == "1" else test
+    return chaos if CHAOS else test
 
 
 def parts(total: int, most: int) -> list[tuple[int, int]]:

@@ -17,14 +17,14 @@ pytestmark = pytest.mark.end_to_end
 
 KILLS = {
     "threads": scaled(test=0, chaos=35),
-    "processes": scaled(test=1, chaos=35),
+    "processes": scaled(test=0, chaos=35),
     "dask": scaled(test=0, chaos=12),
     "temporary": scaled(test=0, chaos=30),
     "secure": scaled(test=0, chaos=30),
     "dvc": scaled(test=0, chaos=30),
-    "rounds": scaled(test=1, chaos=30),
+    "rounds": scaled(test=0, chaos=30),
 }
-RECORDING_KILLS = scaled(test=1, chaos=40)
+RECORDING_KILLS = scaled(test=0, chaos=40)
 OTHER_ROWS = ("secure", "rounds")
 """The variants whose results are not those of all others."""
 
@@ -43,6 +43,8 @@ def strike(place: Workplace, commands: list[list[str]], *, most: int, within: fl
         print(place.folder, *command, blow)
         if not struck(place, command, blow):
             return killed
+        # DVC writes it in place; what a kill leaves of it is to be removed by hand.
+        (place.folder / "dvc.lock").unlink(missing_ok=True)
     return most
 
 
@@ -51,7 +53,7 @@ def require_whole(place: Workplace, wanted: Finished) -> None:
     assert last.returncode == 0, last.stderr
     require_equal(place, wanted)
     assert left_in_temporary(place) <= left_in_temporary(wanted.place)
-    if (place.folder / "dvc.lock").exists():
+    if (place.folder / "dvc.yaml").exists():
         require_shared(place)
     shutil.rmtree(place.folder)
 

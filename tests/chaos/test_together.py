@@ -14,6 +14,7 @@ import pytest
 from tests.chaos.driver import NAME, PLAIN, Finished, recorded, require_equal, rerun, said_in_one_line
 from tests.chaos.scale import SEED, scaled
 from tests.end_to_end.conftest import Workplace
+from tests.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.end_to_end
 
@@ -31,7 +32,6 @@ Unharmed = Callable[[str], Finished]
 NewPlace = Callable[..., Workplace]
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(TIMES))
 def test_two_runs_and_a_prune_at_once(number: int, unharmed: Unharmed, new_place: NewPlace) -> None:
     wanted = unharmed(PLAIN)
@@ -54,7 +54,7 @@ def test_two_runs_and_a_prune_at_once(number: int, unharmed: Unharmed, new_place
 
 def prune(place: Workplace) -> None:
     process = place.start("fedfisher", "store", "prune", "--yes")
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0 or said_in_one_line(err), err
 
 
@@ -76,7 +76,6 @@ def disk(folder: Path) -> Iterator[Callable[[int], None]]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(DISKS))
 def test_a_full_disk_costs_one_line_and_nothing_else(number: int, unharmed: Unharmed, new_place: NewPlace) -> None:
     rng = random.Random(f"{SEED} disk {number}")
@@ -97,7 +96,6 @@ def test_a_full_disk_costs_one_line_and_nothing_else(number: int, unharmed: Unha
         require_equal(place, wanted)
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", range(LIMITS))
 def test_files_that_may_not_grow_cost_one_line_and_nothing_else(
     number: int, unharmed: Unharmed, new_place: NewPlace
@@ -109,7 +107,7 @@ def test_files_that_may_not_grow_cost_one_line_and_nothing_else(
     limit = round(math.exp(rng.uniform(math.log(1024), math.log(largest))))
     print(f"{limit} bytes")
     process = place.start("python", "-c", LIMITED, str(limit))
-    _, err = process.communicate(timeout=300)
+    _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 0 or said_in_one_line(err), err
     last = rerun(place)
     assert last.returncode == 0, last.stderr

@@ -5,13 +5,14 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedfisher_core.client.descent import Descent
+from fedfisher_core.client.training import Descent
+from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens, Vectors
 from fedfisher_core.data.tensors import augment
-from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
-from fedfisher_core.models.dropout import begin_training
-from fedfisher_core.models.spec import ModelSpec, models
+from fedfisher_core.models.layers import begin_training
+from fedfisher_core.models.spec import Lora, ModelSpec, models
 from fedfisher_core.settings import TrainSettings
 from tests import tiny
+from tests.models.trunks.installed import weights_of
 
 EXAMPLES = tiny.examples(30)
 COLOURED = Images(3, 32, 32)
@@ -47,16 +48,21 @@ NETWORKS = [
     *((name, COLOURED) for name in ("resnet18", "resnet18_batch_norm", "resnet18_tiny_imagenet")),
     *((name, COLOURED) for name in ("efficientnet_lite0", "mobilenet_v2")),
     *((name, Tokens(7, 11)) for name in ("gru", "transformer")),
+    ("minilm/lora", Texts(7, 30_522, padding=0)),
     *((name, Vectors(13)) for name in ("linear", "mlp")),
 ]
 
 
+@pytest.mark.drawn(10)
 @pytest.mark.parametrize("augmented", [False, True], ids=["", "cropped and mirrored"])
 @pytest.mark.parametrize(("name", "inputs"), NETWORKS)
 def test_every_network_steps_as_with_torch_s_optimiser(name: str, inputs: Layout, augmented: bool) -> None:
     if augmented and inputs is not COLOURED:
         pytest.skip("only images are cropped")
-    spec = ModelSpec(name, inputs, classes=3, bias=True)
+    if isinstance(inputs, Texts):
+        weights_of("minilm")
+    lora = Lora() if isinstance(inputs, Texts) else None
+    spec = ModelSpec(name, inputs, classes=3, bias=True, lora=lora)
     generator = torch.Generator().manual_seed(0)
     start = spec.initialise(generator)
     ours, theirs = spec.load(start), spec.load(start)

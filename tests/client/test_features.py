@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from fedfisher_core.client.features import Features, last_layer
-from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.layouts import Images
-from fedfisher_core.models.dropout import begin_training
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import UnsupportedLayerError
+from fedfisher_core.models.layers import begin_training
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.objectives.configured import configure_objective
 from fedfisher_core.client.together import Member, train_together
 from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.settings import ObjectiveChoice, TrainSettings
 from tests import tiny
 
@@ -61,7 +61,7 @@ def test_clients_of_any_size_become_what_each_becomes_by_itself(
 
 @pytest.mark.parametrize("name", ["label_smoothing", "logit_adjustment", "restricted_softmax"])
 def test_each_client_has_a_loss_of_its_own(name: str) -> None:
-    bound = bind_objective(name, {name: ObjectiveChoice()})
+    bound = configure_objective(name, {name: ObjectiveChoice()})
     lacking = EXAMPLES[0].labels > 0
     held = (Examples(EXAMPLES[0].inputs[lacking], EXAMPLES[0].labels[lacking]), *EXAMPLES[1:])
 

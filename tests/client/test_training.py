@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples, augment
-from fedfisher_core.errors import DivergedClientError
+from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.settings import TrainSettings
 from tests import tiny
 

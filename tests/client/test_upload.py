@@ -7,19 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.bound import bind_statistics
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.schemas import upload_schema
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.transport import StoredUploads, decode, encode
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import CorruptArtifactError, InputError
+from fedfisher_core.client.statistics.configured import configure_statistics, upload_schema
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.statistic import Statistic
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import StoredUploads, Upload, decode, encode
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import CorruptArtifactError, InputError
 from fedfisher_core.fisher.blocks import Approximation
-from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import WireSettings
 from tests import tiny
@@ -45,7 +43,7 @@ def sent_as(
     wire: WireSettings = UNLIMITED,
     num_examples: int = 12,
 ) -> bytes:
-    schema = upload_schema(bind_statistics([type(statistic) for statistic in statistics], {}), spec, wire)
+    schema = upload_schema(configure_statistics([type(statistic) for statistic in statistics], {}), spec, wire)
     return encode(schema, statistics, num_examples=num_examples)
 
 
@@ -55,7 +53,7 @@ def received(
     spec: ModelSpec = tiny.TINY_WITH_BIAS,
     wire: WireSettings = UNLIMITED,
 ) -> Upload:
-    return decode(payload, upload_schema(bind_statistics(classes, {}), spec, wire), classes, CPU)
+    return decode(payload, upload_schema(configure_statistics(classes, {}), spec, wire), classes, CPU)
 
 
 @pytest.mark.parametrize("classes", [(Weights,), (KFAC, Weights), STATISTICS])
@@ -92,7 +90,7 @@ def test_what_arrives_is_not_tied_to_what_was_sent() -> None:
 
 def test_the_payload_costs_its_numbers_and_a_small_header() -> None:
     bits = 8 * len(sent_as(computed()))
-    formula = 32 * sum(one.wire_spec(tiny.TINY_WITH_BIAS).size for one in bind_statistics(STATISTICS, {}))
+    formula = 32 * sum(one.wire_spec(tiny.TINY_WITH_BIAS).size for one in configure_statistics(STATISTICS, {}))
     assert formula < bits <= formula + 8 * 64
 
 
@@ -111,9 +109,9 @@ def test_what_is_sent_costs_no_more_than_fedavg(classes: tuple[type[Statistic], 
 
 def test_a_budget_that_nothing_fits_is_refused_with_what_is_needed() -> None:
     with pytest.raises(InputError, match=r"the budget is 1000"):
-        upload_schema(bind_statistics((Weights, KFAC), {}), LENET, WireSettings(budget=1000))
+        upload_schema(configure_statistics((Weights, KFAC), {}), LENET, WireSettings(budget=1000))
     with pytest.raises(InputError, match=r"family 'float32' takes \d+ bits"):
-        upload_schema(bind_statistics((Weights, KFAC), {}), LENET, WireSettings(budget="fedavg", format="float32"))
+        upload_schema(configure_statistics((Weights, KFAC), {}), LENET, WireSettings(budget="fedavg", format="float32"))
 
 
 def _cut(payload: bytes) -> bytes:
@@ -176,7 +174,7 @@ def test_only_what_was_declared_can_be_seen() -> None:
 
 def stored(folder: Path, count: int, spec: ModelSpec = tiny.TINY) -> tuple[StoredUploads, list[dict[str, Tensor]]]:
     classes = (Weights, DiagonalFisher)
-    schema = upload_schema(bind_statistics(classes, {}), spec, WireSettings(budget="none", format="float32"))
+    schema = upload_schema(configure_statistics(classes, {}), spec, WireSettings(budget="none", format="float32"))
     sent, paths = [], []
     for client in range(count):
         weights = tiny.initial(spec, seed=client)

@@ -1,3 +1,6 @@
+import math
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from fedfisher_core.data.columns import Table, vectors
+from fedfisher_core.data.columns import vectors
+from fedfisher_core.data.counting import count_training
+from fedfisher_core.data.layouts import Vectors
+from fedfisher_core.data.scaling import observe
 from fedfisher_core.data.sources import find_source, read_dataset
-from fedfisher_core.data.tensors import Dataset
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Vectors
+from fedfisher_core.data.specs import DatasetSpec
+from fedfisher_core.data.tables import Table
+from fedfisher_core.data.tensors import Dataset, Split, select
+from fedfisher_core.engine.errors import InputError
 from tests import arranged, tiny
 
 
@@ -48,8 +55,8 @@ def test_a_table_and_sequences_are_read_as_they_were_written(root: Path) -> None
     arranged.write(root)
     rows, labels = arranged.numbers(tiny.TRAIN, seed=1)
     found = read("table").train
-    assert found.inputs.dtype == torch.float32
-    assert np.array_equal(found.inputs.numpy(), rows.astype(np.float32))
+    assert found.inputs.dtype == torch.float64
+    assert np.array_equal(found.inputs.numpy(), rows)
     assert found.labels.tolist() == labels
 
     expected, labels = arranged.sequences(tiny.TEST, seed=2)
@@ -83,7 +90,7 @@ def test_whole_numbers_that_doubles_round_are_read(root: Path) -> None:
             {"weights": [[1.0] * 3, [1.0] * 3]},
             ": columns 'age', 'height', 'weights' hold 5 numbers a row; allowed: 6",
         ),
-        ({"height": ["1", "2"]}, ": column 'height' holds string; allowed: numbers, or lists of them"),
+        ({"height": ["1", "2"]}, ": column 'height' holds string; allowed: numbers or times, or lists of them"),
     ],
 )
 def test_numbers_that_are_none_are_named(root: Path, columns: dict[str, Any], message: str) -> None:
@@ -129,4 +136,56 @@ def test_tokens_that_are_none_are_named(root: Path, tokens: list[Any], message: 
 def test_lists_that_are_all_empty_are_refused() -> None:
     rows = pyarrow.table({"x": pyarrow.array([[], []], type=pyarrow.list_(pyarrow.float32()))})
     with pytest.raises(InputError, match=r"row 0: the list in column 'x' has length 0; allowed: 1"):
-        vectors(Table(rows, "split 'train'"), ("x",), Vectors(1))
+        vectors(Table.of(rows, "split 'train'"), ("x",), Vectors(1))
+
+
+SECOND = datetime(2023, 1, 1, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        *((pa.array([SECOND, SECOND], pa.timestamp(unit)), 1672531201.0) for unit in ("s", "ms", "us", "ns")),
+        (pa.array([SECOND, SECOND], pa.timestamp("us", "Europe/Berlin")), 1672531201.0),
+        ([date(2020, 1, 1)] * 2, 18262.0),
+        (pa.array([date(2020, 1, 1)] * 2, pa.date64()), 18262.0),
+        (pa.array([time(1, 2, 3)] * 2, pa.time32("ms")), 3723.0),
+        (pa.array([time(1, 2, 3)] * 2, pa.time64("ns")), 3723.0),
+        ([timedelta(seconds=90)] * 2, 90.0),
+        ([Decimal("2460000.50001")] * 2, 2460000.50001),
+        ([2460000.50001] * 2, 2460000.50001),
+    ],
+)
+def test_times_are_numbers_in_double_precision(root: Path, cells: Any, expected: float) -> None:
+    table(root, age=cells)
+    assert read("table").train.inputs[:, 0].tolist() == [expected] * 2
+
+
+def test_numbers_and_times_in_one_column_are_refused(root: Path) -> None:
+    table(root)
+    train = pq.read_table(root / "table" / "train.parquet")
+    times = pa.array([SECOND, SECOND], pa.timestamp("ms"))
+    pq.write_table(train.set_column(0, "age", times), root / "table" / "test.parquet")
+    message = r"column 'age' holds double in split 'train' .*, and timestamp\[ms\] in split 'test' .*; allowed: numbers"
+    with pytest.raises(InputError, match=message):
+        read("table")
+
+
+def test_large_numbers_are_scaled_before_they_are_made_single() -> None:
+    spec = DatasetSpec("times", None, 2, Vectors(1), mean=(1.7e9,), std=(10.0,))
+    split = Split(inputs=torch.tensor([[1.7e9], [1.7e9 + 10]], dtype=torch.float64), labels=torch.tensor([0, 1]))
+    made = select(split, spec).inputs
+    assert made.dtype == torch.float32
+    assert made.tolist() == [[0.0], [1.0]]
+
+
+def test_times_of_a_client_are_told_apart_by_its_own_scale() -> None:
+    times = torch.tensor([[1.7e9], [1.7e9 + 10], [math.nan]], dtype=torch.float64)
+    made = observe([times], "mean").apply(times, torch.zeros(3, dtype=torch.int64))
+    assert made.tolist() == [[-1.0], [1.0], [0.0]]
+
+
+def test_the_row_of_tables_is_named_before_any_work(root: Path) -> None:
+    table(root, weights=[[1.0] * 4, [1.0] * 5])
+    with pytest.raises(InputError, match="row 1: the list in column 'weights' has length 5; allowed: 4"):
+        count_training(find_source("table"))

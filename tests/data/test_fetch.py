@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.data.fetch import SPLITS, fetch
+from fedfisher_core.data.hub import SPLITS, fetch
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             (folder / f"{split}.parquet").write_bytes(b"data")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fedfisher_core.data.fetch._write_embedded", write)
+    monkeypatch.setattr("fedfisher_core.data.hub._write_embedded", write)
     return Path("data")
 
 
@@ -52,6 +52,6 @@ def test_one_that_another_process_puts_there_meanwhile_is_replaced(data: Path, m
             for split in SPLITS:
                 (where / f"{split}.parquet").write_text(where.name if where == data / "mnist5k" else "ours")
 
-    monkeypatch.setattr("fedfisher_core.data.fetch._write_embedded", write)
+    monkeypatch.setattr("fedfisher_core.data.hub._write_embedded", write)
     fetch("mnist5k")
     assert [(data / "mnist5k" / f"{split}.parquet").read_text() for split in SPLITS] == ["ours"] * 2

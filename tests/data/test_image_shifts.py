@@ -8,7 +8,7 @@ import torch
 from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
-from fedfisher_core.data.image_shifts import add_noise, blur, flatten_contrast, rotate
+from fedfisher_core.data.shifts import add_noise, blur, flatten_contrast, rotate
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

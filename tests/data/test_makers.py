@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from fedfisher_core.data.counting import count_training
+from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec, datasets
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Vectors
+from fedfisher_core.engine.errors import InputError
 
 datasets.add("signed", DatasetSpec("signed", None, 3, Vectors(1), feature_columns=("age",)))
 datasets.add("patients", DatasetSpec("patients", None, 3, Vectors(1), feature_columns=("age",), impute="mean"))
@@ -49,7 +49,7 @@ def both(name: str = "signed", sample: Sample = ALL) -> tuple[dict[str, int], li
     counted = count_training(find_source(name), sample=sample, group_column="who")
     assert counted is not None
     assert counted.groups is not None
-    dataset = sample.of(read_dataset(find_source(name), group_column="who"))
+    dataset = read_dataset(find_source(name), group_column="who", sample=sample)
     train, test = dataset.train.groups, dataset.test.groups
     assert train is not None
     named = [dataset.group_names[code] for code in train.tolist()]
@@ -138,3 +138,41 @@ def test_held_out_examples_keep_their_makers(root: Path) -> None:
     _, train, test = both(sample=sample)
     assert train == [row % 2 for row in used]
     assert test == [row % 2 for row in apart]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "kinds"),
+    [
+        ([0, 1], ["0", "1"], ("whole numbers", "texts")),
+        (["0", "1"], [0, 1], ("texts", "whole numbers")),
+        ([0, 1], [0.0, 1.0], ("whole numbers", "double")),
+        ([0, 1], [False, True], ("whole numbers", "bool")),
+        (pa.array([0.1, 0.2], pa.float32()), [0.1, 0.2], ("float", "double")),
+    ],
+)
+def test_names_of_two_types_are_refused_with_both(root: Path, train: Any, test: Any, kinds: tuple[str, str]) -> None:
+    write(root, train=train, test=test)
+    refused(
+        f"partition.column='who' holds {kinds[0]} in split 'train' of data set 'signed', such as .*, and {kinds[1]} in "
+        "split 'test' of data set 'signed', such as .*; allowed: one type in both"
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        (pa.array([0, 1], pa.int64()), pa.array([1, 0], pa.uint8())),
+        (["0", "1"], pa.array(["1", "0"]).dictionary_encode()),
+        (pa.array(["0", "1"]).dictionary_encode(), pa.array(["1", "0"], pa.large_string())),
+    ],
+)
+def test_one_maker_is_one_however_its_name_is_stored(root: Path, train: Any, test: Any) -> None:
+    write(root, train=train, test=test)
+    assert both() == ({"0": 1, "1": 1}, [0, 1], [1, 0])
+
+
+def test_names_are_fit_to_be_printed(root: Path) -> None:
+    write(root, train=["\x1b[2J", "a\u202eb"], test=["a\u202eb"])
+    assert both() == ({"\\x1b[2J": 1, "a\\u202eb": 1}, [0, 1], [1])
+    write(root, train=["\x1b", "\\x1b"], test=["\x1b"])
+    refused("two names are both written .*; allowed: names that differ")

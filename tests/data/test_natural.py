@@ -6,8 +6,8 @@ from numpy.typing import NDArray
 
 from fedfisher_core.data.natural import makers_of, require_column
 from fedfisher_core.data.partitions import Partition, require_split, split
-from fedfisher_core.errors import InputError
-from fedfisher_core.settings import Cell, PartitionScheme, PartitionSettings
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.settings import PartitionScheme, PartitionSettings, SeededSetting
 
 # Three makers of 20, 50 and 31 examples, in no order.
 GROUPS = np.random.default_rng(3).permutation(np.repeat([0, 1, 2], [20, 50, 31]))
@@ -15,8 +15,8 @@ LABELS = np.arange(len(GROUPS)) % 4
 NAMES = ("ann", "bob", "cy")
 
 
-def cell(scheme: PartitionScheme, clients: int, seed: int = 0) -> Cell:
-    return Cell(dataset="a", model="b", scheme=scheme, alpha=None, clients=clients, seed=seed)
+def setting(scheme: PartitionScheme, clients: int, seed: int = 0) -> SeededSetting:
+    return SeededSetting(dataset="a", model="b", scheme=scheme, alpha=None, clients=clients, seed=seed)
 
 
 def draw(
@@ -25,7 +25,7 @@ def draw(
     settings = PartitionSettings(**{"scheme": scheme, "column": "who", "min_size": 1, **changes})
     sizes = None if groups is None else dict(zip(NAMES, np.bincount(groups).tolist(), strict=True))
     return split(
-        settings, cell(scheme, clients, seed), LABELS, classes=4, validation_size=5, groups=groups, group_sizes=sizes
+        settings, setting(scheme, clients, seed), LABELS, classes=4, validation_size=5, groups=groups, group_sizes=sizes
     )
 
 
@@ -158,7 +158,7 @@ def count_only(scheme: PartitionScheme, clients: int, groups: dict[str, int], va
     """Check what is known before examples are decoded."""
     settings = PartitionSettings(scheme=scheme, column="who", min_size=1)
     labels = np.bincount(LABELS)
-    require_split(settings, cell(scheme, clients), labels, validation_size=validation_size, groups=groups)
+    require_split(settings, setting(scheme, clients), labels, validation_size=validation_size, groups=groups)
 
 
 def test_a_small_maker_is_refused_only_as_a_client_of_its_own() -> None:

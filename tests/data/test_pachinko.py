@@ -5,8 +5,8 @@ import pytest
 
 from fedfisher_core.data.pachinko import Indices, allocate, coarse_of_labels
 from fedfisher_core.data.partitions import Partition, split
-from fedfisher_core.errors import InputError
-from fedfisher_core.settings import Cell, PartitionSettings
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.settings import PartitionSettings, SeededSetting
 
 # Four coarse labels of three labels each, which are not neighbours.
 COARSE = tuple(label % 4 for label in range(12))
@@ -23,8 +23,8 @@ def draw(of: Indices, count: int, alpha: float, beta: float, *, seed: int = 0) -
 
 def partition(of: Indices, *, seed: int = 0, coarse: tuple[int, ...] = COARSE) -> Partition:
     settings = PartitionSettings(scheme=("pachinko",), alpha=(0.1,), beta=10.0, min_size=1)
-    cell = Cell(dataset="a", model="b", scheme="pachinko", alpha=0.1, clients=7, seed=seed)
-    return split(settings, cell, of, classes=CLASSES, validation_size=5, coarse=coarse)
+    setting = SeededSetting(dataset="a", model="b", scheme="pachinko", alpha=0.1, clients=7, seed=seed)
+    return split(settings, setting, of, classes=CLASSES, validation_size=5, coarse=coarse)
 
 
 @pytest.mark.parametrize(("alpha", "beta"), [(0.1, 10.0), (100.0, 0.05), (0.001, 0.001)])

@@ -6,8 +6,8 @@ import pytest
 from numpy.typing import NDArray
 
 from fedfisher_core.data.partitions import Partition, require_split, split
-from fedfisher_core.errors import InputError
-from fedfisher_core.settings import NATURAL_SCHEMES, Cell, PartitionScheme, PartitionSettings
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.settings import NATURAL_SCHEMES, PartitionScheme, PartitionSettings, SeededSetting
 from fedfisher_core.settings.clients import DIRICHLET_SCHEMES
 
 CLASSES = 10
@@ -31,9 +31,9 @@ def settings(scheme: PartitionScheme, **changes: Any) -> PartitionSettings:
     return PartitionSettings(**{"scheme": scheme, "column": column, "min_size": 1, **target, **changes})
 
 
-def cell(scheme: PartitionScheme, *, alpha: float = 0.5, clients: int = 5, seed: int = 0) -> Cell:
+def setting(scheme: PartitionScheme, *, alpha: float = 0.5, clients: int = 5, seed: int = 0) -> SeededSetting:
     has_alpha = scheme in DIRICHLET_SCHEMES
-    return Cell(
+    return SeededSetting(
         dataset="tiny",
         model="tiny",
         scheme=scheme,
@@ -55,7 +55,7 @@ def draw(
 ) -> Partition:
     return split(
         settings(scheme, **changes),
-        cell(scheme, alpha=alpha, clients=clients, seed=seed),
+        setting(scheme, alpha=alpha, clients=clients, seed=seed),
         labels,
         classes=CLASSES,
         validation_size=validation_size,
@@ -63,6 +63,7 @@ def draw(
     )
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("alpha", "clients"), [(0.05, 3), (0.5, 5), (100.0, 10)])
 def test_every_image_has_exactly_one_client(scheme: PartitionScheme, alpha: float, clients: int) -> None:
@@ -240,7 +241,7 @@ def test_the_largest_makers_are_a_client_each(clients: int) -> None:
     for seed in (0, 1):
         partition = split(
             settings("largest"),
-            cell("largest", clients=clients, seed=seed),
+            setting("largest", clients=clients, seed=seed),
             labels,
             classes=CLASSES,
             validation_size=40,
@@ -299,7 +300,7 @@ def test_more_clients_than_makers_are_refused(scheme: PartitionScheme) -> None:
 @pytest.mark.parametrize("scheme", NATURAL_SCHEMES)
 def test_a_column_that_the_data_lacks_is_refused(scheme: PartitionScheme) -> None:
     with pytest.raises(InputError, match=r"partition\.column='maker': the data has no such column"):
-        split(settings(scheme), cell(scheme), LABELS, classes=CLASSES, validation_size=0)
+        split(settings(scheme), setting(scheme), LABELS, classes=CLASSES, validation_size=0)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -378,7 +379,7 @@ def test_a_draw_that_gives_a_class_to_nobody_counts_as_too_small(scheme: str) ->
 
 def test_classes_that_no_example_has_need_no_client() -> None:
     labels = np.array([50] * 8 + [0, 0])
-    require_split(settings("classes", classes_per_client=2), cell("classes", clients=4), labels, validation_size=0)
+    require_split(settings("classes", classes_per_client=2), setting("classes", clients=4), labels, validation_size=0)
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -12,15 +12,14 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedfisher_core.data.counting import count_training
-from fedfisher_core.data.fetch import fetch
+from fedfisher_core.data.hub import fetch
+from fedfisher_core.data.layouts import Images, Vectors
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import select
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.federation.decoding import DecodeData
-from fedfisher_core.jobs import NOTHING
-from fedfisher_core.layouts import Images, Vectors
 from tests import tiny
 
 NAMES = [str(digit) for digit in range(10)]
@@ -89,8 +88,7 @@ def test_parts_are_counted_as_they_are_read(root: Path) -> None:
     assert counted.labels.tolist() == read_dataset(find_source("digits")).train.labels.bincount(minlength=10).tolist()
     sample = Sample(examples=3, held_out=2)
     counted = count_training(find_source("digits"), sample=sample, group_column="domain")
-    whole = read_dataset(find_source("digits"), group_column="domain")
-    sampled = sample.of(whole)
+    sampled = read_dataset(find_source("digits"), group_column="domain", sample=sample)
     assert counted is not None
     assert counted.groups is not None
     assert sampled.train.groups is not None
@@ -103,8 +101,8 @@ def test_the_identity_is_of_all_parts(root: Path) -> None:
     found = {find_source("digits").identity}
     assert "mnist=parquet:" in (*found,)[0]
     for name in ("mnist", "usps"):
-        path = root / name / "test.parquet"
-        path.write_bytes(path.read_bytes() + b"\0")
+        side = datasets.get(name).inputs.shape[-1]
+        write(root, name, images(5, side, seed=5), images(2, side, seed=6))
         found.add(find_source("digits").identity)
     assert len(found) == 3
 
@@ -117,6 +115,18 @@ def test_a_part_without_a_folder_comes_from_the_hub(root: Path) -> None:
     assert count_training(source, group_column="domain") is None
 
 
+@pytest.mark.parametrize("sample", [Sample(3), Sample(held_out=4), Sample(2, 5), Sample(9)])
+def test_a_sample_of_parts_is_decoded_as_a_part_of_the_whole(root: Path, sample: Sample) -> None:
+    write_digits(root)
+    whole = read_dataset(find_source("digits"), group_column="domain")
+    sampled = read_dataset(find_source("digits"), group_column="domain", sample=sample)
+    used, apart = (torch.from_numpy(rows) for rows in sample.draw(whole.train.labels.numpy()))
+    for name in ("inputs", "labels", "groups"):
+        assert torch.equal(getattr(sampled.train, name), getattr(whole.train, name)[used])
+        tests = getattr(whole.train, name)[apart] if sample.held_out else getattr(whole.test, name)
+        assert torch.equal(getattr(sampled.test, name), tests)
+
+
 def test_another_column_than_that_of_the_parts_is_refused(root: Path) -> None:
     write_digits(root)
     message = r"partition\.column='writer': data set 'digits' has no such column; allowed: domain"
@@ -126,10 +136,12 @@ def test_another_column_than_that_of_the_parts_is_refused(root: Path) -> None:
         read_dataset(find_source("digits"), group_column="writer")
 
 
-def test_parts_whose_classes_differ_are_refused(root: Path) -> None:
+def test_parts_whose_classes_differ_are_matched_by_name_or_refused(root: Path) -> None:
     write_digits(root)
     write(root, "usps", images(2, 16, seed=1), images(2, 16, seed=1), names=[*NAMES[1:], "0"])
-    message = r"data set 'digits': its part 'usps' names the classes \['1', .*, '0'\], 'mnist' \['0', "
+    assert read_dataset(find_source("digits")).train.labels[5:].tolist() == [1, 4]
+    write(root, "usps", images(2, 16, seed=1), images(2, 16, seed=1), names=[*NAMES[1:], "ten"])
+    message = r"data set 'digits' has 10 classes, but 11 are named \(part 'mnist': '0', .*; part 'usps': '1', .*'ten'\)"
     with pytest.raises(InputError, match=message):
         read_dataset(find_source("digits"))
 
@@ -179,9 +191,12 @@ def test_real_digits_are_told_apart_by_their_domain(monkeypatch: pytest.MonkeyPa
 
 def test_what_is_decoded_is_named_by_how_its_parts_are_read(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_digits(root)
-    job = DecodeData(name="data", needs=NOTHING, dataset="digits", column="domain", sample=Sample())
-    before = job.step(NOTHING)
-    assert job.step(NOTHING) == before
+
+    def key() -> str:
+        return DecodeData(name="data", dataset="digits", column="domain", sample=Sample()).key
+
+    before = key()
+    assert key() == before
     usps = datasets.get("usps")
     monkeypatch.setitem(datasets._things, "usps", replace(usps, label_columns=("other",)))
-    assert job.step(NOTHING).key != before.key
+    assert key() != before

@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from fedfisher_core.data.counting import count_training
+from fedfisher_core.data.layouts import Tokens, Vectors
 from fedfisher_core.data.partitions import split
 from fedfisher_core.data.plays import CHARACTER_NAMES, MIN_CHARACTERS, STRIDES, VOCABULARY, read_plays, spoken
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Dataset
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Tokens, Vectors
-from fedfisher_core.settings import Cell, PartitionSettings
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.settings import PartitionSettings, SeededSetting
 
 WINDOW = Tokens(40, 65)
 NOWHERE = Path("nowhere")
@@ -210,11 +210,11 @@ def test_the_roles_of_the_real_text(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(dataset.train) == len(expected["train"])
     assert dataset.train.groups is not None
     assert len(dataset.train.groups.unique()) == 99
-    cell = Cell(dataset="shakespeare", model="gru", scheme="largest", alpha=None, clients=3, seed=0)
+    setting = SeededSetting(dataset="shakespeare", model="gru", scheme="largest", alpha=None, clients=3, seed=0)
     settings = PartitionSettings(scheme="largest", column="role")
     clients = split(
         settings,
-        cell,
+        setting,
         dataset.train.labels.numpy(),
         classes=65,
         validation_size=0,

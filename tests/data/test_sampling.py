@@ -1,30 +1,14 @@
 import numpy as np
 import pytest
-import torch
 
 from fedfisher_core.data.sampling import ALL, Sample
-from fedfisher_core.data.tensors import Dataset, Split
-from fedfisher_core.errors import InputError
-from tests import tiny
+from fedfisher_core.engine.errors import InputError
 
 SIZE = 50
 LABELS = np.arange(SIZE) % 3
 
 
-def dataset() -> Dataset:
-    """A data set whose examples are their own numbers; test examples are negative."""
-    numbers = torch.arange(SIZE)
-    return Dataset(
-        spec=tiny.TINY_DATA,
-        train=Split(inputs=numbers, labels=numbers % 3, groups=numbers % 7),
-        test=Split(inputs=-numbers, labels=numbers % 3),
-        class_names=("a", "b", "c"),
-    )
-
-
-def test_without_settings_a_data_set_is_as_it_is() -> None:
-    whole = dataset()
-    assert ALL.of(whole) is whole
+def test_without_settings_all_are_used() -> None:
     used, apart = ALL.draw(LABELS)
     assert used.tolist() == list(range(SIZE))
     assert not len(apart)
@@ -32,18 +16,14 @@ def test_without_settings_a_data_set_is_as_it_is() -> None:
 
 @pytest.mark.parametrize(("examples", "held_out"), [(None, 10), (20, None), (20, 10), (40, 10), (50, None)])
 def test_nobody_trains_on_what_is_held_out(examples: int | None, held_out: int | None) -> None:
-    sampled = Sample(examples, held_out).of(dataset())
-    trained, tested = set(sampled.train.inputs.tolist()), set(sampled.test.inputs.tolist())
-    assert len(sampled.train) == len(trained) == (examples or SIZE - (held_out or 0))
-    if held_out is None:
-        assert torch.equal(sampled.test.inputs, dataset().test.inputs)
-    else:
-        assert len(sampled.test) == len(tested) == held_out
-        assert tested <= set(range(SIZE)) - trained
-    for split in (sampled.train, sampled.test):
-        assert torch.equal(split.labels, split.inputs.abs() % 3)
-    assert sampled.train.groups is not None
-    assert torch.equal(sampled.train.groups, sampled.train.inputs % 7)
+    used, apart = Sample(examples, held_out).draw(LABELS)
+    assert len(used) == len(set(used)) == (examples or SIZE - (held_out or 0))
+    assert len(apart) == len(set(apart)) == (held_out or 0)
+    assert not set(used) & set(apart)
+    assert set(used) | set(apart) <= set(range(SIZE))
+    # Files are read in their order.
+    assert (np.diff(used) > 0).all()
+    assert (np.diff(apart) > 0).all()
 
 
 def test_the_draw_is_random_and_always_the_same() -> None:

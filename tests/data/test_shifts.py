@@ -7,28 +7,29 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.configuration import validate
-from fedfisher_core.data.image_shifts import blur, flatten_contrast, rotate
-from fedfisher_core.data.shifts import Shifts, draw_shifts, require_shift
+from fedfisher_core.data.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.data.shifts import Shifts, blur, draw_shifts, flatten_contrast, require_shift, rotate
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Split, select
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
-from fedfisher_core.settings import NO_SHIFT, Cell, Shift, ShiftKind
+from fedfisher_core.settings import NO_SHIFT, SeededSetting, Shift, ShiftKind
+from fedfisher_core.settings.reading import validate
 
 IMAGES = Images(1, 6, 6)
 KINDS: tuple[ShiftKind, ...] = ("rotation", "blur", "contrast", "noise")
 CLASSES = 10
 
 
-def cell(kind: ShiftKind, strength: float, *, clients: int = 5, seed: int = 0, classes: int | None = None) -> Cell:
+def setting(
+    kind: ShiftKind, strength: float, *, clients: int = 5, seed: int = 0, classes: int | None = None
+) -> SeededSetting:
     shift = Shift(kind=kind, strength=strength, classes=classes)
-    return Cell(dataset="a", model="b", scheme="iid", alpha=None, clients=clients, shift=shift, seed=seed)
+    return SeededSetting(dataset="a", model="b", scheme="iid", alpha=None, clients=clients, shift=shift, seed=seed)
 
 
 def draw(kind: ShiftKind, strength: float, **changes: int) -> Shifts:
-    found = draw_shifts(cell(kind, strength, **changes), CLASSES)
+    found = draw_shifts(setting(kind, strength, **changes), CLASSES)
     assert found is not None
     return found
 
@@ -38,7 +39,7 @@ def pixels(count: int = 4) -> Tensor:
 
 
 def test_without_a_shift_there_are_no_views() -> None:
-    assert draw_shifts(cell("none", 0.0), CLASSES) is None
+    assert draw_shifts(setting("none", 0.0), CLASSES) is None
 
 
 @pytest.mark.parametrize("clients", [2, 5, 6, 51])
@@ -154,7 +155,7 @@ def test_examples_are_selected_as_a_client_sees_them() -> None:
     plain = select(split, spec, chosen, view=draw("rotation", 60.0).of(2))
     assert torch.equal(plain.inputs, select(split, spec, chosen).inputs)
 
-    exchanged = draw_shifts(cell("labels", 1.0), 3)
+    exchanged = draw_shifts(setting("labels", 1.0), 3)
     assert exchanged is not None
     seen = select(split, spec, chosen, view=exchanged.of(0))
     assert seen.labels.tolist() == [exchanged.names[true] for true in (1, 0, 2)]
@@ -221,11 +222,11 @@ def test_an_impossible_shift_is_refused_with_its_key(given: Any, message: str) -
 def test_shifts_are_points_of_a_benchmark() -> None:
     shifts = ["none", {"kind": "rotation", "strength": 45}]
     settings = validate(BenchmarkSettings, {"seeds": 0, "partition": {"scheme": "iid", "shift": shifts}})
-    plain, turned = settings.cells()
+    plain, turned = settings.seeded_settings()
     assert plain.label == "mnist5k lenet iid clients=5 seed=0"
     assert turned.label == "mnist5k lenet iid rotation=45 clients=5 seed=0"
     assert settings.partition.model_dump(mode="json")["shift"] == ["none", {"kind": "rotation", "strength": 45.0}]
     assert validate(BenchmarkSettings, settings.model_dump(mode="json")) == settings
     for skipped, left in (("none", turned), (shifts[1], plain)):
         changed = {**settings.model_dump(mode="json"), "skip": [{"shift": skipped}]}
-        assert validate(BenchmarkSettings, changed).cells() == (left,)
+        assert validate(BenchmarkSettings, changed).seeded_settings() == (left,)

@@ -2,9 +2,9 @@ from typing import Any
 
 import pytest
 
+from fedfisher_core.data.layouts import Images, Layout, Tokens, Vectors
 from fedfisher_core.data.specs import DatasetSpec, datasets
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.engine.errors import InputError
 
 GREY = Images(1, 6, 6)
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.data.layouts import Tokens, Vectors
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Split, augment, normalise, select
-from fedfisher_core.layouts import Tokens, Vectors
 
 
 def drawn(channels: int = 3) -> Split:

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.servers import free_port, stopped_after, wait_for
+from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -24,6 +25,8 @@ TIMING_FIELDS = (
     "client_statistics_seconds",
     "client_encode_seconds",
     "server_seconds",
+    "client_processor_seconds",
+    "server_processor_seconds",
     "peak_memory_bytes",
 )
 
@@ -67,7 +70,7 @@ class Workplace:
             start_new_session=True,
         )
 
-    def run(self, *command: str, code: int = 0, timeout: float = 240) -> "subprocess.CompletedProcess[str]":
+    def run(self, *command: str, code: int = 0, timeout: float = HANG_SECONDS) -> "subprocess.CompletedProcess[str]":
         process = self.start(*command)
         try:
             out, err = process.communicate(timeout=timeout)
@@ -108,8 +111,13 @@ def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prefect server with a database of its own."""
     home = tmp_path_factory.mktemp("prefect")
     port = free_port()
-    environment = os.environ | {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     address = f"http://127.0.0.1:{port}/api"
+    environment = os.environ | {
+        "PREFECT_HOME": str(home),
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+        # Its pages ask port 4200 otherwise.
+        "PREFECT_UI_API_URL": address,
+    }
     with stopped_after(
         [str(BIN / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)], environment
     ):

@@ -1,6 +1,5 @@
 """A benchmark on Dask: on a cluster of its own, and on one whose workers share only the store with it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,33 +12,20 @@ pytestmark = pytest.mark.end_to_end
 ON_DASK = ("--set", "run.runner=dask")
 
 
-@pytest.fixture
-def local_rows(workplace: Workplace) -> list[dict[str, object]]:
-    """The rows of a run without Dask, whose store is then removed from sight."""
+def test_each_cluster_gives_the_rows_of_one_machine(workplace: Workplace, tmp_path: Path) -> None:
     workplace.run("fedfisher", "run", "params.yaml", "--set", "name=local", "--set", "run.store=elsewhere")
-    return workplace.rows("local")
+    local = workplace.rows("local")
 
-
-@pytest.fixture
-def scheduler(workplace: Workplace, tmp_path: Path) -> Iterator[str]:
-    with dask_cluster(workplace.environment, tmp_path) as address:
-        yield address
-
-
-def test_a_cluster_of_this_machine_gives_the_same_rows(
-    workplace: Workplace, local_rows: list[dict[str, object]]
-) -> None:
-    done = workplace.run("fedfisher", "run", "params.yaml", "--set", "name=on_dask", *ON_DASK, "--set", "run.workers=2")
-    assert same_rows(workplace.rows("on_dask"), local_rows)
+    own = ("--set", "name=own", "--set", "run.store=own", *ON_DASK, "--set", "run.workers=2")
+    done = workplace.run("fedfisher", "run", "params.yaml", *own)
+    assert same_rows(workplace.rows("own"), local)
     assert "distributed" not in done.stderr
 
-
-def test_workers_elsewhere_give_the_same_rows(
-    workplace: Workplace, local_rows: list[dict[str, object]], scheduler: str
-) -> None:
-    on_dask = (*ON_DASK, "--set", f"run.dask.scheduler={scheduler}")
-    workplace.run("fedfisher", "run", "params.yaml", *on_dask, "--set", "name=on_dask")
-    assert same_rows(workplace.rows("on_dask"), local_rows)
-    before = workplace.artifacts("clients")
-    workplace.run("fedfisher", "run", "params.yaml", *on_dask, "--set", "name=again")
+    with dask_cluster(workplace.environment, tmp_path) as scheduler:
+        on_dask = (*ON_DASK, "--set", f"run.dask.scheduler={scheduler}")
+        workplace.run("fedfisher", "run", "params.yaml", *on_dask, "--set", "name=on_dask")
+        assert same_rows(workplace.rows("on_dask"), local)
+        before = workplace.artifacts("clients")
+        assert before
+        workplace.run("fedfisher", "run", "params.yaml", *on_dask, "--set", "name=again")
     assert workplace.artifacts("clients") == before

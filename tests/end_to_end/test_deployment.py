@@ -26,7 +26,7 @@ def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workpla
     assert [one["schedule"]["cron"] for one in schedules["demo"]] == ["0 3 * * *"]
 
     refused = clone.run(
-        "prefect", "deployment", "run", "benchmark/small", "-p", 'settings={"train": {"epochs": 0}}', code=1
+        "prefect", "deployment", "run", "benchmark/one-setting", "-p", 'settings={"train": {"epochs": 0}}', code=1
     )
     assert "settings.train.epochs" in " ".join((refused.stdout + refused.stderr).split())
 
@@ -40,12 +40,24 @@ def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workpla
     worker = [str(BIN / "prefect"), "worker", "start", "--pool", "local", "--limit", "1"]
     with stopped_after(worker, clone.environment, clone.folder):
         clone.run(
-            "prefect", "deployment", "run", "benchmark/small", "--watch", "-p", f"settings={json.dumps(parameters)}"
+            "prefect",
+            "deployment",
+            "run",
+            "benchmark/one-setting",
+            "--watch",
+            "-p",
+            f"settings={json.dumps(parameters)}",
         )
+        clone.write("configs/named.yaml", {**parameters, "name": "named", "seeds": [4]})
+        clone.run("prefect", "deployment", "run", "benchmark/demo", "--watch", "--param", "config=named")
+        clone.run("prefect", "deployment", "run", "benchmark/demo", "--watch", "--param", "config=name", code=1)
         attack = json.dumps({**TINY_ATTACK, "methods": {"fedavg": {}}})
-        clone.run("prefect", "deployment", "run", "privacy-attack/small", "--watch", "-p", f"settings={attack}")
+        clone.run("prefect", "deployment", "run", "privacy-attack/one-client", "--watch", "-p", f"settings={attack}")
     rows = clone.rows("deployed")
     assert {(row["method"], row["seed"]) for row in rows} == {("fedavg", 3), ("local_mean", 3)}
+    assert {row["seed"] for row in clone.rows("named")} == {4}
+    page = (clone.folder / "results/named/index.html").read_text()
+    assert "benchmark/demo&#39; --param config=named" in page
     assert {row["method"] for row in clone.rows("attack") if not row["reference"]} == {"fedavg"}
     assert not (clone.folder / "dvc.lock").exists()
 

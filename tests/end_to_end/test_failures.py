@@ -49,7 +49,7 @@ def run(place: Workplace, runner: str, **changes: Any) -> CompletedProcess[str]:
     failed = place.run("fedfisher", "run", code=1)
     cell = "mnist5k lenet dirichlet_client alpha={} clients=2 seed=0"
     assert sorted(line for line in failed.stderr.splitlines() if not PROGRESS.fullmatch(line)) == [
-        *(f"ERROR: broken: {cell.format(alpha)}: {REASON}" for alpha in ("0.5", "5")),
+        *(f"ERROR: aggregate broken of {cell.format(alpha)}: {REASON}" for alpha in ("0.5", "5")),
         "fedfisher: small: 2 jobs failed and 2 that need them were left out; tracebacks: results/small/failed.log",
     ]
     return failed
@@ -66,7 +66,7 @@ def test_one_broken_method_costs_its_own_cells_only(place: Workplace) -> None:
     assert [one["reason"] for one in json.loads((folder / "failed.json").read_text())] == [REASON] * 2
     assert (folder / "failed.log").read_text().count("Traceback (most recent call last)") == 1
     assert "in broken" in (folder / "failed.log").read_text()
-    assert f"failed: {REASON}" in (folder / "index.html").read_text()
+    assert f"broken failed in α = 0.5: {REASON}" in (folder / "index.html").read_text()
     assert place.run("fedfisher", "report", "small").stdout.count(REASON) == 2
 
     # What failed is tried again, and nothing else.
@@ -88,7 +88,7 @@ def test_a_run_that_fails_everywhere_has_no_report_and_a_stage_fails(place: Work
     folder = place.folder / "results/small"
     assert [path.name for path in folder.iterdir()] == ["failed.log"]
     assert "in broken" in (folder / "failed.log").read_text()
-    staged = place.run("fedfisher", "stage", "aggregates", code=1)
+    staged = place.run("fedfisher", "stage", code=1)
     assert staged.stderr.count(REASON) == 2
     assert "Traceback" not in staged.stderr
-    assert not (place.folder / "stages/small/aggregates").exists()
+    assert not (place.folder / "stages").exists()

@@ -19,24 +19,24 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 from prefect.task_runners import ThreadPoolTaskRunner
 from torch import Size
 
-from fedfisher_core.client.label_counts import LabelCounts
 from fedfisher_core.client.local import Local
-from fedfisher_core.client.statistic import ServerView, TensorStatistic
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import validate
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.statistic import ServerView, TensorStatistic
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.communication.wire.structure import EXACT, Structure
 from fedfisher_core.data.specs import DATA_DIR_VARIABLE
-from fedfisher_core.errors import IncompleteError, InputError
+from fedfisher_core.engine.errors import IncompleteError, InputError
+from fedfisher_core.engine.job import Numerics
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.jobs import Numerics
-from fedfisher_core.methods.averaging import mean_parameters
 from fedfisher_core.methods.method import method, methods
 from fedfisher_core.methods.server import Aggregate
+from fedfisher_core.methods.shared.averaging import mean_parameters
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.reporting.rows import read_rows
 from fedfisher_core.settings import RunSettings
-from fedfisher_core.wire.structure import EXACT, Structure
-from flows.experiment import flow_of, stage_flow_of
+from fedfisher_core.settings.reading import validate
+from flows.experiment import flow_of
 from tasks.options import computing, limited, step
 from tests.end_to_end.conftest import SMALL
 
@@ -101,7 +101,8 @@ def test_a_lost_client_ends_the_run_unless_the_settings_go_on_without_it(place: 
     with pytest.raises(IncompleteError, match="failed") as caught:
         benchmark(wanted)
     assert caught.value.by_user
-    assert not caught.value.reported
+    # FedAvg needs nothing that was lost.
+    assert [row.method for row in read_rows(place / "results/small/results.json", Row)] == ["fedavg"]
     traces = (place / "results/small/failed.log").read_text()
     assert re.search(r"client \d of .* alpha=0\.3.*'fragile'.*run\.min_clients", traces)
     kept = list((place / "artifacts/clients").iterdir())
@@ -116,64 +117,34 @@ def test_a_lost_client_ends_the_run_unless_the_settings_go_on_without_it(place: 
     assert set(kept) <= set((place / "artifacts/clients").iterdir())
 
 
-def test_a_deployment_s_settings_never_write_over_those_of_params_yaml(place: Path) -> None:
-    default = settings(methods={"fedavg": {}})
-    (place / "params.yaml").write_text(default.to_yaml())
-    folder = benchmark(default.model_copy(update={"seeds": (5,)}))
-    assert folder.startswith("results/small-")
-    assert not (place / "results/small").exists()
-
-
-def test_the_ui_shows_named_tasks_and_table_progress_and_link_artifacts(place: Path) -> None:
+def test_the_ui_shows_a_run_and_others_neither_repeat_it_nor_write_over_it(place: Path) -> None:
     shown = settings(name="shown", methods={"fedavg": {}})
-    benchmark(shown)
-    (cell,) = shown.cells()
+    (place / "params.yaml").write_text(shown.to_yaml())
+    folder = benchmark(shown)
+    (cell,) = shown.seeded_settings()
     with get_client(sync_client=True) as client:
         names = {run.name for run in client.read_task_runs(limit=200)}
-        kinds = {artifact.type for artifact in client.read_artifacts(limit=200)}
-    assert {f"train client 0: {cell.label}", f"fedavg: {cell.label}", "report"} <= names
-    # Prefect stores a link as markdown.
-    assert kinds >= {"table", "progress", "markdown"}
+        artifacts = client.read_artifacts(limit=200)
+    assert {f"train client 0 of {cell.label}", f"aggregate fedavg of {cell.label}", "report"} <= names
+    assert {artifact.type for artifact in artifacts} >= {"table", "progress", "markdown"}
+    (report,) = [str(artifact.data) for artifact in artifacts if artifact.key == "shown-report"]
+    assert f"The report is `{place / 'results/shown/index.html'}`." in report
+    assert "| fedavg |" in report
 
-
-def test_a_flow_that_finds_nothing_to_do_starts_no_task(place: Path) -> None:
-    wanted = settings(name="twice", methods={"fedavg": {}})
-    folder = benchmark(wanted)
     written = {path.name: path.stat().st_mtime_ns for path in Path(folder).iterdir()}
-    assert benchmark(wanted) == folder
+    assert benchmark(shown) == folder
     assert {path.name: path.stat().st_mtime_ns for path in Path(folder).iterdir()} == written
     with get_client(sync_client=True) as client:
-        tasks = [len(client.read_task_runs(flow_run_filter=_only(run), limit=200)) for run in runs_of("twice")]
+        tasks = [len(client.read_task_runs(flow_run_filter=_only(run), limit=200)) for run in runs_of("shown")]
     assert sorted(map(bool, tasks)) == [False, True]
+
+    # Other settings under the name of params.yaml, as a deployment may have, have a folder of their own.
+    assert benchmark(shown.model_copy(update={"seeds": (5,)})).startswith("results/shown-")
+    assert {path.name: path.stat().st_mtime_ns for path in Path(folder).iterdir()} == written
 
 
 def _only(run: FlowRun) -> FlowRunFilter:
     return FlowRunFilter(id=FlowRunFilterId(any_=[run.id]))
-
-
-def test_a_stage_does_what_it_is_for_and_the_report_stage_shares_nothing(place: Path) -> None:
-    wanted = settings(name="staged", methods={"fedavg": {}})
-    (place / "params.yaml").write_text(wanted.to_yaml())
-    (place / "dvc.lock").write_text("")
-    stage_flow_of("benchmark", "clients")(wanted)
-    assert {path.name for path in (place / "stages/staged").iterdir()} == {"clients"}
-    assert not (place / "artifacts/aggregates").exists()
-    assert not (place / "results/staged").exists()
-    stage_flow_of("benchmark", "aggregates")(wanted)
-    assert {path.name for path in (place / "stages/staged/aggregates").iterdir()} == {"aggregates", "measures"}
-    assert not (place / "results/staged").exists()
-    # This is no repository of DVC, which a run that shares would need.
-    stage_flow_of("benchmark", "report")(wanted)
-    assert (place / "results/staged/index.html").is_file()
-
-
-def test_processes_come_to_the_same_as_threads(place: Path) -> None:
-    rows = []
-    for runner in ("threads", "processes"):
-        run = {"runner": runner, "workers": 2, "store": f"artifacts-{runner}"}
-        folder = benchmark(settings(name=runner, methods={"fedavg": {}, "fedfisher_diag": {}}, run=run))
-        rows.append([(row.method, row.accuracy, row.loss) for row in read_rows(Path(folder) / "results.json", Row)])
-    assert rows[0] == rows[1]
 
 
 def test_what_may_pass_is_tried_again_and_what_can_not_is_not(place: Path) -> None:

@@ -1,19 +1,22 @@
 """MLflow's database under several writers and after a kill, with the real MLflow."""
 
+import json
 import os
-import sqlite3
+import shutil
 import subprocess
 import sys
-import time
+import urllib.request
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 from mlflow import MlflowClient
+from mlflow.entities import ViewType
 
-from fedfisher_core.settings import TrackingSettings
-from tasks.tracking import prepare_tracking
+from tests.end_to_end.conftest import BIN, Workplace
+from tests.servers import free_port, stopped_after, wait_for
+from tests.waiting import HANG_SECONDS, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -24,7 +27,7 @@ import os, sys
 import mlflow
 from fedfisher_core.reporting.runs import Record, Runs
 from fedfisher_core.settings import TrackingSettings
-from tasks.recording import record
+from tasks.record import record
 
 def runs():
     single = [Record(f"run {i}", {"i": str(i)}, {"accuracy": i / 4}, {}) for i in range(4)]
@@ -43,64 +46,82 @@ else:
 
 def test_writers_at_once_write_every_run_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITERS, *EXPERIMENTS]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert done.returncode == 0, done.stderr
     assert Counter(done.stdout.splitlines()) == Counter(
         {f"{experiment} {count}": times for experiment in EXPERIMENTS for count, times in ((0, 3), (5, 1))}
     )
-    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as database:
-        recorded = database.execute(
-            "SELECT experiments.name, runs.name FROM runs JOIN experiments USING (experiment_id)"
-        )
-        runs = Counter(recorded)
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    found = {one.experiment_id: one.name for one in client.search_experiments()}
+    recorded = client.search_runs(list(found), run_view_type=ViewType.ALL)
+    runs = Counter((found[run.info.experiment_id], run.info.run_name) for run in recorded)
     single = [(experiment, f"run {i}") for experiment in EXPERIMENTS for i in range(4)]
     assert runs == Counter([*single, *((f"{experiment}-summary", "all") for experiment in EXPERIMENTS)])
 
 
-def test_a_database_that_was_left_half_made_is_made_anew(tmp_path: Path) -> None:
-    path = tmp_path / "mlflow.db"
-    with closing(sqlite3.connect(path)) as database:
-        # What a kill between two of MLflow's migrations was seen to leave; MLflow itself fails on it for ever.
-        database.executescript("""
-            CREATE TABLE alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY);
-            INSERT INTO alembic_version VALUES ('90e64c465722');
-            CREATE TABLE experiments (experiment_id INTEGER PRIMARY KEY, name VARCHAR(256));
-            INSERT INTO experiments VALUES (0, 'Default');
-            CREATE TABLE _alembic_tmp_metrics ("key" VARCHAR(250));
-        """)
-    settings = TrackingSettings(mlflow=f"sqlite:///{path}")
-    prepare_tracking(settings)
-    made = path.read_bytes()
-    client = MlflowClient(tracking_uri=settings.mlflow)
-    assert [one.name for one in client.search_experiments()] == ["Default"]
-    prepare_tracking(settings)
-    assert len(made) == path.stat().st_size
-
-
-def test_a_layout_that_is_killed_leaves_nothing_for_long(tmp_path: Path) -> None:
-    (tmp_path / "temporary").mkdir()
-    environment = os.environ | {"TMPDIR": str(tmp_path / "temporary"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    code = (
-        "from fedfisher_core.settings import TrackingSettings as T; import tasks.tracking as t; t.prepare_tracking(T())"
-    )
+def test_a_killed_command_leaves_a_whole_database_or_none(tmp_path: Path) -> None:
+    code = "from fedfisher_core.settings import TrackingSettings as T; import tasks.tracking as t; t.client_of(T())"
     command = [sys.executable, "-c", code]
-    children = []
-    with subprocess.Popen(command, cwd=tmp_path, env=environment) as process:
-        while not children:
-            assert process.poll() is None
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        time.sleep(0.5)
+    with subprocess.Popen(command, cwd=tmp_path) as process:
+        # The database in the making.
+        wait_until(lambda: (tmp_path / "mlflow.db.new").exists(), "the database is begun")
         process.kill()
-    deadline = time.monotonic() + 3
-    while is_alive(children[0]) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not is_alive(children[0])
-    subprocess.run(command, cwd=tmp_path, env=environment, check=True)
-    assert list((tmp_path / "temporary").iterdir()) == []
+    assert not (tmp_path / "mlflow.db").exists()
+    subprocess.run(command, cwd=tmp_path, check=True)
+    assert not (tmp_path / "mlflow.db.new").exists()
+    client = MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
+    assert [one.name for one in client.search_experiments()] == ["Default"]
 
 
-def is_alive(process: str) -> bool:
-    try:
-        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
-    except FileNotFoundError:
-        return False
+def test_the_ui_of_a_moved_project_shows_its_figures(tmp_path: Path) -> None:
+    first, moved, port = tmp_path / "first", tmp_path / "moved", free_port()
+    first.mkdir()
+    code = """
+from fedfisher_core.reporting.runs import Record, Runs
+from fedfisher_core.settings import TrackingSettings
+from tasks.record import record
+one = Record("a", {}, {}, {}, draw=lambda: {"x.svg": b"<svg/>"})
+record.fn(TrackingSettings(), "drawn", lambda: Runs([one], []), {})
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=first, check=True)
+    first.rename(moved)
+    (moved / "params.yaml").write_text("name: any\n")
+    environment = os.environ | {"MLFLOW_WORKERS": "1"}
+    with stopped_after([sys.executable, "-m", "flows.cli", "ui", "--port", str(port)], environment, moved):
+        wait_for(f"http://127.0.0.1:{port}/health")
+        client = MlflowClient(f"http://127.0.0.1:{port}")
+        experiment = client.get_experiment_by_name("drawn")
+        assert experiment is not None
+        (run,) = client.search_runs([experiment.experiment_id])
+        asked = f"http://127.0.0.1:{port}/get-artifact?path=figures%2Fx.svg&run_uuid={run.info.run_id}"
+        with urllib.request.urlopen(asked) as answer:
+            assert answer.read() == b"<svg/>"
+        listed = f"http://127.0.0.1:{port}/ajax-api/2.0/mlflow/artifacts/list?path=figures&run_id={run.info.run_id}"
+        with urllib.request.urlopen(listed) as answer:
+            assert [file["path"] for file in json.load(answer)["files"]] == ["figures/x.svg"]
+
+
+def test_mlflow_serves_the_best_network_without_the_store(workplace: Workplace) -> None:
+    workplace.change({"methods": {"fedavg": {}, "ensemble": {}}})
+    workplace.run("fedfisher", "run")
+    workplace.run("fedfisher", "export", "small", "--method", "fedavg", "-o", "network")
+    shutil.rmtree(workplace.folder / "artifacts")
+    about = json.loads((workplace.folder / "network/network.json").read_text())
+    (mean,), (std,) = about["normalisation"]["mean"], about["normalisation"]["std"]
+    pixels = torch.rand(3, 1, 28, 28)
+    network = torch.export.load(workplace.folder / "network/network.pt2").module()
+    expected = network((pixels - mean) / std)
+
+    port = free_port()
+    command = [str(BIN / "mlflow"), "models", "serve", "-m", "models:/fedfisher-small@best", "--env-manager", "local"]
+    environment = {**workplace.environment, "MLFLOW_TRACKING_URI": "sqlite:///mlflow.db"}
+    with stopped_after([*command, "--port", str(port)], environment, workplace.folder):
+        wait_for(f"http://127.0.0.1:{port}/health")
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}/invocations",
+            data=json.dumps({"inputs": pixels.tolist()}).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as answer:
+            predictions = torch.tensor(json.load(answer)["predictions"])
+    torch.testing.assert_close(predictions, expected, rtol=1e-4, atol=1e-4)

@@ -14,7 +14,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings, temporary_settings
 from prefect.states import Running
 
-from fedfisher_core.locks import take
+from fedfisher_core.engine.locks import take
 from flows.records import looked_after, tidy
 
 pytestmark = pytest.mark.end_to_end

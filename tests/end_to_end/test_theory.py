@@ -9,14 +9,14 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from fedfisher_core.configuration import validate
+from fedfisher_core.engine.plan import Outcome
+from fedfisher_core.experiments.two_layer.page import make_runs
 from fedfisher_core.experiments.two_layer.plan import make_plan
 from fedfisher_core.experiments.two_layer.rows import TwoLayerRow
-from fedfisher_core.experiments.two_layer.runs import make_runs
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.reporting.rows import read_rows
-from fedfisher_core.walk import Outcome
-from tasks.recording import record
+from fedfisher_core.settings.reading import validate
+from tasks.record import record
 from tests.end_to_end.conftest import Workplace
 
 pytestmark = pytest.mark.end_to_end

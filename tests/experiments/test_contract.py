@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.contract import Experiment, Plan, experiments, late
 from fedfisher_core.reporting.rows import write_rows
 from fedfisher_core.reporting.runs import Runs
@@ -26,7 +26,7 @@ def with_row(row: Any) -> Experiment[Any, Any, Any]:
     return Experiment(
         settings=ExperimentSettings,
         row=row,
-        plan=lambda settings: Plan(jobs=[], stages={}),
+        plan=lambda settings: Plan(jobs=[]),
         rows=lambda plan, outcome: [],
         files=lambda plan, outcome, rows, page: {},
         runs=lambda plan, outcome, rows: Runs(single=[], summary=[]),

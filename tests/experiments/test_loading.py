@@ -7,17 +7,16 @@ from typing import Any
 import pytest
 import yaml
 
-from fedfisher_core.configuration import validate
-from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.attack.settings import AttackSettings
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.contract import experiment_of, experiments
 from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
-from fedfisher_core.experiments.loading import is_default, load, name_apart, own_name
+from fedfisher_core.experiments.loading import load, name_apart, own_name
+from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.settings import ExperimentSettings, MethodEntry
-
-ROOT = Path(__file__).parents[2]
+from fedfisher_core.settings.reading import validate
+from tests.configs import CONFIGS, ROOT
 
 
 def benchmark(config: Path, overrides: Sequence[str] = ()) -> BenchmarkSettings:
@@ -33,13 +32,17 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_every_configuration_loads_under_its_own_name(path: Path) -> None:
     assert load(path).name == path.stem
 
 
-def test_the_default_benchmark_is_the_default_settings() -> None:
-    assert load(ROOT / "params.yaml") == BenchmarkSettings()
+def test_the_default_benchmark_is_the_default_settings_and_two_distillations() -> None:
+    demo, default = load(ROOT / "params.yaml"), BenchmarkSettings()
+    assert isinstance(demo, BenchmarkSettings)
+    assert demo.methods.keys() - default.methods.keys() == {"gaussian_distillation", "mixture_distillation"}
+    shared = {name: demo.methods[name] for name in default.methods}
+    assert demo.model_copy(update={"methods": shared}) == default
 
 
 @pytest.mark.parametrize("line", ["", "experiment: benchmark\n"])
@@ -166,15 +169,6 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def small(**changes: Any) -> BenchmarkSettings:
     return validate(BenchmarkSettings, {"name": "small", "seeds": [0], "methods": ["fedavg"], **changes})
-
-
-def test_only_the_settings_of_the_parameter_file_are_the_default(project: Path) -> None:
-    assert is_default(small())
-    assert not is_default(small(seeds=[1]))
-    assert not is_default(small(name="other"))
-    assert not is_default(TwoLayerSettings(name="small"))
-    (project / "params.yaml").unlink()
-    assert not is_default(small())
 
 
 def test_other_settings_under_the_name_of_the_default_get_a_name_of_their_own(project: Path) -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server

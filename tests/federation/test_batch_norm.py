@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.objectives.configured import configure_objective
 from fedfisher_core.client.past import NO_PAST
-from fedfisher_core.errors import InputError
+from fedfisher_core.communication.wire.payload import bits_of
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.store import read_tensors
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.inputs import StartInputs
 from fedfisher_core.federation.start import NETWORK
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.settings import Choice
-from fedfisher_core.store import read_tensors
-from fedfisher_core.wire.uncompressed import bits_of
 from tests import tiny
 from tests.models.test_batch_norm import SPEC
 from tests.walked import Walked, walk_tiny
@@ -38,6 +38,7 @@ SERVED: dict[str, dict[str, Any]] = {
 REFUSED = ("ma_echo", "otfusion", "pfnm")
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("method", SERVED)
 def test_methods_that_know_of_no_layer_serve_it(workplace: Path, method: str) -> None:
     done = walk_tiny(workplace, {method: SERVED[method]}, model={"name": SPEC.name})
@@ -59,8 +60,8 @@ def estimating(folder: Path, methods: dict[str, Any], **changes: Any) -> Walked:
 
 def test_a_server_estimates_the_running_statistics_of_what_it_merged(workplace: Path) -> None:
     done = estimating(workplace, {"fedavg": {}, "ensemble": {}})
-    start = done.outcome.artifacts[done.plan.federations.start(done.place).name]
-    server = server_of(done.place, StartInputs(done.data, done.partition, start))
+    start = done.made(done.plan.federations.start(done.federation))
+    server = server_of(done.federation, StartInputs(done.data, done.partition, start))
     network = server.network(read_tensors(done.aggregate("fedavg"), NETWORK.format(0)))
     images = server.validation.inputs
     seen = network.conv(images)
@@ -94,7 +95,7 @@ def test_server_optimisers_leave_running_statistics_to_the_aggregate(workplace: 
     merged = {}
     for optimiser in ("average", "fedadam"):
         done = walk_tiny(workplace, {"fedavg": {}}, rounds={"server_optimiser": optimiser}, **changes)
-        label = done.plan.federations.aggregation(done.place, "fedavg").name
+        label = done.plan.federations.aggregation(done.federation, "fedavg").name
         merged[optimiser] = read_tensors(done.outcome.artifacts[label], NETWORK.format(0))
     same = {name for name, tensor in merged["average"].items() if torch.equal(tensor, merged["fedadam"][name])}
     assert same == {"norm.mean", "norm.log_variance"}
@@ -120,7 +121,7 @@ def test_fedavg_averages_the_running_statistics_that_clients_send(workplace: Pat
     exact = {"budget": "none", "format": "float32"}
     done = walk_tiny(workplace, {"fedavg": {"wire": exact}}, model={"name": SPEC.name}, partition={"scheme": "iid"})
     clients = [read_tensors(done.client(one, "fedavg")["weights"], TENSORS) for one in range(3)]
-    label = done.plan.federations.aggregation(done.place, "fedavg").name
+    label = done.plan.federations.aggregation(done.federation, "fedavg").name
     merged = read_tensors(done.outcome.artifacts[label], NETWORK.format(0))
     for name in ("norm.mean", "norm.log_variance"):
         seen = torch.stack([one[name] for one in clients])
@@ -154,7 +155,7 @@ def test_scaffold_corrects_what_is_learnt_and_sends_nothing_of_running_statistic
             train={"objective": objective, "momentum": 0.0},
         )
         sent[objective] = done.rows["fedavg"].upload_bits
-    learnt = {name: one for name, one in done.place.spec.skeleton().named_parameters() if one.requires_grad}
+    learnt = {name: one for name, one in done.federation.spec.skeleton().named_parameters() if one.requires_grad}
     assert not any("mean" in name or "variance" in name for name in learnt)
     # Of three clients in two rounds.
     assert sent["scaffold"] - sent["plain"] == 3 * 2 * bits_of(learnt)
@@ -162,7 +163,7 @@ def test_scaffold_corrects_what_is_learnt_and_sends_nothing_of_running_statistic
 
 def test_fedprox_pulls_at_what_is_learnt() -> None:
     network = SPEC.load(tiny.initial(SPEC)).train()
-    objective = bind_objective("fedprox", {"fedprox": Choice.model_validate({"mu": 2.0})})
+    objective = configure_objective("fedprox", {"fedprox": Choice.model_validate({"mu": 2.0})})
     labels = torch.zeros(4, dtype=torch.int64)
     losses = objective.losses(network, labels, 3, NO_PAST)
     with torch.no_grad():

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.models.spec import ModelSpec, model
 from tests.tiny import tiny_settings
 
@@ -40,7 +40,7 @@ def test_a_network_that_a_method_can_not_serve_may_be_left_to_others(workplace: 
     models = {"name": ["tiny", "grouped_filters"]}
     with pytest.raises(InputError, match="method 'ma_echo' can't serve model 'grouped_filters'"):
         check(workplace, model=models, methods={"fedavg": {}, "ma_echo": {}})
-    assert len(check(workplace, model=models, methods=methods).places) == 2
+    assert len(check(workplace, model=models, methods=methods).all) == 2
 
 
 @pytest.mark.parametrize("name", ["ties", "dare", "iso_c", "tsv_m", "wudi", "gradient_matching"])
@@ -54,9 +54,9 @@ def test_what_clients_changed_of_one_start_needs_that_start(workplace: Path, nam
 @pytest.mark.parametrize(
     ("only", "message"),
     [
-        ({"seed": 7}, r"methods\.fedavg\.only\.seed=7 is no point of the benchmark; allowed: 0"),
+        ({"seed": 7}, r"methods\.fedavg\.only\.seed=7 is not in the benchmark; allowed: 0"),
         ({"seeds": [0]}, r"unknown setting 'methods\.fedavg\.only\.seeds'; did you mean 'seed'"),
-        ({"seed": []}, r"methods\.fedavg\.only=\{'seed': \[\]\} leaves no point of the benchmark"),
+        ({"seed": []}, r"methods\.fedavg\.only=\{'seed': \[\]\} leaves no setting of the benchmark"),
         ("seed=0", r"methods\.fedavg\.only='seed=0': must be a mapping"),
         ({"clients": "many"}, r"methods\.fedavg\.only\.clients\.0='many'"),
     ],
@@ -100,7 +100,7 @@ def test_a_restriction_to_nowhere_is_refused(workplace: Path, only: Any, message
         ({"model": {"name": "lenet"}}, "model 'lenet' needs images of at least 16x16 pixels; they have 6"),
         (
             {"model": {"name": "normalised"}, "methods": ["fedfisher_kfac"]},
-            "method 'fedfisher_kfac' can't serve model 'normalised': layer 'norm'",
+            "model 'normalised': layer 'norm' has type BatchNorm2d, whose statistics of batches no client sends",
         ),
         ({"run": {"min_clients": 4}}, "run.min_clients=4 exceeds partition.clients=3"),
         ({"run": {"min_clients": 3}, "rounds": {"cohort": 2}}, "run.min_clients=3 exceeds rounds.cohort=2"),
@@ -122,14 +122,14 @@ def test_bad_settings_are_refused_by_name(workplace: Path, changes: dict[str, An
 
 
 def test_fishers_have_the_memory_of_the_device_that_computes_them(workplace: Path) -> None:
-    (place,) = make_plan(tiny_settings(workplace, methods={"fedfisher_diag": {}})).federations.places
-    assert place.fisher.memory_mib == 256
-    assert replace(place, numerics=replace(place.numerics, device="cuda")).fisher.memory_mib == 4096
+    (federation,) = make_plan(tiny_settings(workplace, methods={"fedfisher_diag": {}})).federations.all
+    assert federation.fisher.memory_mib == 256
+    assert replace(federation, numerics=replace(federation.numerics, device="cuda")).fisher.memory_mib == 4096
 
 
 def test_a_gpu_that_is_not_there_is_refused(workplace: Path) -> None:
     if torch.cuda.is_available():
-        assert check(workplace, run={"device": "cuda"}).places[0].device.type == "cuda"
+        assert check(workplace, run={"device": "cuda"}).all[0].device.type == "cuda"
         return
     with pytest.raises(InputError, match=r"run\.device='cuda', but torch finds no GPU; allowed here: auto, cpu"):
         check(workplace, run={"device": "cuda"})
@@ -158,7 +158,10 @@ SECURE = {"budget": "none", "server_view": "secure_sum"}
         ),
         ({"partition": {"min_size": 41}}, r"partition\.min_size=41 needs 123 training examples; there are 120"),
         ({"partition": {"scheme": "classes", "classes_per_client": 4}}, "classes_per_client=4 exceeds the 3 classes"),
-        ({"partition": {"scheme": "classes", "classes_per_client": 1, "clients": [2]}}, "leaves classes to nobody"),
+        (
+            {"partition": {"scheme": "classes", "classes_per_client": 1, "clients": [2]}},
+            "leaves classes without a client",
+        ),
         ({"partition": {"scheme": "target", "target_label": 0, "target_extra": 80}}, "at most 79"),
         ({"partition": {"scheme": "target", "target_label": 0, "target_extra": 1, "clients": [1]}}, "at least 2"),
         (
@@ -209,7 +212,7 @@ def test_what_no_run_could_end_with_is_refused_before_any_work(
 
 def test_a_restricted_method_does_not_ask_for_more_where_it_does_not_run(workplace: Path) -> None:
     methods = {"fedavg": {}, "otfusion": {"pivot": 3, "only": {"clients": 4}}}
-    assert check(workplace, methods=methods, partition={"clients": [3, 4]}).places
+    assert check(workplace, methods=methods, partition={"clients": [3, 4]}).all
 
 
 def test_data_that_is_no_table_is_refused_before_any_work(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,5 +221,5 @@ def test_data_that_is_no_table_is_refused_before_any_work(workplace: Path, monke
     for split in ("train", "test"):
         (folder / f"{split}.parquet").write_text("no table")
     monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "sets"))
-    with pytest.raises(InputError, match=r"data set 'tiny' in .*sets/tiny can't be read"):
+    with pytest.raises(InputError, match=r"split 'train' of data set 'tiny' can't be read .*sets/tiny/train.parquet"):
         check(workplace)

@@ -9,21 +9,21 @@ from torch.nn import functional
 
 from fedfisher_core.client.training import train
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.engine.errors import DivergedClientError, InputError
+from fedfisher_core.engine.plan import graph_of
+from fedfisher_core.engine.seeds import Stream, torch_generator
+from fedfisher_core.engine.store import read_tensors
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.client_measures import Personalise, read_personalisation
+from fedfisher_core.federation.federation import POOLED
 from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.federation.partition import examples_of, held_by, label_counts, validation_set
-from fedfisher_core.federation.place import POOLED
 from fedfisher_core.federation.training import TrainClient
-from fedfisher_core.jobs import inputs_of
 from fedfisher_core.models.spec import Parameters
-from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import TrainSettings
-from fedfisher_core.store import Step, read_tensors
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 
@@ -47,19 +47,19 @@ def network(done: Walked, method: str = "fedavg") -> Parameters:
 
 
 def examples(done: Walked, client: int) -> Examples:
-    return examples_of(done.place, PartitionInputs(done.data, done.partition), client)
+    return examples_of(done.federation, PartitionInputs(done.data, done.partition), client)
 
 
 def trained(done: Walked, client: int, method: str = "fedavg") -> Parameters:
     """What a client of the last round trained."""
     federations = done.plan.federations
-    job = federations.training(done.place, client, federations.turns(method)[-1])
-    return read_tensors(done.outcome.artifacts[job.name], "tensors.safetensors")
+    job = federations.training(done.federation, client, federations.rounds_of(method)[-1])
+    return read_tensors(done.made(job), "tensors.safetensors")
 
 
 def score(done: Walked, weights: Parameters, data: Examples) -> tuple[float, float]:
     """Accuracy and loss, example by example."""
-    model, right, loss = done.place.spec.load(weights).eval(), 0, 0.0
+    model, right, loss = done.federation.spec.load(weights).eval(), 0, 0.0
     with torch.no_grad():
         for one, label in zip(data.inputs, data.labels, strict=True):
             outputs = model(one[None])[0].double()
@@ -81,7 +81,7 @@ def barrier_by_hand(done: Walked, clients: tuple[int, ...], method: str = "fedav
 @pytest.mark.parametrize("rounds", [{}, {"count": 3, "cohort": 2}, {"count": 2, "server_optimiser": "fedadam"}])
 def test_the_barrier_is_that_of_the_last_rounds_clients(workplace: Path, rounds: dict[str, Any]) -> None:
     done = walked(workplace, {"barrier": True}, {"fedavg": {}, "fedfisher_diag": {}}, rounds=rounds)
-    cohort = done.place.cohort(rounds.get("count", 1))
+    cohort = done.federation.cohort(rounds.get("count", 1))
     for method, row in done.rows.items():
         expected = barrier_by_hand(done, cohort, method)
         assert row.barrier_accuracy == pytest.approx(expected[0], abs=1e-12)
@@ -122,16 +122,16 @@ def test_the_barrier_goes_without_clients_that_failed(workplace: Path, monkeypat
 def test_unseen_clients_train_the_last_network_for_themselves(workplace: Path, rounds: dict[str, Any]) -> None:
     measures = personalisation(2, epochs=3, share=0.3)
     done = walked(workplace, measures, {"fedavg": {}, "fedfisher_diag": {}}, rounds=rounds)
-    place, chosen = done.place, done.place.settings.train
+    federation, chosen = done.federation, done.federation.settings.train
     for method, row in done.rows.items():
         before, after = [], []
         for client in (2, 3):
             data = examples(done, client)
-            source = torch_generator(place.cell.seed, Stream.PERSONALISATION, client + 1)
+            source = torch_generator(federation.setting.seed, Stream.PERSONALISATION, client + 1)
             order = torch.randperm(len(data), generator=source)
             some, others = order[: int(0.3 * len(data))], order[int(0.3 * len(data)) :]
             assert len(some) >= 1
-            model = place.spec.load(network(done, method))
+            model = federation.spec.load(network(done, method))
             optimiser = torch.optim.SGD(model.parameters(), lr=chosen.learning_rate, momentum=chosen.momentum)
             for _ in range(3):
                 for batch in torch.randperm(len(some), generator=source).split(chosen.batch_size):
@@ -162,7 +162,10 @@ def test_unseen_clients_train_plainly_whatever_others_minimise(workplace: Path) 
     some, others = torch.randperm(len(data), generator=source).tensor_split([len(data) // 2])
     recipe = TrainSettings(epochs=1, learning_rate=0.05, batch_size=16)
     own = train(
-        done.place.spec.load(network(done)), Examples(data.inputs[some], data.labels[some]), recipe, generator=source
+        done.federation.spec.load(network(done)),
+        Examples(data.inputs[some], data.labels[some]),
+        recipe,
+        generator=source,
     )
     expected = score(done, own.parameters, Examples(data.inputs[others], data.labels[others]))
     assert done.rows["fedavg"].personalised_loss == pytest.approx(expected[1], rel=1e-5, abs=BESIDE_ROUNDING)
@@ -171,28 +174,27 @@ def test_unseen_clients_train_plainly_whatever_others_minimise(workplace: Path) 
 def test_unseen_clients_train_alone_and_are_named_so_whoever_trains_together(workplace: Path) -> None:
     alone = walked(workplace, personalisation(), model={"name": "mlp"})
     stacked = walked(workplace, personalisation(), model={"name": "mlp"}, train={"together": 2})
-    artifacts = alone.outcome.artifacts
 
-    def step_of(done: Walked) -> Step:
-        (job,) = (job for job in done.plan.jobs if isinstance(job, Personalise))
-        # Of the same network, as that of others differs by rounding.
-        return job.step(inputs_of(job.needs, artifacts))
+    def settings_of(done: Walked) -> dict[str, Any]:
+        (job,) = (job for job in graph_of(done.plan.jobs).values() if isinstance(job, Personalise))
+        return dict(job.settings())
 
-    assert step_of(stacked).key == step_of(alone).key
+    # The networks that they start from differ by rounding.
+    assert settings_of(stacked) == settings_of(alone)
 
 
 def test_unseen_clients_are_in_no_cohort_and_send_nothing(workplace: Path) -> None:
     methods = {"fedavg": {}, "fedfisher_diag": {}}
     done = walked(workplace, personalisation(2), methods, rounds={"count": 6, "cohort": 1})
-    federations, place = done.plan.federations, done.place
-    cohorts = [place.cohort(number) for number in range(1, 7)]
+    federations, federation = done.plan.federations, done.federation
+    cohorts = [federation.cohort(number) for number in range(1, 7)]
     assert {client for cohort in cohorts for client in cohort} == {0, 1}
     kinds = ("Personalise", "SplitData", "DecodeData", "DrawStart")
-    others = [job for job in federations.jobs() if type(job).__name__ not in kinds]
+    others = [job for job in graph_of(federations.jobs()).values() if type(job).__name__ not in kinds]
     assert {job.client for job in others if hasattr(job, "client")} == {0, 1}
     assert {client for job in others if hasattr(job.needs, "clients") for client in job.needs.clients} == {0, 1}
     # Where all take part, all are all the others.
-    assert walked(workplace, personalisation(2), methods).place.cohort(1) == (0, 1)
+    assert walked(workplace, personalisation(2), methods).federation.cohort(1) == (0, 1)
 
 
 def test_bits_count_those_that_may_take_part(workplace: Path) -> None:
@@ -247,20 +249,15 @@ def test_measures_leave_what_others_made_as_it_is(workplace: Path) -> None:
     measured = walked(workplace, {"barrier": True})
     after = {path.parent.name: path for path in workplace.glob("artifacts/*/*") if path.name not in before}
     assert {*after} == {"barriers"}
-    assert plain.plan.stages["clients"] == measured.plan.stages["clients"]
-    assert measured.plan.stages["aggregates"][-1].startswith("barrier of fedavg: ")
-    # Clients that hold the same are trained once, whoever else takes part.
-    of_clients = len(list(workplace.glob("artifacts/clients/*")))
-    walked(workplace, personalisation(1))
-    assert len(list(workplace.glob("artifacts/clients/*"))) == of_clients
+    assert {job.name for job in plain.plan.jobs} < {job.name for job in measured.plan.jobs}
 
 
 def test_a_personalisation_that_fails_leaves_the_row(workplace: Path) -> None:
     done = walked(workplace, {"barrier": True, **personalisation(2)})
-    lost = done.plan.federations.measuring(done.place, "fedavg").personalisations[1].name
+    lost = done.plan.federations.measuring(done.federation, "fedavg").personalisations[1].name
     assert read_personalisation(done.outcome.artifacts[lost]).own.accuracy >= 0
     left = {name: one for name, one in done.outcome.artifacts.items() if name != lost}
-    (row,) = make_rows(done.plan, type(done.outcome)(artifacts=left, lost={}, failed={}))
+    (row,) = make_rows(done.plan, type(done.outcome)(artifacts=left))
     assert (row.unseen_accuracy, row.personalised_loss) == (None, None)
     assert row.barrier_loss is not None
 

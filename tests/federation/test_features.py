@@ -6,19 +6,19 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.data.layouts import Vectors
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.remarks import remarks
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.features import ExtractFeatures
+from fedfisher_core.federation.decoding import ExtractFeatures
 from fedfisher_core.federation.start import load_start
-from fedfisher_core.layouts import Vectors
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.trunks.weights import load_trunk, prepare
+from fedfisher_core.models.trunks.trunk import load_trunk, prepare
 from tests import tiny
-from tests.trunks import tiny_trunk
+from tests.models.trunks import tiny_trunk
 from tests.walked import Walked, walk_tiny
 
 METHODS: dict[str, dict[str, Any]] = {"fedavg": {}, "fedfisher_kfac": {}, "regmean": {}}
@@ -78,7 +78,7 @@ def test_other_weights_make_other_features(workplace: Path, tmp_path: Path) -> N
 
 def test_splits_do_not_depend_on_the_trunk(workplace: Path) -> None:
     plan = make_plan(tiny.tiny_settings(workplace, model={"name": [HEAD, "tiny"]}))
-    (head, images) = plan.federations.places
+    (head, images) = plan.federations.all
     decoded = plan.federations.partition(head).needs
     assert decoded == plan.federations.partition(images).needs
 
@@ -95,7 +95,10 @@ def test_the_page_says_what_clients_do_not_train(workplace: Path) -> None:
         ({"model": {"name": "no_trunk/linear"}}, "unknown trunk 'no_trunk'"),
         ({"model": {"name": "tiny_trunk/liner"}}, "unknown model 'liner'"),
         ({"model": {"name": "tiny_trunk/lenet"}}, "model 'lenet' takes images; the data has 7 numbers"),
-        ({"model": {"name": "tiny", "trunk_size": 64}}, r"model\.trunk_size=64, but no trunk is among .*\['tiny'\]"),
+        (
+            {"model": {"name": "tiny", "trunk_size": 64}},
+            r"model\.trunk_size=64, but no trunk of images is among .*\['tiny'\]",
+        ),
         ({"model": {"name": HEAD, "trunk_size": 0}}, r"model\.trunk_size=0"),
         (
             {"model": {"name": HEAD}, "partition": {"shift": {"kind": "rotation", "strength": 30}}},
@@ -144,13 +147,13 @@ def test_a_head_stands_beside_the_whole_network_that_starts_from_weights(workpla
     done = walked(workplace, model={"name": ["tiny", HEAD], "pretrained": pretrained})
     federations, artifacts = done.plan.federations, done.outcome.artifacts
     starts = {
-        place.cell.model: load_start(artifacts[federations.start(place, 1).name], torch.device("cpu"))
-        for place in federations.places
+        place.setting.model: load_start(artifacts[federations.start(place, 1).name], torch.device("cpu"))
+        for place in federations.all
     }
     assert all(torch.equal(tensor, given[name]) for name, tensor in starts["tiny"].items())
-    (drawn,) = (place for place in federations.places if place.cell.model == HEAD)
+    (drawn,) = (place for place in federations.all if place.setting.model == HEAD)
     assert {row.model: row.start_sent for row in make_rows(done.plan, done.outcome)} == {"tiny": "model", HEAD: "seed"}
-    expected = drawn.spec.initialise(torch_generator(drawn.cell.seed, Stream.INITIALISATION))
+    expected = drawn.spec.initialise(torch_generator(drawn.setting.seed, Stream.INITIALISATION))
     assert all(torch.equal(tensor, expected[name]) for name, tensor in starts[HEAD].items())
     refused(workplace, "trains a head alone; allowed", model={"name": HEAD, "pretrained": pretrained})
 

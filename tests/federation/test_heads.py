@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.store import read_tensors
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.methods.method import methods
-from fedfisher_core.store import read_tensors
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 
@@ -75,7 +75,7 @@ def test_who_holds_what_does_not_change_the_head(place: Path, method: str) -> No
     chosen = {method: UNCOMPRESSED}
     one = walk_tiny(place, chosen, model=LINEAR)
     other = walk_tiny(place, chosen, model=LINEAR, partition={"alpha": [5.0], "clients": [5]})
-    sizes = [len(done.plan.federations.clients(done.place)) for done in (one, other)]
+    sizes = [len(done.plan.federations.clients(done.federation)) for done in (one, other)]
     assert sizes == [3, 5]
     for name, tensor in heads(one, method).items():
         torch.testing.assert_close(heads(other, method)[name], tensor, rtol=1e-3, atol=1e-4)

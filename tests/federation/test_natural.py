@@ -12,10 +12,12 @@ from torch import Tensor
 
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.tensors import select
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.store import read_tensors
 from fedfisher_core.experiments.benchmark.page import report_files
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
+from fedfisher_core.experiments.benchmark.shown import shown_of
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import (
@@ -26,7 +28,6 @@ from fedfisher_core.federation.partition import (
     own_test_sizes,
     shifts_of,
 )
-from fedfisher_core.store import read_tensors
 from tests import tiny
 from tests.experiments.benchmark.samples import make_page
 from tests.reporting.pages import Page
@@ -39,7 +40,7 @@ MAKERS = [f"maker {number}" for number in range(7)]
 
 def right(done: Walked, inputs: Tensor) -> Tensor:
     """Which of the test images FedAvg's network predicts, in the form that it is shown."""
-    model = done.place.spec.load(read_tensors(done.aggregate("fedavg"), "network_0.safetensors")).eval()
+    model = done.federation.spec.load(read_tensors(done.aggregate("fedavg"), "network_0.safetensors")).eval()
     with torch.no_grad():
         return model(inputs).argmax(1) == load_data(done.data).test.labels
 
@@ -88,7 +89,7 @@ def test_with_the_largest_makers_all_test_images_count_and_those_of_clients_are_
     assert own_test_sizes(done.partition) == [9, 9]
     assert nobodys_test_size(done.partition) == 42
     rows = make_rows(done.plan, done.outcome)
-    text = Page(report_files(done.plan, done.outcome, rows, make_page())["index.html"].decode()).text
+    text = Page(report_files(rows, make_page(shown=shown_of(done.plan, done.outcome)))["index.html"].decode()).text
     assert "own test examples: 9, 9. All other measures are of all test examples, 42 of makers that are no" in text
 
 
@@ -148,8 +149,8 @@ def test_speaking_roles_are_clients_over_rounds(workplace: Path, monkeypatch: py
     assert own_test_sizes(done.partition) == [26, 22]
     assert nobodys_test_size(done.partition) == 18
     assert set(done.rows) == {"fedavg", "fedfish", "ties"}
-    place, federations = done.place, done.plan.federations
-    made = done.outcome.artifacts[federations.aggregation(place, "fedavg", federations.turns("fedavg")[1]).name]
+    place, federations = done.federation, done.plan.federations
+    made = done.made(federations.aggregation(place, "fedavg", federations.rounds_of("fedavg")[1]))
     model, test = place.spec.load(read_tensors(made, "network_0.safetensors")).eval(), load_data(done.data).test
     with torch.no_grad():
         found = (model(test.inputs).argmax(1) == test.labels).double()
@@ -191,7 +192,7 @@ def test_the_page_and_the_runs_name_the_clients(workplace: Path) -> None:
     turned = {"kind": "rotation", "strength": 40}
     done = walk_tiny(workplace, {"fedavg": {}}, partition=COLUMN | {"clients": [2, 7], "shift": ["none", turned]})
     rows = make_rows(done.plan, done.outcome)
-    text = Page(report_files(done.plan, done.outcome, rows, make_page())["index.html"].decode()).text
+    text = Page(report_files(rows, make_page(shown=shown_of(done.plan, done.outcome)))["index.html"].decode()).text
     for part in (
         "6 (maker 6)",
         "6 (maker 6, 40°)",
@@ -199,14 +200,16 @@ def test_the_page_and_the_runs_name_the_clients(workplace: Path) -> None:
         "The worst client’s accuracy is of each client’s own test examples: 9, 9, 9, 9, 8, 8, 8.",
     ):
         assert part in text, part
-    drawn = [run.draw()["partition.svg"].decode() for run in make_runs(done.plan, done.outcome, rows).single]
-    assert sum("6 (maker 6)" in one for one in drawn) == 1
+    # The page has the same pictures as text.
+    drawn = [run.draw()["partition.png"] for run in make_runs(done.plan, done.outcome, rows).single]
+    assert all(one.startswith(b"\x89PNG") for one in drawn)
+    assert len(set(drawn)) == len(drawn)
 
 
 def test_other_splits_of_the_same_data_have_no_clients_of_their_own(workplace: Path) -> None:
     done = walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": ["column", "iid"], "clients": [3]})
     federations = done.plan.federations
-    partitions = [done.outcome.artifacts[federations.partition(place).name] for place in federations.places]
+    partitions = [done.made(federations.partition(place)) for place in federations.all]
     assert [maker_names(one) is None for one in partitions] == [False, True]
     assert [own_test_sizes(one) is None for one in partitions] == [False, True]
 

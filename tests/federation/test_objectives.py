@@ -7,21 +7,20 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.objectives.configured import configure_objective
 from fedfisher_core.client.training import train
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.seeds import Stream, torch_generator
+from fedfisher_core.engine.store import read_tensors
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.partition import examples_of
-from fedfisher_core.federation.place import Place
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.federation.uploads import TENSORS
-from fedfisher_core.jobs import inputs_of
-from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.store import Artifact, read_tensors
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 
@@ -46,13 +45,9 @@ def measured(row: Row) -> tuple[Any, ...]:
     return row.accuracy, row.loss, row.upload_bits, row.artifact
 
 
-def place_of(federations: Federations, objective: str) -> Place:
-    (place,) = (one for one in federations.places if one.cell.objective == objective)
-    return place
-
-
-def artifact(done: Walked, name: str) -> Artifact:
-    return done.outcome.artifacts[name]
+def place_of(federations: Federations, objective: str) -> Federation:
+    (federation,) = (one for one in federations.all if one.setting.objective == objective)
+    return federation
 
 
 def test_each_client_is_trained_once_for_each_objective_and_all_methods_share_it(
@@ -61,7 +56,7 @@ def test_each_client_is_trained_once_for_each_objective_and_all_methods_share_it
     trained, of_client = [], TrainClient.train
 
     def counting(self: TrainClient, *given: Any) -> Any:
-        trained.append((self.place.cell.objective, self.client))
+        trained.append((self.federation.setting.objective, self.client))
         return of_client(self, *given)
 
     monkeypatch.setattr(TrainClient, "train", counting)
@@ -93,16 +88,16 @@ def test_a_client_minimises_its_objective_from_its_start(workplace: Path) -> Non
     done = walked(workplace, TWO, {"fedavg": {}})
     federations = done.plan.federations
     for label in TWO:
-        place = place_of(federations, label)
-        job = federations.training(place, 1)
-        inputs = PartitionInputs(*(artifact(done, one) for one in (job.needs.data, job.needs.partition)))
-        examples = examples_of(place, inputs, 1)
-        network = place.spec.load(read_tensors(artifact(done, job.needs.start), "weights.safetensors"))
-        settings = place.settings.train
-        losses = bind_objective(label, settings.objective).losses(network, examples.labels, tiny.CLASSES)
-        source = torch_generator(place.cell.seed, Stream.CLIENT, 2)
+        federation = place_of(federations, label)
+        job = federations.training(federation, 1)
+        inputs = PartitionInputs(*(done.made(one) for one in (job.needs.data, job.needs.partition)))
+        examples = examples_of(federation, inputs, 1)
+        network = federation.spec.load(read_tensors(done.made(job.needs.start), "weights.safetensors"))
+        settings = federation.settings.train
+        losses = configure_objective(label, settings.objective).losses(network, examples.labels, tiny.CLASSES)
+        source = torch_generator(federation.setting.seed, Stream.CLIENT, 2)
         expected = train(network, examples, settings, generator=source, losses=losses).parameters
-        found = read_tensors(artifact(done, job.name), TENSORS)
+        found = read_tensors(done.made(job), TENSORS)
         assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
 
@@ -117,13 +112,12 @@ def test_labels_do_not_change_a_result_and_settings_do(workplace: Path) -> None:
 def test_plain_clients_have_the_names_and_settings_that_they_had_without_objectives(workplace: Path) -> None:
     done = walked(workplace, TWO, {"fedavg": {}})
     federations = done.plan.federations
-    place, other = (place_of(federations, label) for label in TWO)
-    job = federations.training(place, 0)
-    assert job.name == "train client 0: tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0"
+    federation, other = (place_of(federations, label) for label in TWO)
+    job = federations.training(federation, 0)
+    assert job.name == "train client 0 of tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0"
     assert other.label == "tiny tiny dirichlet_client alpha=0.5 clients=3 objective=strong seed=0"
-    inputs = inputs_of(job.needs, done.outcome.artifacts)
-    assert "objective" not in job.step(inputs).settings["train"]
-    chosen = federations.training(other, 0).step(inputs).settings["train"]
+    assert "objective" not in job.settings()["train"]
+    chosen = federations.training(other, 0).settings()["train"]
     assert chosen["objective"] == {"name": "fedprox", "mu": 3.0}
     rows = rows_of(done)
     assert "objective" not in (rows["plain", "fedavg"].training or {})
@@ -137,7 +131,7 @@ def test_objectives_restrict_methods_and_points(workplace: Path) -> None:
         workplace, methods=methods, train={"objective": objective}, skip=[{"objective": "restricted_softmax"}]
     )
     federations = check_federations(settings)
-    found = {place.cell.objective: list(federations.methods_of(place)) for place in federations.places}
+    found = {federation.setting.objective: list(federations.methods_of(federation)) for federation in federations.all}
     assert found == {"plain": ["fedavg"], "label_smoothing": ["fedavg", "regmean"]}
 
 
@@ -159,7 +153,7 @@ def test_what_private_clients_may_do_follows_their_own_training(workplace: Path)
     objective = {"plain": {}, "long": {"name": "plain", "train": {"epochs": 20}}}
     done = walked(workplace, objective, {"fedavg": {}}, privacy=PRIVATE)
     plain, longer = (place_of(done.plan.federations, label) for label in objective)
-    noises = [done.plan.federations.budget(place, 0).noise(1000) for place in (plain, longer)]
+    noises = [done.plan.federations.budget(federation, 0).noise(1000) for federation in (plain, longer)]
     assert noises[0].training < noises[1].training
 
 
@@ -182,7 +176,7 @@ def test_secure_sums_and_the_pooled_client_know_the_objective(workplace: Path) -
         ),
         (
             {"methods": {"fedavg": {"only": {"objective": "fedprox"}}}},
-            r"methods\.fedavg\.only\.objective='fedprox' is no point of the benchmark; allowed: plain",
+            r"methods\.fedavg\.only\.objective='fedprox' is not in the benchmark; allowed: plain",
         ),
         (
             {
@@ -214,7 +208,7 @@ PRIVATE = {"epsilon": 4.0, "delta": 1e-3}
             r"budget counts; allowed: .*label_smoothing.*, plain",
         ),
         (["plain", "restricted_softmax"], r"train\.objective='restricted_softmax' with privacy: .* label counts"),
-        ("fedprox", r"train\.objective='fedprox' with privacy: 'fedprox' has a gradient beside those of the examples"),
+        ("fedprox", r"train\.objective='fedprox' with privacy: 'fedprox' adds a gradient to those of the examples"),
     ],
 )
 def test_with_privacy_objectives_that_no_budget_covers_are_refused(

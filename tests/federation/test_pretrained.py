@@ -10,20 +10,19 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.communication.wire.payload import bits_of
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.seeds import Stream, torch_generator
+from fedfisher_core.engine.store import Artifact
 from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.federation.pretrained import read_weights
-from fedfisher_core.federation.start import load_start
-from fedfisher_core.layouts import Images
+from fedfisher_core.federation.start import load_start, read_weights
 from fedfisher_core.models.batch_norm import BatchNorm, read_running_statistics
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.settings.pretrained import PretrainedSettings
-from fedfisher_core.store import Artifact
-from fedfisher_core.wire.uncompressed import bits_of
+from fedfisher_core.settings.clients import PretrainedSettings
 from tests import tiny
-from tests.trunks import tiny_trunk
-from tests.trunks.installed import weights_of
+from tests.models.trunks import tiny_trunk
+from tests.models.trunks.installed import weights_of
 from tests.walked import Walked, walk_tiny
 
 CPU = torch.device("cpu")
@@ -45,7 +44,7 @@ def written(folder: Path, content: Any, name: str = "given.pth") -> Path:
 
 
 def start(done: Walked) -> Artifact:
-    return done.outcome.artifacts[done.plan.federations.start(done.place, 1).name]
+    return done.made(done.plan.federations.start(done.federation, 1))
 
 
 def refused(workplace: Path, message: str, model: dict[str, Any]) -> None:
@@ -135,9 +134,11 @@ def test_what_does_not_fit_is_refused_before_any_work(workplace: Path) -> None:
         (torch.full((1,), torch.nan), "with numbers that are not finite; allowed: finite ones"),
         (torch.full((1,), 1e300, dtype=torch.float64), "with numbers that are not finite"),
         (torch.ones(1, dtype=torch.complex64), r"as torch.complex64, .*; allowed: dense real numbers"),
+        (torch.ones(1, dtype=torch.int64), r"as torch.int64, torch.strided; allowed: dense real numbers"),
+        (torch.ones(1, dtype=torch.bool), r"as torch.bool, torch.strided; allowed: dense real numbers"),
         (torch.ones(1).to_sparse(), r"as torch.float32, torch.sparse_coo; allowed: dense real numbers"),
     ],
-    ids=["NaN", "too large", "complex", "sparse"],
+    ids=["NaN", "too large", "complex", "whole", "boolean", "sparse"],
 )
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")
 def test_weights_that_are_no_numbers_are_refused(workplace: Path, unusable: Tensor, message: str) -> None:
@@ -146,6 +147,24 @@ def test_weights_that_are_no_numbers_are_refused(workplace: Path, unusable: Tens
     dense = unusable.to_dense().expand(shape).contiguous()
     content["head.weight"] = dense.to_sparse() if unusable.is_sparse else dense
     refused(workplace, f"given.pth has 'head.weight' {message}", settings(written(workplace / "weights", content)))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("head.weight", torch.ones(1, device="meta"), "has 'head.weight' on the device 'meta', without its numbers"),
+        ("more", torch.ones(1, device="meta"), "has 'more' on the device 'meta', without its numbers"),
+        ("more", torch.nested.nested_tensor([torch.ones(1)]), "has 'more' as torch.float32, nested; allowed: dense"),
+        ("more", {"head.weight": torch.ones(1)}, "has 'more', a dict; allowed: tensors by name"),
+        (7, torch.ones(1), "has a tensor under 7; allowed: names that are text"),
+    ],
+    ids=["meta", "another on meta", "nested", "mapping", "number"],
+)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_files_of_something_else_than_dense_tensors_by_name_are_refused(
+    workplace: Path, name: Any, given: Any, message: str
+) -> None:
+    refused(workplace, f"given.pth {message}", settings(written(workplace / "weights", weights() | {name: given})))
 
 
 def test_weights_in_another_order_of_memory_are_kept(workplace: Path) -> None:

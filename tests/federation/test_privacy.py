@@ -8,25 +8,24 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.performing import execute
+from fedfisher_core.engine.store import Artifact, open_store, read_document, read_tensors
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation.auditing import read_audit
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.privacy import Budget
 from fedfisher_core.federation.uploads import TENSORS
-from fedfisher_core.jobs import graph_of, needed_for
 from fedfisher_core.methods.fedavg import fedavg
 from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.privacy.accountant import Noise, calibrate
 from fedfisher_core.settings import PrivacySettings
-from fedfisher_core.store import Artifact, open_store, read_document, read_tensors
-from fedfisher_core.walk import walk_here
 from tests import tiny, walked
-from tests.client.outside import NoisyMean
+from tests.client.statistics.outside import NoisyMean
 
 PRIVATE = {"epsilon": 4.0, "delta": 1e-3}
 FISHERS = ("fedfisher_diag", "fedfisher_kfac")
@@ -37,7 +36,7 @@ DISTILLATION = {"gaussian_distillation": {"steps": 5, "wire": {"budget": "none"}
 def client(folder: Path, chosen: tuple[str, ...], *, privacy: dict[str, Any] | None = PRIVATE) -> dict[str, Artifact]:
     """What the first client makes for methods, by the statistic's name."""
     settings = tiny.tiny_settings(folder, methods=chosen, privacy=privacy)
-    done = walked.walk(settings, "clients")
+    done = walked.walk_clients(settings)
     return {name: artifact for one in chosen for name, artifact in done.client(0, one).items()}
 
 
@@ -80,7 +79,7 @@ def one_step(folder: Path, epsilon: float) -> tuple[torch.Tensor, float]:
     settings = tiny.tiny_settings(
         folder, privacy={"epsilon": epsilon, "delta": 1e-3}, train={"epochs": None, "steps": 1, "batch_size": 500}
     )
-    artifact = walked.walk(settings, "clients").client(0, "fedavg")["weights"]
+    artifact = walked.walk_clients(settings).client(0, "fedavg")["weights"]
     weights = torch.cat([tensor.flatten() for _, tensor in sorted(read_tensors(artifact, TENSORS).items())])
     return weights.double(), noise({"weights": artifact})["training"]
 
@@ -99,7 +98,7 @@ def mean_image(folder: Path, *, radius: float = 0.1, **changes: Any) -> torch.Te
     statistics = {"noisy_mean": {"radius": radius}}
     alone = {"clients": [1]}
     settings = tiny.tiny_settings(folder, methods={"with_mean": {}}, statistics=statistics, partition=alone, **changes)
-    artifact = walked.walk(settings, "clients").client(0, "with_mean")["noisy_mean"]
+    artifact = walked.walk_clients(settings).client(0, "with_mean")["noisy_mean"]
     return read_tensors(artifact, TENSORS)["mean"].double() / radius
 
 
@@ -123,7 +122,7 @@ def test_two_releases_under_different_settings_do_not_share_their_noise(
 def released(folder: Path, **changes: Any) -> dict[str, Artifact]:
     """What the first client makes for Gaussian distillation, by the statistic's name."""
     settings = tiny.tiny_settings(folder, methods=DISTILLATION, **changes)
-    return walked.walk(settings, "clients").client(0, "gaussian_distillation")
+    return walked.walk_clients(settings).client(0, "gaussian_distillation")
 
 
 def test_input_moments_are_one_mechanism_more(workplace: Path) -> None:
@@ -146,7 +145,7 @@ def test_input_moments_are_one_mechanism_more(workplace: Path) -> None:
 
 def held(folder: Path) -> int:
     """How many images the first client holds."""
-    return len(held_by(walked.walk(tiny.tiny_settings(folder), "clients").partition, 0))
+    return len(held_by(walked.walk_clients(tiny.tiny_settings(folder)).partition, 0))
 
 
 def test_gaussian_distillation_runs_with_privacy(workplace: Path) -> None:
@@ -263,9 +262,9 @@ def test_the_pooled_client_alone_is_one_release(workplace: Path) -> None:
 def test_the_report_has_both_bounds_on_epsilon(workplace: Path) -> None:
     audit = {"canaries": 20, "guesses": 8}
     done = walked.walk(tiny.tiny_settings(workplace, privacy=PRIVATE, audit=audit))
-    job = done.plan.federations.audit(done.place)
+    job = done.plan.federations.audit(done.federation)
     assert job is not None
-    found = read_audit(done.outcome.artifacts[job.name])
+    found = read_audit(done.made(job))
     assert (found.canaries, found.guesses) == (20, 8)
     assert 0 <= found.correct <= 8
     row = done.rows["fedavg"]
@@ -287,10 +286,9 @@ def test_noise_that_is_too_small_for_what_is_claimed_is_found_out(
         train={"epochs": 60, "learning_rate": 0.5},
     )
     federations = make_plan(settings).federations
-    job = federations.audit(federations.places[0])
+    job = federations.audit(federations.all[0])
     assert job is not None
-    needed = needed_for(graph_of([*federations.jobs()]), [job.name])
-    outcome = walk_here({one.name: one for one in needed}, open_store(settings.run.store))
+    outcome = execute([job], open_store(settings.run.store))
     found = read_audit(outcome.artifacts[job.name])
     assert found.lower > found.upper
 

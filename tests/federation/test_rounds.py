@@ -9,19 +9,21 @@ import torch
 
 from fedfisher_core.client.training import train
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.engine.errors import DivergedClientError, InputError
+from fedfisher_core.engine.plan import graph_of
+from fedfisher_core.engine.seeds import Stream, torch_generator
+from fedfisher_core.engine.store import read_tensors, read_timings
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.checks import check_federations
+from fedfisher_core.federation.federation import Round
 from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.statistics import ComputeStatistic
 from fedfisher_core.federation.training import TrainClient
-from fedfisher_core.federation.turns import Turn
+from fedfisher_core.federation.uploads import SendUpload
 from fedfisher_core.models.spec import Parameters
-from fedfisher_core.seeds import Stream, torch_generator
 from fedfisher_core.settings import TrainSettings
-from fedfisher_core.store import read_tensors
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 
@@ -43,18 +45,18 @@ def row_of(done: Walked, method: str = "fedavg", **wanted: Any) -> Row:
 
 def network(done: Walked, method: str = "fedavg", number: int | None = None) -> Parameters:
     federations = done.plan.federations
-    turn = None if number is None else federations.turns(method)[number - 1]
-    job = federations.aggregation(done.place, method, turn)
-    return read_tensors(done.outcome.artifacts[job.name], "network_0.safetensors")
+    round_number = None if number is None else federations.rounds_of(method)[number - 1]
+    job = federations.aggregation(done.federation, method, round_number)
+    return read_tensors(done.made(job), "network_0.safetensors")
 
 
 def start(done: Walked) -> Parameters:
-    artifact = done.outcome.artifacts[done.plan.federations.start(done.place).name]
+    artifact = done.made(done.plan.federations.start(done.federation))
     return read_tensors(artifact, "weights.safetensors")
 
 
 def examples(done: Walked, client: int) -> Examples:
-    return examples_of(done.place, PartitionInputs(done.data, done.partition), client)
+    return examples_of(done.federation, PartitionInputs(done.data, done.partition), client)
 
 
 def written(folder: Path) -> Counter[str]:
@@ -73,8 +75,8 @@ def equal(one: Parameters, other: Parameters) -> bool:
 
 def local(done: Walked, client: int, number: int, weights: Parameters, **changes: Any) -> Parameters:
     """Train a client of one round by hand, plainly unless a loss is given."""
-    source = torch_generator(done.place.cell.seed, Stream.CLIENT, client + 1, turn=number)
-    spec, settings = done.place.spec, done.place.settings.train
+    source = torch_generator(done.federation.setting.seed, Stream.CLIENT, client + 1, round_number=number)
+    spec, settings = done.federation.spec, done.federation.settings.train
     return train(spec.load(weights), examples(done, client), settings, generator=source, **changes).parameters
 
 
@@ -123,16 +125,26 @@ def test_bits_add_up_over_rounds(workplace: Path) -> None:
     assert row.client_train_seconds > 0
 
 
+def test_encoding_counts_in_every_round(workplace: Path) -> None:
+    done = walked(workplace, {"count": 2})
+    sending = [job for job in graph_of(done.plan.jobs).values() if isinstance(job, SendUpload)]
+    assert len(sending) == 2 * 3
+    took = [read_timings(done.made(job))["seconds"] for job in sending]
+    assert row_of(done).client_encode_seconds == pytest.approx(sum(took))
+
+
 def test_cohorts_are_drawn_anew_for_each_round_and_alike_for_all(workplace: Path) -> None:
     done = walked(workplace, {"count": 12, "cohort": 2}, {"fedavg": {}, "fedprox_like": {"method": "fedavg"}})
-    place, federations = done.place, done.plan.federations
-    cohorts = [place.cohort(number) for number in range(1, 13)]
+    federation, federations = done.federation, done.plan.federations
+    cohorts = [federation.cohort(number) for number in range(1, 13)]
     assert all(len(set(one)) == 2 and set(one) <= {0, 1, 2} for one in cohorts)
     assert len(set(cohorts)) == 3
-    assert cohorts == [place.cohort(number) for number in range(1, 13)]
+    assert cohorts == [federation.cohort(number) for number in range(1, 13)]
     for label in federations.methods:
         bound = federations.methods[label]
-        assert [federations.members(place, bound, turn) for turn in federations.turns(label)] == cohorts
+        assert [
+            federations.members(federation, bound, round_number) for round_number in federations.rounds_of(label)
+        ] == cohorts
 
 
 def test_a_run_that_is_killed_in_round_3_ends_as_an_undisturbed_one(
@@ -144,9 +156,9 @@ def test_a_run_that_is_killed_in_round_3_ends_as_an_undisturbed_one(
     computed, of_client = [], TrainClient.train
 
     def killed(self: TrainClient, *given: Any) -> Any:
-        if (self.turn, self.client) == (3, 1):
+        if (self.round_number, self.client) == (3, 1):
             raise KeyboardInterrupt
-        computed.append((self.turn, self.client))
+        computed.append((self.round_number, self.client))
         return of_client(self, *given)
 
     monkeypatch.setattr(TrainClient, "train", killed)
@@ -157,7 +169,7 @@ def test_a_run_that_is_killed_in_round_3_ends_as_an_undisturbed_one(
     again: list[tuple[int, int]] = []
 
     def counting(self: TrainClient, *given: Any) -> Any:
-        again.append((self.turn, self.client))
+        again.append((self.round_number, self.client))
         return of_client(self, *given)
 
     monkeypatch.setattr(TrainClient, "train", counting)
@@ -175,7 +187,7 @@ def test_fedsgd_is_gradient_descent_on_all_data(workplace: Path) -> None:
     together = Examples(torch.cat([one.inputs for one in parts]), torch.cat([one.labels for one in parts]))
     settings = TrainSettings(steps=4, learning_rate=0.5 * rate, momentum=0.0, batch_size=120)
     source = torch.Generator().manual_seed(0)
-    expected = train(done.place.spec.load(start(done)), together, settings, generator=source).parameters
+    expected = train(done.federation.spec.load(start(done)), together, settings, generator=source).parameters
     close(network(done), expected)
 
 
@@ -214,18 +226,18 @@ def test_scaffold_follows_the_papers_algorithm(workplace: Path) -> None:
         train={**SGD, "objective": "scaffold"},
         partition={"clients": 3, "scheme": "iid"},
     )
-    place, settings = done.place, done.place.settings.train
+    federation, settings = done.federation, done.federation.settings.train
     weights = start(done)
     server = {name: torch.zeros_like(weight) for name, weight in weights.items()}
     own = {client: dict(server) for client in range(3)}
     for number in (1, 2, 3):
-        cohort = place.cohort(number)
+        cohort = federation.cohort(number)
         held = {client: len(examples(done, client)) for client in cohort}
         ended, steps = {}, {}
         for client in cohort:
-            source = torch_generator(place.cell.seed, Stream.CLIENT, client + 1, turn=number)
+            source = torch_generator(federation.setting.seed, Stream.CLIENT, client + 1, round_number=number)
             data = examples(done, client)
-            model = place.spec.load(weights)
+            model = federation.spec.load(weights)
             steps[client] = 0
             for _ in range(settings.epochs or 0):
                 for batch in torch.randperm(len(data), generator=source).split(settings.batch_size):
@@ -280,9 +292,9 @@ def test_server_optimisers_change_what_the_next_round_starts_from(workplace: Pat
 
 def test_rounds_of_a_client_have_generators_of_their_own() -> None:
     drawn = {
-        tuple(torch.rand(2, generator=torch_generator(0, Stream.CLIENT, client, turn=turn)).tolist())
+        tuple(torch.rand(2, generator=torch_generator(0, Stream.CLIENT, client, round_number=round_number)).tolist())
         for client in range(3)
-        for turn in range(1, 4)
+        for round_number in range(1, 4)
     }
     assert len(drawn) == 9
 
@@ -340,8 +352,8 @@ def test_what_can_not_be_is_refused_by_name(workplace: Path, changes: dict[str, 
 
 
 def test_jobs_of_later_rounds_say_so() -> None:
-    assert Turn().suffix == ""
-    assert Turn(3, "fedavg").suffix == ", round 3 of fedavg"
+    assert Round().suffix == ""
+    assert Round(3, "fedavg").suffix == ", round 3 of fedavg"
 
 
 def fail_once(monkeypatch: pytest.MonkeyPatch, kind: type[TrainClient | ComputeStatistic], method: str) -> None:
@@ -349,7 +361,7 @@ def fail_once(monkeypatch: pytest.MonkeyPatch, kind: type[TrainClient | ComputeS
     called = getattr(kind, method)
 
     def failing(self: TrainClient | ComputeStatistic, *given: Any) -> Any:
-        if (self.client, self.turn) == (1, 1):
+        if (self.client, self.round_number) == (1, 1):
             raise DivergedClientError("a number is not finite")
         return called(self, *given)
 
@@ -363,8 +375,11 @@ def test_a_client_that_failed_comes_again_unless_it_must_remember(
     fail_once(monkeypatch, TrainClient, "train")
     done = walked(workplace, {"count": 3}, run={"min_clients": 2}, train={**SGD, "objective": objective})
     federations = done.plan.federations
-    trainings = {turn.number: federations.training(done.place, 1, turn).name for turn in federations.turns("fedavg")}
-    assert [number for number, name in trainings.items() if name in done.outcome.lost] == rounds
+    trainings = {
+        round_number.number: federations.training(done.federation, 1, round_number)
+        for round_number in federations.rounds_of("fedavg")
+    }
+    assert [number for number, job in trainings.items() if done.divergence(job)] == rounds
 
 
 def test_what_a_client_reports_counts_where_its_upload_is_lost(
@@ -375,10 +390,11 @@ def test_what_a_client_reports_counts_where_its_upload_is_lost(
     scaffold = {**SGD, "objective": "scaffold"}
     done = walked(workplace, {"count": 2}, {"fisher_merge": {}}, run={"min_clients": 1}, train=scaffold)
     federations, artifacts = done.plan.federations, done.outcome.artifacts
-    assert done.outcome.lost
-    for turn in federations.turns("fisher_merge"):
-        aggregate = artifacts[federations.aggregation(done.place, "fisher_merge", turn).name]
+    for round_number in federations.rounds_of("fisher_merge"):
+        aggregate = artifacts[federations.aggregation(done.federation, "fisher_merge", round_number).name]
         sent = read_tensors(aggregate, "sent.safetensors")
-        trainings = [federations.training(done.place, client, turn).name for client in done.place.participants]
+        trainings = [
+            federations.training(done.federation, client, round_number).name for client in done.federation.participants
+        ]
         kept = [read_tensors(artifacts[name], "kept.safetensors") for name in trainings]
         close(sent, {name: torch.stack([own[name] for own in kept]).mean(0) for name in sent})

@@ -1,31 +1,33 @@
 """Secure aggregation of the embedded digits, by settings, beside what the server makes of every client's upload."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import validate
-from fedfisher_core.errors import InputError
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.communication.secure.fixed_point import FixedPoint
+from fedfisher_core.communication.secure.protocol import Collected
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.performing import execute
+from fedfisher_core.engine.store import Artifact, open_store, read_tensors
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.partition import label_counts
-from fedfisher_core.federation.secure import collect_securely
+from fedfisher_core.federation.secure import COARSE, coarsest, collect_securely
 from fedfisher_core.federation.uploads import TENSORS
-from fedfisher_core.jobs import graph_of
-from fedfisher_core.secure.protocol import Collected
 from fedfisher_core.settings import WireSettings
-from fedfisher_core.store import Artifact, open_store, read_tensors
-from fedfisher_core.walk import walk_here
+from fedfisher_core.settings.reading import validate
 from tests import tiny
 from tests.methods.clients import bind_written
-from tests.walked import Walked, walk
+from tests.walked import Walked, walk_clients
 
 CLIENTS = 5
 SECURE = {"budget": "none", "server_view": "secure_sum"}
@@ -43,7 +45,7 @@ class Trained:
 
     def __init__(self, store: Path) -> None:
         self._store = store
-        done = walk(self._settings({name: {} for name in ("fedavg", "fedfisher_diag", "fedfish")}), "clients")
+        done = walk_clients(self._settings({name: {} for name in ("fedavg", "fedfisher_diag", "fedfish")}))
         self.counts = [sum(one) for one in label_counts(done.partition)]
         self.clients = [done.client(client, "fedfisher_diag") for client in EVERYONE]
 
@@ -62,12 +64,17 @@ class Trained:
     def walk(self, name: str, wire: Mapping[str, Any], clients: tuple[int, ...] = EVERYONE, **settings: Any) -> Walked:
         """Aggregate the uploads of some clients."""
         plan = make_plan(self._settings({LABEL: {"method": name, "wire": wire, **settings}}))
-        (place,) = plan.federations.places
-        job = plan.federations.aggregation(place, LABEL)
+        (federation,) = plan.federations.all
+        job = plan.federations.aggregation(federation, LABEL)
         left = {client: job.needs.clients[client] for client in clients}
         chosen: Any = replace(job, needs=replace(job.needs, clients=left))
-        graph = graph_of([*(one for one in plan.jobs if one.name != job.name), chosen])
-        return Walked(plan, walk_here(graph, open_store(self._store)))
+        # What measures the network is made anew, after the aggregation of these clients.
+        made = plan.federations._made
+        made |= {key: chosen for key, one in made.items() if one is job}
+        for key in [key for key in made if key[0] == "testing"]:
+            del made[key]
+        store = open_store(self._store)
+        return Walked(plan, execute(plan.federations.jobs(), store), store)
 
     def run(self, name: str, wire: Mapping[str, Any], clients: tuple[int, ...] = EVERYONE, **settings: Any) -> Artifact:
         """The global model of some clients' uploads."""
@@ -88,6 +95,7 @@ def network(artifact: Artifact) -> dict[str, Tensor]:
     return read_tensors(artifact, "network_0.safetensors")
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     ("dropouts", "summed"),
     [({}, (0, 1, 2, 3, 4)), (DROPOUTS, SURVIVORS), ({0: "unmasking", 4: "unmasking"}, (0, 1, 2, 3, 4))],
@@ -238,6 +246,46 @@ def test_what_is_cut_off_is_reported(trained: Trained) -> None:
     assert 0 < tight["clipped_fraction"] < 1
 
 
+@pytest.mark.parametrize("method", ["fedavg", "fedfisher_diag"])
+def test_coarse_sums_are_warned_of(trained: Trained, caplog: pytest.LogCaptureFixture, method: str) -> None:
+    fine = read_result(trained.run(method, SECURE)).details["rounding"]
+    narrow = {"bits": 32, "clip": 1.0, "most_examples": 1024} if method == "fedfisher_diag" else {"bits": 32}
+    narrower = read_result(trained.run(method, SECURE | {"secure": narrow})).details["rounding"]
+    assert 0 < fine < narrower < COARSE
+    assert not caplog.records
+    # By default, Fishers' entries are small beside what is made room for.
+    wide = {"bits": 32} if method == "fedfisher_diag" else {"bits": 32, "clip": 2.0**20}
+    coarse = read_result(trained.run(method, SECURE | {"secure": wide})).details["rounding"]
+    assert COARSE < coarse <= 1
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert re.search(r"rounding to wire\.secure\.bits=32 puts the secure sum of \w+/[\w.]+ off by [\d.]+ of its", said)
+    assert "\n" not in said
+
+
+def test_rounding_is_found_where_it_is_worst() -> None:
+    """Against the errors that rounding really makes."""
+    rng, clients = np.random.default_rng(0), 7
+    sizes = {"a/large": 30.0, "a/small": 0.3, "b/medium": 3.0}
+    code = FixedPoint({name: (20_000,) for name in sizes}, (20, 20, 20), clients=clients, bits=32)
+    each = [{name: rng.normal(0, size, 20_000) for name, size in sizes.items()} for _ in range(clients)]
+    sums = code.decode(np.sum([code.encode(one) for one in each], axis=0, dtype=np.uint32))
+    name, part = coarsest(sums, code.steps(), clients)
+    exact = np.sum([one["a/small"] for one in each], axis=0)
+    error = sums["a/small"] - exact
+    assert name == "a/small"
+    assert part == pytest.approx(np.sqrt(np.mean(error**2) / np.mean(exact**2)), rel=0.05)
+
+
+def test_a_sum_of_zeros_is_lost_unless_its_step_is_beyond_single_precision() -> None:
+    found = {}
+    for bits in (32, 64):
+        code = FixedPoint({"a/zero": (2,), "a/one": (2,)}, (20, 20), clients=3, bits=bits)
+        sums = {"num_examples": np.array(0.0), "a/zero": np.zeros(2), "a/one": 3 * np.ones(2)}
+        found[bits] = coarsest(sums, {"num_examples": 1.0, **code.steps()}, clients=3)
+    assert found[32] == ("a/zero", 1.0)
+    assert found[64][1] < 1e-3
+
+
 def test_a_client_counts_as_no_more_examples_than_all_agreed_on(trained: Trained) -> None:
     secure = {"most_examples": 500}
     capped = network(trained.run("fedavg", SECURE | {"secure": secure}))
@@ -251,7 +299,7 @@ def test_a_client_counts_as_no_more_examples_than_all_agreed_on(trained: Trained
 
 def test_two_sessions_of_the_same_clients_share_no_key() -> None:
     bound = bind_written("fedavg", {"wire": SECURE}, [tiny.TINY])
-    (cell,) = tiny.tiny_settings(Path("unused"), partition={"clients": 3}).cells()
+    (cell,) = tiny.tiny_settings(Path("unused"), partition={"clients": 3}).seeded_settings()
     weights = {name: torch.zeros(size) for name, size in Weights.shapes(tiny.TINY).items()}
     readers = dict.fromkeys(range(3), lambda: {Weights: Weights(weights)})
     counts = dict.fromkeys(range(3), 10)

@@ -1,23 +1,25 @@
 """Encoding what clients send is a job of its own, which methods share."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.transport import decode
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.statistic import Statistic
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import decode
+from fedfisher_core.engine import costs as spent
+from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.plan import graph_of
+from fedfisher_core.engine.store import read_tensors, read_timings
 from fedfisher_core.federation.aggregation import AggregateUploads
-from fedfisher_core.federation.federation import schema_of
+from fedfisher_core.federation.federation import POOLED
+from fedfisher_core.federation.jobs import schema_of
 from fedfisher_core.federation.partition import held_by
-from fedfisher_core.federation.place import POOLED
-from fedfisher_core.federation.sending import SendUpload
-from fedfisher_core.federation.uploads import PAYLOAD, TENSORS
-from fedfisher_core.jobs import graph_of, inputs_of, names_in
-from fedfisher_core.store import read_tensors, read_timings
+from fedfisher_core.federation.uploads import PAYLOAD, TENSORS, SendUpload
 from tests.walked import Walked, walk_tiny
 
 SECURELY = {"method": "fedavg", "wire": {"budget": "none", "server_view": "secure_sum"}}
@@ -62,8 +64,8 @@ def test_the_same_in_another_format_is_another_payload(workplace: Path) -> None:
     assert done.rows["fisher_merge"].artifact == first.rows["fisher_merge"].artifact
     assert done.rows["again"].upload_bits == done.rows["fisher_merge"].upload_bits < done.rows["plain"].upload_bits
     # Both payloads of a client are made by one task.
-    assert {job.batch for job in sending(done)} == {
-        f"send uploads of client {client}: {done.place.label}" for client in range(3)
+    assert {job.title for job in sending(done)} == {
+        f"encode uploads of client {client} of {done.federation.label}" for client in range(3)
     }
 
 
@@ -74,10 +76,10 @@ def test_a_payload_holds_what_the_client_computed(workplace: Path, wire: dict[st
     uploads: tuple[type[Statistic], ...] = (Weights, DiagonalFisher)
     sizes = []
     for client, computed in ((client, done.client(client, "fisher_merge")) for client in range(3)):
-        job = federations.sending(done.place, client, bound)
-        payload = (done.outcome.artifacts[job.name].path / PAYLOAD).read_bytes()
+        job = federations.sending(done.federation, client, bound)
+        payload = (done.made(job).path / PAYLOAD).read_bytes()
         sizes.append(len(payload))
-        arrived = decode(payload, schema_of(bound, done.place), uploads, torch.device("cpu"))
+        arrived = decode(payload, schema_of(bound, done.federation), uploads, torch.device("cpu"))
         assert arrived.num_examples == len(held_by(done.partition, client))
         for one in uploads:
             for name, tensor in read_tensors(computed[one.name], TENSORS).items():
@@ -90,37 +92,33 @@ def test_a_payload_holds_what_the_client_computed(workplace: Path, wire: dict[st
 
 def test_what_is_sent_lies_between_what_is_computed_and_what_is_aggregated(workplace: Path) -> None:
     done = walk_tiny(workplace, {"fisher_merge": {}, "centralised": {}, "securely": SECURELY})
-    federations, place = done.plan.federations, done.place
+    federations, federation = done.plan.federations, done.federation
     for label in ("fisher_merge", "centralised"):
         bound = federations.methods[label]
-        jobs = {client: federations.sending(place, client, bound) for client in federations.members(place, bound)}
-        aggregation = federations.aggregation(place, label)
+        jobs = {
+            client: federations.sending(federation, client, bound) for client in federations.members(federation, bound)
+        }
+        aggregation = federations.aggregation(federation, label)
         assert isinstance(aggregation, AggregateUploads)
         sent = {client: dict(one.uploads) for client, one in aggregation.needs.clients.items()}
-        assert sent == {client: {PAYLOAD: job.name} for client, job in jobs.items()}
+        assert sent == {client: {PAYLOAD: job} for client, job in jobs.items()}
         for client, job in jobs.items():
-            computed = set(federations.names_of_statistics(place, client, bound).values())
-            assert computed < set(names_in(job.needs))
-            # What else a client computes is waited for, and is no part of what names the result.
-            sent_by = aggregation.needs.clients[client]
-            assert computed <= {sent_by.trained, *sent_by.beside}
-        step = aggregation.step(inputs_of(aggregation.needs, done.outcome.artifacts))
-        payloads = {done.outcome.artifacts[job.name].digest for job in jobs.values()}
-        assert {value for key, value in step.inputs.items() if key.startswith("client_")} == payloads
+            computed = {one.key for one in federations.uploaded(federation, client, bound).values()}
+            assert computed < {one.key for one in job.roles.values()}
+            assert computed <= {one.key for one in aggregation.roles.values()}
+        assert {job.key for job in jobs.values()} < {one.key for one in aggregation.roles.values()}
     # What is masked is no payload.
     assert len(sending(done)) == 4
-    stage = set(done.plan.stages["clients"])
-    assert {job.name for job in sending(done)} < stage
 
 
 def test_encoding_is_timed_for_every_client(workplace: Path) -> None:
     methods = {"fedavg": {}, "ensemble": {}, "fisher_merge": {}, "centralised": {}, "securely": SECURELY}
     done = walk_tiny(workplace, methods)
-    federations, place, rows = done.plan.federations, done.place, done.rows
+    federations, federation, rows = done.plan.federations, done.federation, done.rows
     for label in ("fedavg", "ensemble", "fisher_merge", "centralised"):
         bound = federations.methods[label]
-        jobs = [federations.sending(place, client, bound) for client in federations.members(place, bound)]
-        seconds = [read_timings(done.outcome.artifacts[job.name])["seconds"] for job in jobs]
+        jobs = [federations.sending(federation, client, bound) for client in federations.members(federation, bound)]
+        seconds = [read_timings(done.made(job))["seconds"] for job in jobs]
         assert min(seconds) > 0
         assert rows[label].client_encode_seconds == pytest.approx(sum(seconds))
     assert rows["fedavg"].client_encode_seconds == rows["ensemble"].client_encode_seconds
@@ -130,11 +128,55 @@ def test_encoding_is_timed_for_every_client(workplace: Path) -> None:
     assert rows["securely"].server_seconds == timings["seconds"] > 0
 
 
+def test_encoding_is_summed_over_rounds(workplace: Path) -> None:
+    done = walk_tiny(workplace, {"fedavg": {}}, rounds={"count": 3})
+    federations, federation, bound = done.plan.federations, done.federation, done.plan.federations.methods["fedavg"]
+    turns = federations.rounds_of("fedavg")
+    seconds = [
+        read_timings(done.outcome.artifacts[federations.sending(federation, client, bound, round_number).name])[
+            "seconds"
+        ]
+        for round_number in turns
+        for client in range(3)
+    ]
+    assert len(set(seconds)) == 9
+    assert done.rows["fedavg"].client_encode_seconds == pytest.approx(sum(seconds))
+
+
+def test_processors_are_timed_for_all_that_clients_and_server_do(workplace: Path) -> None:
+    done = walk_tiny(workplace, {"fedavg": {}, "fisher_merge": {}, "securely": SECURELY})
+    federations, federation = done.plan.federations, done.federation
+
+    def processors(jobs: Iterable[Job[Any]]) -> float:
+        return sum(read_timings(done.made(job))["processor_seconds"] for job in jobs)
+
+    for label, row in done.rows.items():
+        bound = federations.methods[label]
+        clients = federations.members(federation, bound)
+        took = processors(job for one in clients for job in federations.uploaded(federation, one, bound).values())
+        timings = read_timings(done.aggregate(label))
+        if label == "securely":
+            took += timings["client_processor_seconds"]
+        else:
+            took += processors(federations.sending(federation, one, bound) for one in clients)
+        assert row.client_processor_seconds == pytest.approx(took)
+        assert row.server_processor_seconds == timings["processor_seconds"] > 0
+
+
+def test_what_was_stored_before_processors_were_timed_has_no_such_seconds(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spent, "_clock_of", lambda device: None)
+    (row,) = walk_tiny(workplace, {"fedavg": {}}).rows.values()
+    assert (row.client_processor_seconds, row.server_processor_seconds) == (None, None)
+    assert row.client_train_seconds > 0
+
+
 def test_clients_encode_on_the_processor_and_servers_where_the_settings_say(workplace: Path) -> None:
     done = walk_tiny(workplace, {"fedavg": {}, "centralised": {}}, run={"torch_threads": 2})
     for job in sending(done):
         assert (job.numerics.device, job.numerics.threads) == ("cpu", 2)
-        assert job.may_be_lost == (job.client != POOLED)
+        assert job.may_diverge == (job.client != POOLED)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +190,7 @@ def test_clients_encode_on_the_processor_and_servers_where_the_settings_say(work
 def test_pooled_data_counts_the_examples_that_are_trained_on(workplace: Path, changes: dict[str, Any]) -> None:
     done = walk_tiny(workplace, {"centralised": {}}, **changes)
     examples = len(held_by(done.partition, POOLED))
-    spec = done.place.dataset
+    spec = done.federation.dataset
     bits = spec.inputs.bits + (spec.classes - 1).bit_length()
     assert done.rows["centralised"].upload_bits == examples * bits
     assert examples < 100

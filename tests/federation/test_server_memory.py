@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.transport import decode, encode
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.memory import machine_bytes
+from fedfisher_core.client.uploads import decode, encode
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.federation import server_memory
+from fedfisher_core.federation import round_checks as server_memory
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federations, schema_of
-from fedfisher_core.federation.server_memory import held_bytes
+from fedfisher_core.federation.jobs import Federations, schema_of
+from fedfisher_core.federation.round_checks import held_bytes
+from fedfisher_core.models.memory import machine_bytes
 from tests.tiny import tiny_settings
 
 CLIENTS = 3
@@ -29,8 +29,8 @@ def federations(folder: Path, *methods: str, **changes: Any) -> Federations:
 )
 def test_it_is_what_decoded_uploads_take(workplace: Path, method: str, times: int) -> None:
     found = federations(workplace, method)
-    (place,), bound = found.places, found.methods[method]
-    schema = schema_of(bound, place)
+    (federation,), bound = found.all, found.methods[method]
+    schema = schema_of(bound, federation)
     tensors = {
         section.statistic: {tensor.name: torch.zeros(tensor.shape) for tensor in section.tensors}
         for section in schema.sections
@@ -38,15 +38,15 @@ def test_it_is_what_decoded_uploads_take(workplace: Path, method: str, times: in
     statistics = [one.of(tensors[one.name]) for one in bound.method.uploads]
     arrived = decode(encode(schema, statistics, num_examples=5), schema, bound.method.uploads, torch.device("cpu"))
     taken = sum(one.nbytes for statistic in arrived.statistics.values() for one in statistic.tensors.values())
-    assert held_bytes(bound, place, CLIENTS) == times * taken
+    assert held_bytes(bound, federation, CLIENTS) == times * taken
 
 
 def test_what_does_not_fit_the_machine_is_refused_with_its_size(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = federations(workplace, "fedfisher_kfac", "fedavg")
-    (place,), bound = found.places, found.methods["fedfisher_kfac"]
-    needed = held_bytes(bound, place, CLIENTS)
+    (federation,), bound = found.all, found.methods["fedfisher_kfac"]
+    needed = held_bytes(bound, federation, CLIENTS)
     monkeypatch.setattr(server_memory, "machine_bytes", lambda: needed - 1)
     with pytest.raises(
         InputError, match=r"^method 'fedfisher_kfac' holds the uploads of all clients at once, which for 3 clients with"
@@ -83,9 +83,9 @@ def test_this_machine_says_what_it_has() -> None:
 )
 def test_a_plan_says_what_holds_most(workplace: Path, methods: tuple[str, ...], said: str) -> None:
     plan = make_plan(tiny_settings(workplace, methods={name: {} for name in methods}, partition={"clients": CLIENTS}))
-    (place,) = plan.federations.places
+    (federation,) = plan.federations.all
     assert plan.largest is not None
     assert plan.largest.said.startswith(said)
     assert plan.largest.bytes == max(
-        held_bytes(bound, place, CLIENTS) for bound in plan.federations.methods_of(place).values()
+        held_bytes(bound, federation, CLIENTS) for bound in plan.federations.methods_of(federation).values()
     )

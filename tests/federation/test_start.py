@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.federation.place import POOLED
+from fedfisher_core.engine.seeds import Stream, torch_generator
+from fedfisher_core.engine.store import Artifact, read_tensors
+from fedfisher_core.federation.federation import POOLED
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
-from fedfisher_core.seeds import Stream, torch_generator
-from fedfisher_core.store import Artifact, read_tensors
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 
@@ -24,7 +24,7 @@ def stored(folder: Path, kind: str = "starts") -> list[Path]:
 
 
 def start(done: Walked, client: int) -> Artifact:
-    return done.outcome.artifacts[done.plan.federations.start(done.place, client).name]
+    return done.made(done.plan.federations.start(done.federation, client))
 
 
 def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
@@ -67,13 +67,13 @@ def test_they_are_read_once_and_whoever_changes_its_own_changes_no_other(workpla
 @pytest.mark.parametrize("initialisation", ["same", "different"])
 def test_what_rests_on_them_has_them_as_an_input(workplace: Path, initialisation: str) -> None:
     done = walk_tiny(workplace, {"fisher_merge": {}}, model={"initialisation": initialisation})
-    federations, artifacts = done.plan.federations, done.outcome.artifacts
+    federations = done.plan.federations
     for client in range(3):
-        own = start(done, client).digest
-        assert inputs(artifacts[federations.training(done.place, client).name])["start"] == own
+        own = start(done, client).key
+        assert inputs(done.made(federations.training(done.federation, client)))["start"] == own
         assert inputs(done.client(client, "fisher_merge")["diagonal_fisher"])["start"] == own
     # The server's are those that clients share.
-    assert inputs(done.aggregate("fisher_merge"))["start"] == artifacts[federations.start(done.place).name].digest
+    assert inputs(done.aggregate("fisher_merge"))["start"] == done.made(federations.start(done.federation)).key
 
 
 @pytest.mark.parametrize("initialisation", ["same", "different"])

@@ -7,16 +7,14 @@ def keys(workplace: Path, kind: str) -> set[str]:
     return {path.name for path in (workplace / "artifacts" / kind).iterdir()}
 
 
-def test_statistics_are_those_of_what_a_client_holds_whatever_the_server_holds(workplace: Path) -> None:
-    methods = {"fedfisher_diag": {}, "regmean": {}}
-    walk_tiny(
-        workplace, methods, data={"dataset": "tiny", "validation_size": 10}, partition={"scheme": "iid", "clients": 3}
-    )
-    before = {kind: keys(workplace, kind) for kind in ("clients", "statistics", "partitions")}
-    assert len(before["statistics"]) == 6
-    walk_tiny(
-        workplace, methods, data={"dataset": "tiny", "validation_size": 9}, partition={"scheme": "iid", "clients": 3}
-    )
+def test_another_method_trains_no_client_and_computes_only_the_statistics_that_are_missing(workplace: Path) -> None:
+    settings = {"data": {"dataset": "tiny"}, "partition": {"scheme": "iid", "clients": 3}}
+    walk_tiny(workplace, {"fedfisher_diag": {}, "fedavg": {}}, **settings)
+    before = {kind: keys(workplace, kind) for kind in ("clients", "statistics")}
+    assert len(before["clients"]) == len(before["statistics"]) == 3
+    walk_tiny(workplace, {"fedfisher_diag": {}, "fisher_merge": {}, "regmean": {}}, **settings)
     after = {kind: keys(workplace, kind) for kind in before}
-    assert len(after["partitions"]) == 2
-    assert (after["clients"], after["statistics"]) == (before["clients"], before["statistics"])
+    assert after["clients"] == before["clients"]
+    # Fisher merging reads the same Fishers; RegMean's Gram matrices are new.
+    assert len(after["statistics"]) == 6
+    assert before["statistics"] < after["statistics"]

@@ -11,19 +11,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.data.specs import DatasetSpec, Impute, datasets
 from fedfisher_core.data.tensors import select
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.store import read_tensors
 from fedfisher_core.experiments.benchmark.page import report_files
 from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.shown import shown_of
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.federation import POOLED
 from fedfisher_core.federation.inputs import PartitionInputs, StartInputs
 from fedfisher_core.federation.partition import describe_view, examples_of, held_by, unscaled_features, validation_set
-from fedfisher_core.federation.place import POOLED
-from fedfisher_core.layouts import Vectors
-from fedfisher_core.store import read_tensors
 from tests import arranged, tiny
 from tests.experiments.benchmark.samples import make_page
 from tests.reporting.pages import Page
@@ -106,7 +107,7 @@ def scaled(rows: Rows, wards: Sequence[str], impute: Impute, train: Rows | None 
 
 
 def examples(done: Walked, client: int) -> Tensor:
-    return examples_of(done.place, PartitionInputs(done.data, done.partition), client).inputs
+    return examples_of(done.federation, PartitionInputs(done.data, done.partition), client).inputs
 
 
 def close(one: Tensor, other: Tensor) -> bool:
@@ -130,8 +131,8 @@ def test_each_client_trains_on_numbers_scaled_by_its_own(place: Path, impute: Im
 def test_the_server_gets_validation_rows_as_their_clients_scale_them(place: Path) -> None:
     done = walked(place, "fedavg")
     federations = done.plan.federations
-    start = done.outcome.artifacts[federations.start(done.place).name]
-    server = server_of(done.place, StartInputs(done.data, done.partition, start))
+    start = done.made(federations.start(done.federation))
+    server = server_of(done.federation, StartInputs(done.data, done.partition, start))
     held = validation_set(done.partition)
     rows, labels, wards = rows_of(tiny.TRAIN, seed=1)
     assert close(server.validation.inputs, scaled(rows[held], [wards[row] for row in held], "median"))
@@ -144,7 +145,7 @@ def test_every_test_row_is_scaled_by_its_own_client_for_every_network(place: Pat
     inputs, truth = scaled(rows, wards, "median"), torch.tensor(labels)
 
     def probabilities(method: str, network: int = 0) -> Tensor:
-        model = done.place.spec.load(read_tensors(done.aggregate(method), f"network_{network}.safetensors")).eval()
+        model = done.federation.spec.load(read_tensors(done.aggregate(method), f"network_{network}.safetensors")).eval()
         with torch.no_grad():
             return model(inputs).double().softmax(1)
 
@@ -196,7 +197,7 @@ def test_features_without_a_scale_are_named_on_the_page(place: Path) -> None:
     done = walked(place, "fedavg")
     assert unscaled_features(done.partition) == [[], ["e"], ["f"]]
     rows = make_rows(done.plan, done.outcome)
-    text = Page(report_files(done.plan, done.outcome, rows, make_page())["index.html"].decode()).text
+    text = Page(report_files(rows, make_page(shown=shown_of(done.plan, done.outcome)))["index.html"].decode()).text
     for part in (
         "0 (east)",
         "2 (west)",

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from fedfisher_core.client import together
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.engine.errors import DivergedClientError, InputError
+from fedfisher_core.engine.plan import graph_of
+from fedfisher_core.engine.store import Artifact, read_document, read_tensors
 from fedfisher_core.federation import training_together
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.federation import Federation, Round
 from fedfisher_core.federation.training_together import TrainTogether, group_of, group_size
-from fedfisher_core.federation.turns import Turn
 from fedfisher_core.federation.uploads import TENSORS
-from fedfisher_core.store import Artifact, read_document, read_tensors
 from tests import tiny
 from tests.models.test_batch_norm import SPEC
 from tests.walked import Walked, walk_tiny
@@ -28,7 +28,7 @@ TOGETHER = {"together": 2}
 
 
 def trained(done: Walked, client: int) -> Artifact:
-    return done.outcome.artifacts[done.plan.federations.training(done.place, client).name]
+    return done.made(done.plan.federations.training(done.federation, client))
 
 
 def weights(done: Walked, client: int) -> dict[str, Tensor]:
@@ -82,7 +82,10 @@ def test_each_client_minimises_the_loss_that_it_has_by_itself(workplace: Path, o
 def test_a_group_of_which_a_part_is_there_is_trained_as_before(workplace: Path, groups: list[int]) -> None:
     first = walk_tiny(workplace, FEDAVG, train={"together": 3})
     lost = trained(first, 1)
-    shutil.rmtree(next(workplace.glob(f"artifacts/*/{lost.key.rpartition('/')[2]}")))
+    shutil.rmtree(next(workplace.glob(f"artifacts/*/{lost.key}")))
+    # What is there of the servers would ask for no training.
+    for kind in ("payloads", "aggregates"):
+        shutil.rmtree(workplace / "artifacts" / kind)
     again = walk_tiny(workplace, FEDAVG, train={"together": 3})
     assert groups == [3, 3]
     assert trained(again, 1).digest == lost.digest
@@ -92,18 +95,6 @@ def test_a_group_of_which_a_part_is_there_is_trained_as_before(workplace: Path, 
 def test_who_trains_beside_a_client_is_part_of_its_name(workplace: Path) -> None:
     pairs, all_of_them = (walk_tiny(workplace, FEDAVG, train={"together": size}) for size in (2, 3))
     assert trained(pairs, 0).key != trained(all_of_them, 0).key
-    # What the others hold as well: the split differs, and client 0 may hold the same.
-    job, inputs = pairs.plan.federations.training(pairs.place, 0), pairs.partition
-    assert isinstance(job, TrainTogether)
-    read = pairs.plan.federations.training(pairs.place, 0).needs
-    found = replace(
-        read,
-        data=pairs.data,
-        partition=inputs,
-        start=pairs.outcome.artifacts[pairs.plan.federations.start(pairs.place).name],
-    )
-    elsewhere = replace(found, partition=replace(inputs, digest="another"))
-    assert job.step(found).key == trained(pairs, 0).key != job.step(elsewhere).key
 
 
 def test_each_round_has_groups_of_its_cohort(workplace: Path, groups: list[int]) -> None:
@@ -111,12 +102,12 @@ def test_each_round_has_groups_of_its_cohort(workplace: Path, groups: list[int])
     apart = walk_tiny(workplace, FEDAVG, **chosen)
     beside = walk_tiny(workplace, FEDAVG, **chosen, train=TOGETHER)
     assert groups == [2] * 6
-    federations, place = beside.plan.federations, beside.place
-    for number, turn in enumerate((Turn(), Turn(2, "fedavg"), Turn(3, "fedavg")), start=1):
-        cohort = place.cohort(number)
-        jobs = [federations.training(place, client, turn) for client in cohort]
+    federations, federation = beside.plan.federations, beside.federation
+    for number, round_number in enumerate((Round(), Round(2, "fedavg"), Round(3, "fedavg")), start=1):
+        cohort = federation.cohort(number)
+        jobs = [federations.training(federation, client, round_number) for client in cohort]
         assert [job.members for job in jobs if isinstance(job, TrainTogether)] == [cohort[:2]] * 2 + [cohort[2:]] * 2
-        assert len({job.batch for job in jobs}) == 2
+        assert len({job.title for job in jobs}) == 2
     assert beside.rows["fedavg"].loss == pytest.approx(apart.rows["fedavg"].loss, abs=1e-4)
 
 
@@ -125,8 +116,8 @@ def one_explodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the second client examples on which no loss is finite."""
     own = training_together.examples_of
 
-    def examples_of(place: Any, inputs: Any, client: int) -> Examples:
-        found = own(place, inputs, client)
+    def examples_of(federation: Any, inputs: Any, client: int) -> Examples:
+        found = own(federation, inputs, client)
         return replace(found, inputs=found.inputs * torch.nan) if client == 1 else found
 
     monkeypatch.setattr(training_together, "examples_of", examples_of)
@@ -137,7 +128,7 @@ def test_one_that_diverges_is_lost_and_those_beside_it_are_not(
 ) -> None:
     done = walk_tiny(workplace, FEDAVG, train={"together": 3}, run={"min_clients": 2})
     assert done.rows["fedavg"].failed_clients == [1]
-    assert str(done.outcome.lost[done.plan.federations.training(done.place, 1).name]) == (
+    assert done.divergence(done.plan.federations.training(done.federation, 1)) == (
         "client 1 of tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0: training loss is nan in epoch 1"
     )
     assert groups == [3]
@@ -154,13 +145,13 @@ def test_the_seconds_of_a_group_are_shared_out_by_steps(workplace: Path, monkeyp
     clock = iter([10.0, 19.0])
     done = walk_tiny(workplace, FEDAVG)
     federations = check_federations(tiny.tiny_settings(workplace, train={"together": 3}))
-    jobs = [job for job in federations.jobs() if isinstance(job, TrainTogether)]
-    monkeypatch.setattr("fedfisher_core.federation.training_together.time.perf_counter", lambda: next(clock))
+    jobs = [job for job in graph_of(federations.jobs()).values() if isinstance(job, TrainTogether)]
+    monkeypatch.setattr("fedfisher_core.engine.costs.time.perf_counter", lambda: next(clock))
     read = replace(
         jobs[0].needs,
         data=done.data,
         partition=done.partition,
-        start=done.outcome.artifacts[done.plan.federations.start(done.place).name],
+        start=done.made(done.plan.federations.start(done.federation)),
     )
     contents = TrainTogether.compute_together(jobs, [read] * 3)
     seconds = [one.timings["seconds"] for one in contents if not isinstance(one, DivergedClientError)]
@@ -179,12 +170,12 @@ def split_of(clients: int) -> dict[str, Any]:
     return {"scheme": "iid", "clients": clients, "min_size": 1}
 
 
-def many(workplace: Path, **changes: Any) -> Place:
+def many(workplace: Path, **changes: Any) -> Federation:
     """A federation of small clients."""
     small = {"partition": split_of(100), "train": {"batch_size": 16, "epochs": 1}}
     changes = {**small, **changes, "train": {**small["train"], **changes.get("train", {})}}
-    (place,) = check_federations(tiny.tiny_settings(workplace, **changes)).places
-    return place
+    (federation,) = check_federations(tiny.tiny_settings(workplace, **changes)).all
+    return federation
 
 
 @pytest.mark.parametrize(
@@ -209,17 +200,17 @@ def test_small_clients_that_are_many_train_together_of_themselves(
 
 
 def test_large_networks_train_one_at_a_time(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = many(workplace)
-    weights = sum(shape.numel() for shape in place.spec.shapes().values())
+    federation = many(workplace)
+    weights = sum(shape.numel() for shape in federation.spec.shapes().values())
     monkeypatch.setattr(training_together, "_FEW_WEIGHTS", weights)
-    assert group_size(place) == 5
+    assert group_size(federation) == 5
     monkeypatch.setattr(training_together, "_FEW_WEIGHTS", weights - 1)
-    assert group_size(place) is None
+    assert group_size(federation) is None
 
 
 def test_groups_are_larger_on_a_gpu(workplace: Path) -> None:
-    place = many(workplace)
-    assert group_size(replace(place, numerics=replace(place.numerics, device="cuda"))) == 10
+    federation = many(workplace)
+    assert group_size(replace(federation, numerics=replace(federation.numerics, device="cuda"))) == 10
 
 
 def test_what_is_chosen_is_what_trains(workplace: Path, groups: list[int]) -> None:

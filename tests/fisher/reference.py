@@ -47,6 +47,72 @@ class Sequences(nn.Module):
         return self.head(self.last(hidden.sum(1)))
 
 
+class Block(nn.Module):
+    """Attention of two heads with a fused projection, between two normalisations, and a layer at each position."""
+
+    def __init__(self, norm: type[nn.Module], bias: bool) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = norm(4), norm(4)
+        self.qkv, self.out = nn.Linear(4, 12, bias=bias), nn.Linear(4, 4, bias=bias)
+        self.fc = nn.Linear(4, 4, bias=bias)
+
+    def forward(self, places: Tensor, *, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        q, k, v = self.qkv(self.norm1(places)).unflatten(2, (3, 2, 2)).permute(2, 0, 3, 1, 4)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+        places = places + self.out(mixed.transpose(1, 2).flatten(2))
+        return places + self.fc(self.norm2(places)).tanh()
+
+
+class TinyViT(nn.Module):
+    """Patches of 7 x 6 pixels, a class token, positions that are a parameter, and a gain of its own."""
+
+    def __init__(self, bias: bool, channels: int = 2) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(channels, 4, 3, stride=3, bias=bias)
+        self.token, self.places = nn.Parameter(torch.zeros(1, 1, 4)), nn.Parameter(torch.zeros(5, 4))
+        self.block, self.gain = Block(nn.LayerNorm, bias), nn.Parameter(torch.ones(4))
+        self.head = nn.Linear(4, 3, bias=bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        patches = self.patches(inputs).flatten(2).mT
+        places = torch.cat([self.token.expand(len(inputs), -1, -1), patches], dim=1) + self.places
+        return self.head(self.gain * self.block(places)[:, 0])
+
+
+class TinyGPT(nn.Module):
+    """Tokens that see those before them, positions that are looked up once for all examples, and the last's outputs."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(Sequences.tokens, 4), nn.Embedding(Sequences.length, 4)
+        self.block, self.norm = Block(nn.RMSNorm, bias), nn.RMSNorm(4)
+        self.head = nn.Linear(4, 3, bias=bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        places = self.tokens(inputs) + self.places(torch.arange(inputs.shape[1]))
+        return self.head(self.norm(self.block(places, causal=True))[:, -1])
+
+
+class TinyEncoder(nn.Module):
+    """Tokens that see all others but padding, whose mean over what is no padding is classified."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.tokens, self.block = nn.Embedding(Sequences.tokens, 4, padding_idx=0), Block(nn.LayerNorm, bias)
+        self.head = nn.Linear(4, 3, bias=bias)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        counted = inputs != 0
+        places = self.block(self.tokens(inputs), mask=counted[:, None, None, :])
+        return self.head((places * counted[:, :, None]).sum(1) / counted.sum(1, keepdim=True))
+
+
+def pad(tokens: Tensor) -> Tensor:
+    """Let sequences of tokens from 1 end in padding, 0, of different lengths."""
+    lengths = 1 + torch.arange(len(tokens)) % tokens.shape[1]
+    return tokens.clamp(min=1) * (torch.arange(tokens.shape[1]) < lengths[:, None])
+
+
 class Features(nn.Module):
     """Places of an example, as a convolution makes them, whose features are normalised at each of them."""
 
@@ -170,10 +236,15 @@ NORMALISED: dict[str, Callable[[], nn.Module]] = {
 }
 """Networks with normalisations that have Kronecker factors."""
 
-UNFACTORED: dict[str, Callable[[], nn.Module]] = {
+SEQUENCES: dict[str, Callable[[], nn.Module]] = {
     f"{name}, {'bias' if bias else 'no bias'}": lambda bias=bias, kind=kind: kind(bias)
-    for name, kind in (("sequences", Sequences), ("whole maps", WholeMaps))
+    for name, kind in (("sequences", Sequences), ("images", TinyViT), ("causal", TinyGPT), ("padded", TinyEncoder))
     for bias in (False, True)
+}
+"""Networks with layers that are applied at several positions, which have Kronecker factors."""
+
+UNFACTORED: dict[str, Callable[[], nn.Module]] = {
+    f"whole maps, {'bias' if bias else 'no bias'}": lambda bias=bias: WholeMaps(bias) for bias in (False, True)
 }
 """Networks that have no Kronecker factors."""
 
@@ -181,13 +252,15 @@ UNFACTORED: dict[str, Callable[[], nn.Module]] = {
 def make(name: str, *, examples: int, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, Tensor]:
     """A network with parameters of size one, and inputs for it."""
     torch.manual_seed(3)
-    if name in UNFACTORED | NORMALISED:
-        model = (UNFACTORED | NORMALISED)[name]().to(dtype)
+    if name in UNFACTORED | NORMALISED | SEQUENCES:
+        model = (UNFACTORED | NORMALISED | SEQUENCES)[name]().to(dtype)
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter.normal_()
-        if isinstance(model, Sequences):
-            return model, torch.randint(Sequences.tokens, (examples, Sequences.length))
+                # Larger ones would make transformers so certain that p - p p' loses the digits of the reference.
+                parameter.normal_(std=0.5 if name in SEQUENCES else 1.0)
+        if not isinstance(model, TinyViT) and name in SEQUENCES:
+            tokens = torch.randint(Sequences.tokens, (examples, Sequences.length))
+            return model, pad(tokens) if isinstance(model, TinyEncoder) else tokens
         return model, torch.randn(examples, 2, 7, 6, dtype=dtype)
     model = NETWORKS[name]().to(dtype)
     shape = (4,) if name.startswith("linear") else (2, 7, 6)

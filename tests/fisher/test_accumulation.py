@@ -1,6 +1,6 @@
 import torch
 
-from fedfisher_core.fisher.accumulation import GRAM_COLUMNS, RunningSum, add_gram, mirror
+from fedfisher_core.fisher.blocks import GRAM_COLUMNS, RunningSum, add_gram, mirror
 
 
 def test_a_running_sum_keeps_what_single_precision_would_lose() -> None:

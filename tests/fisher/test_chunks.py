@@ -11,17 +11,16 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.fisher.blocks import Approximation
+from fedfisher_core.data.layouts import Images, Tokens
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.fisher.blocks import Approximation, Portions
 from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.fisher.engine import DIAGONAL_AND_KFAC, EXACT, compute_fisher
 from fedfisher_core.fisher.estimators import Estimator, Exact, Loss, MonteCarlo
-from fedfisher_core.fisher.portions import Portions
 from fedfisher_core.fisher.single_pass import FisherPass
-from fedfisher_core.layouts import Images, Tokens
 from fedfisher_core.models.spec import ModelSpec
 
-from .reference import GROUPED, NORMALISED, UNFACTORED, flat, make, relative_error
+from .reference import GROUPED, NORMALISED, SEQUENCES, UNFACTORED, flat, make, relative_error
 
 MEBIBYTE = 2**20
 
@@ -67,7 +66,7 @@ def portions_of(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.usefixtures("portions_of")
-@pytest.mark.parametrize("network", ["all three, bias", "grouped, bias", "running statistics, bias"])
+@pytest.mark.parametrize("network", ["all three, bias", "grouped, bias", "running statistics, bias", "images, bias"])
 def test_a_fisher_does_not_depend_on_its_company_to_the_last_bit(network: str) -> None:
     torch.manual_seed(0)
     model, inputs = make(network, examples=40, dtype=torch.float32)
@@ -163,7 +162,7 @@ def test_sixty_thousand_examples_do_not_drift(network: str, monkeypatch: pytest.
         assert relative_error(found.kfac[name].outputs.double(), block.outputs) < 1e-6
 
 
-@pytest.mark.parametrize("network", [*UNFACTORED, *GROUPED, *NORMALISED])
+@pytest.mark.parametrize("network", [*UNFACTORED, *GROUPED, *NORMALISED, *SEQUENCES])
 def test_chunks_of_places_and_groups_give_the_same(network: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = make(network, examples=23)
     approximations = set(Approximation) - ({Approximation.KFAC} if network in UNFACTORED else set())
@@ -298,6 +297,7 @@ def test_the_smallest_limit_covers_an_example_of_a_wide_convolution() -> None:
     assert 0.5 * limit < memory.peak < limit
 
 
+@pytest.mark.drawn(6)
 @pytest.mark.usefixtures("portions_of")
 @pytest.mark.parametrize("approximations", [{Approximation.DIAGONAL}, {Approximation.KFAC}, DIAGONAL_AND_KFAC])
 @pytest.mark.parametrize("name", ["mlp", "lenet", "cnn"])

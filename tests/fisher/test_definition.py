@@ -12,6 +12,7 @@ from fedfisher_core.models.batch_norm import BatchNorm
 from .reference import (
     NETWORKS,
     NORMALISED,
+    SEQUENCES,
     SINGLE,
     UNFACTORED,
     dense_fisher,
@@ -25,8 +26,9 @@ ALL = set(Approximation)
 NO_FACTORS = ALL - {Approximation.KFAC}
 
 
+@pytest.mark.drawn(16)
 @pytest.mark.parametrize("loss", list(Loss))
-@pytest.mark.parametrize("network", [*NETWORKS, *NORMALISED, *UNFACTORED])
+@pytest.mark.parametrize("network", [*NETWORKS, *NORMALISED, *SEQUENCES, *UNFACTORED])
 def test_dense_and_diagonal_are_the_mean_of_jacobians_around_the_hessian(network: str, loss: Loss) -> None:
     model, inputs = make(network, examples=5)
     fisher = compute_fisher(model, inputs, approximations=NO_FACTORS if network in UNFACTORED else ALL, loss=loss)
@@ -38,6 +40,7 @@ def test_dense_and_diagonal_are_the_mean_of_jacobians_around_the_hessian(network
     }
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("network", [*NETWORKS, *NORMALISED])
 def test_kronecker_factors_follow_their_definition(network: str) -> None:
     model, inputs = make(network, examples=5)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.estimators import (

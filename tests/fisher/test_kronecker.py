@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.fisher.kronecker import GroupedKroneckerSum, Kronecker, KroneckerSum
 
 

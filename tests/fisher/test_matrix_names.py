@@ -1,8 +1,7 @@
 import pytest
 import torch
 
-from fedfisher_core.fisher.layers import from_matrix, to_matrix
-from fedfisher_core.fisher.matrix_names import MatrixName, join, matrix_names
+from fedfisher_core.fisher.layers import MatrixName, from_matrix, join, matrix_names, to_matrix
 
 PARAMETERS = {
     "a.conv.weight": torch.arange(24.0).view(6, 2, 1, 2),

@@ -6,13 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import DivergedClientError, InputError, UnsupportedLayerError
+from fedfisher_core.engine.errors import DivergedClientError, InputError, UnsupportedLayerError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import evaluation_mode, trace
 from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Loss, MonteCarlo
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.fisher.single_pass import MAX_DENSE_PARAMETERS
+from fedfisher_core.fisher.weight_sharing import WeightSharing
 
 from .reference import flat, make, relative_error
 
@@ -36,6 +37,18 @@ class Never(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         return self.first(inputs)
+
+
+class Tied(nn.Module):
+    """A head that is its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.tokens(inputs).mean(1))
 
 
 class Recurrent(nn.Module):
@@ -67,23 +80,19 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
     "another layer": (
         nn.Sequential(nn.Linear(4, 4), nn.PReLU()),
         torch.zeros(3, 4),
-        "layer '1' has type PReLU; Fisher blocks exist for Linear, Conv2d, Embedding, LayerNorm, GroupNorm ",
+        "layer '1' has type PReLU; Fisher blocks exist for Linear, Conv2d, Embedding, LayerNorm, RMSNorm, GroupNorm ",
     ),
     "recurrent": (
         Recurrent(),
         TOKENS,
         "layer 'gru' has type GRU; Fisher blocks exist for Linear, Conv2d, Embedding, L",
     ),
-    "unfactored embedding": (
-        nn.Sequential(nn.Embedding(7, 2), nn.Flatten()),
-        TOKENS,
-        "layer '0' has type Embedding; .*(Kronecker factors|backend 'nngeometry').* exist for Linear",
+    "attention": (
+        nn.Sequential(nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), nn.Flatten()),
+        torch.zeros(3, 5, 4),
+        "layer '0.self_attn' has type MultiheadAttention, which hides what its projections see; allowed: attention ",
     ),
-    "embedding with padding": (
-        nn.Sequential(nn.Embedding(7, 2, padding_idx=0), nn.Flatten()),
-        TOKENS,
-        "layer '0' has type Embedding with padding_idx=0; allowed: None",
-    ),
+    "tied": (Tied(), TOKENS, "layers 'tokens' and 'head' share a parameter"),
     "embedding with a norm": (
         nn.Sequential(nn.Embedding(7, 2, max_norm=1.0), nn.Flatten()),
         TOKENS,
@@ -97,11 +106,6 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
     "shared parameter": (shared(), torch.zeros(3, 4), "layers '0' and '1' share"),
     "used twice": (Twice(), torch.zeros(3, 4), "layer 'first' is used twice"),
     "used never": (Never(), torch.zeros(3, 4), "layer 'spare' is not used"),
-    "sequence": (
-        nn.Sequential(nn.Linear(4, 4), nn.Flatten()),
-        torch.zeros(3, 5, 4),
-        r"layer '0', a Linear, sees inputs of shape \(1, 5, 4\)",
-    ),
     "bare layer": (nn.Linear(4, 2), torch.zeros(3, 4), "the model, a Linear"),
 }
 
@@ -127,13 +131,12 @@ class Whole(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "shape", "allowed"),
     [
-        (nn.Linear(5, 4), (3, 2, 2, 5), "2 or 3"),
-        (nn.Linear(5, 4), (12, 5), "2 or 3"),
-        (nn.LayerNorm(5), (3, 2, 2, 5), "2 or 3"),
-        (nn.LayerNorm((2, 5)), (6, 2, 5), "3 or 4"),
-        (nn.LayerNorm((2, 5)), (3, 1, 2, 2, 5), "3 or 4"),
+        (nn.Linear(5, 4), (3, 2, 2, 1, 5), "2 or 3 or 4"),
+        (nn.Linear(5, 4), (12, 5), "2 or 3 or 4"),
+        (nn.LayerNorm(5), (3, 2, 2, 1, 5), "2 or 3 or 4"),
+        (nn.LayerNorm((2, 5)), (6, 2, 5), "3 or 4 or 5"),
+        (nn.RMSNorm((2, 5)), (3, 1, 2, 1, 2, 5), "3 or 4 or 5"),
         (nn.Embedding(4, 2), (3, 4, 5), "2"),
-        (nn.Embedding(4, 2), (60,), "2"),
     ],
 )
 def test_inputs_without_a_gradient_of_each_example_are_refused(
@@ -143,6 +146,12 @@ def test_inputs_without_a_gradient_of_each_example_are_refused(
     whole = Whole(layer, shape)
     with pytest.raises(UnsupportedLayerError, match=f"layer 'layer', .* for 3 examples; allowed: {allowed} dimensions"):
         fisher_of(whole, inputs)
+
+
+def test_positions_that_are_not_the_same_for_each_example_are_refused() -> None:
+    whole = Whole(nn.Embedding(4, 2), (60,))
+    with pytest.raises(UnsupportedLayerError, match="layer 'layer', an Embedding, sees positions once for all"):
+        fisher_of(whole, torch.zeros(3, 20, dtype=torch.long))
 
 
 def fisher_of(model: nn.Module, inputs: Tensor) -> None:
@@ -156,6 +165,24 @@ def test_recurrent_layers_have_no_fisher_in_any_form(loss: Loss) -> None:
     for approximation in Approximation:
         with pytest.raises(UnsupportedLayerError, match="layer 'gru' has type GRU"):
             compute_fisher(Recurrent(), TOKENS, approximations={approximation}, loss=loss)
+
+
+class Prefixed(nn.Module):
+    """Tokens with padding, after a position of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.mix, self.head = nn.Embedding(7, 4, padding_idx=0), nn.Linear(4, 4), nn.Linear(4, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        tokens = self.tokens(inputs)
+        return self.head(self.mix(torch.cat([torch.zeros_like(tokens[:, :1]), tokens], dim=1)).mean(1))
+
+
+def test_kfac_refuses_padding_where_positions_are_not_tokens() -> None:
+    with pytest.raises(UnsupportedLayerError, match="layer 'mix' sees 6 positions, but padding is known of 5 tokens"):
+        compute_fisher(Prefixed(), TOKENS, approximations={Approximation.KFAC})
+    assert compute_fisher(Prefixed(), TOKENS, approximations={Approximation.DIAGONAL}).diagonal
 
 
 ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
@@ -179,6 +206,10 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
         r"'nngeometry' .*MonteCarlo\(samples=1\)",
     ),
     "nngeometry, squared loss": ({"backend": Backend.NNGEOMETRY, "loss": Loss.SQUARED}, "'nngeometry' .*'squared'"),
+    "nngeometry, reduce": (
+        {"backend": Backend.NNGEOMETRY, "weight_sharing": WeightSharing.REDUCE},
+        "'nngeometry' .*weight_sharing='reduce'; allowed: 'expand'",
+    ),
     "nngeometry, dense": (
         {"backend": Backend.NNGEOMETRY, "approximations": {Approximation.DENSE}},
         "'nngeometry' .*'dense'",

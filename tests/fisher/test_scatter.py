@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.estimators import (
@@ -18,7 +18,7 @@ from fedfisher_core.fisher.estimators import (
     draws_directions,
     leading_root,
 )
-from fedfisher_core.fisher.scatter import Scatter, variances
+from fedfisher_core.fisher.truncation import Scatter, variances
 
 from .reference import dense_fisher, flat, relative_error
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.estimators import Loss, Truncated, categorical_root, leading_root

@@ -1,23 +1,23 @@
-"""Jobs that do nothing but say how long they take."""
+"""Jobs that do nothing but have a name."""
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from fedfisher_core.jobs import Job, NoInputs
-from fedfisher_core.store import Content, Step
+from fedfisher_core.engine.job import Job, NoInputs
+from fedfisher_core.engine.store import Content
 
 
 @dataclass(frozen=True)
 class Sleep(Job[NoInputs]):
-    """A job that says how long it takes."""
+    """A job that is done at once."""
 
-    weight: float = 0.0
+    kind: ClassVar[str] = "sleeps"
+    version: ClassVar[int] = 1
+
     error: Exception | None = None
 
-    def size(self, inputs: NoInputs) -> float:
-        return self.weight
-
-    def step(self, inputs: NoInputs) -> Step:
-        return Step(kind="sleeps", code="made up", settings={"name": self.name})
+    def settings(self) -> dict[str, Any]:
+        return {"name": self.name}
 
     def compute(self, inputs: NoInputs) -> Content:
         if self.error is not None:

@@ -21,10 +21,10 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from fedfisher_core.errors import InputError, JobError, UnwritableError
-from fedfisher_core.evaluation.memory import Load, machine_bytes
+from fedfisher_core.engine.errors import InputError, JobError, UnwritableError
+from fedfisher_core.engine.store import Store, bucket
+from fedfisher_core.models.memory import Load, machine_bytes
 from fedfisher_core.settings import RunSettings
-from fedfisher_core.store import Store, bucket
 from flows import cluster, dask_client
 from flows.cluster import Guarded, look, require_cluster, versions
 from flows.dask_client import connected
@@ -193,7 +193,7 @@ def test_a_scheduler_that_dies_while_its_workers_are_asked_is_named(tmp_path: Pa
 
         with (
             answering(Deadly) as address,
-            pytest.raises(InputError, match=f"{scheduler}' was lost while its workers were looked at: "),
+            pytest.raises(InputError, match=f"{scheduler}' was lost while its workers were checked: "),
         ):
             require_cluster(settings(tmp_path / "store", scheduler), f"{address}/api")
 
@@ -202,18 +202,6 @@ def test_a_scheduler_without_workers_is_named(tmp_path: Path, empty: str, monkey
     monkeypatch.setattr(cluster, "_WORKERS_SECONDS", 0)
     with pytest.raises(InputError, match=r"run\.dask\.scheduler='tcp://.*' has no workers"):
         require_cluster(settings(tmp_path, empty), NO_SERVER)
-
-
-def test_a_worker_that_is_being_started_is_waited_for(
-    tmp_path: Path, prefect_api: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with dask_scheduler(os.environ) as scheduler, dask_worker(scheduler, os.environ, tmp_path):
-        # Its process is there, and has yet to import Dask.
-        require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
-    assert caplog.messages == [
-        f"run.dask.scheduler={scheduler!r} has no workers; the run waits 30 s for some: "
-        f"dask worker {scheduler} --nthreads 1"
-    ]
 
 
 def test_the_wait_begins_when_none_is_found(tmp_path: Path, empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,8 +220,8 @@ def test_the_wait_begins_when_none_is_found(tmp_path: Path, empty: str, monkeypa
     assert time.monotonic() - begun > 2.5
 
 
-def test_workers_that_are_started_together_are_all_looked_at(
-    tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
+def test_workers_that_are_being_started_are_waited_for_and_all_looked_at(
+    tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     # On a busy machine one may come seconds after the other.
     monkeypatch.setattr(cluster, "_TOGETHER_SECONDS", 8)
@@ -245,8 +233,13 @@ def test_workers_that_are_started_together_are_all_looked_at(
         for folder in folders:
             folder.mkdir()
             workers.enter_context(dask_worker(scheduler, os.environ, folder))
+        # Their processes are there, and have yet to import Dask.
         require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
     assert seen == [0, 2]
+    assert caplog.messages == [
+        f"run.dask.scheduler={scheduler!r} has no workers; the run waits 30 s for some: "
+        f"dask worker {scheduler} --nthreads 1"
+    ]
 
 
 def test_a_worker_that_does_not_reach_prefect_is_named(tmp_path: Path, like_here: str) -> None:
@@ -316,12 +309,14 @@ def with_other_code(folder: Path) -> dict[str, str]:
     """The environment of a process that has the project with a changed module."""
     for package in ("fedfisher_core", "tasks", "flows"):
         shutil.copytree(ROOT / package, folder / package)
-    with (folder / "tasks/job.py").open("a") as file:
+    with (folder / "tasks/stages.py").open("a") as file:
         file.write("# Changed.\n")
     return os.environ | {"PYTHONPATH": str(folder)}
 
 
-def test_a_worker_that_comes_later_with_other_code_refuses_what_others_do(tmp_path: Path, like_here: str) -> None:
+def test_a_worker_with_other_code_is_named_and_one_that_comes_later_refuses_what_others_do(
+    tmp_path: Path, like_here: str, prefect_api: str
+) -> None:
     store = Store(tmp_path / "store")
     with ExitStack() as stack:
         client = stack.enter_context(Client(like_here, set_as_default=False))
@@ -331,6 +326,10 @@ def test_a_worker_that_comes_later_with_other_code_refuses_what_others_do(tmp_pa
         assert client.submit(work, workers=[first], pure=False).result() == 7
         with pytest.raises(JobError, match=r"^a Dask worker on .* has fedfisher's code [0-9a-f]+; allowed: [0-9a-f]+$"):
             client.submit(work, workers=[late], pure=False).result()
+        with pytest.raises(
+            InputError, match=rf"^{named(like_here)} has fedfisher's code [0-9a-f]+; allowed, as here: "
+        ):
+            require_cluster(settings(tmp_path / "store", like_here), prefect_api)
 
 
 def test_a_worker_that_comes_later_and_does_not_see_the_store_refuses_what_others_do(
@@ -401,23 +400,9 @@ def test_an_address_that_is_none_is_named() -> None:
         pass
 
 
-def test_a_worker_with_other_code_is_named(tmp_path: Path, prefect_api: str) -> None:
-    with ExitStack() as stack:
-        scheduler = stack.enter_context(dask_scheduler(os.environ))
-        stack.enter_context(dask_worker(scheduler, with_other_code(tmp_path), tmp_path))
-        wait_for_workers(scheduler, 1)
-        with pytest.raises(
-            InputError, match=rf"^{named(scheduler)} has fedfisher's code [0-9a-f]+; allowed, as here: "
-        ):
-            require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
-
-
-def test_a_worker_without_the_project_is_named(tmp_path: Path, prefect_api: str) -> None:
-    with ExitStack() as stack:
-        scheduler = stack.enter_context(dask_scheduler(os.environ))
-        stack.enter_context(dask_worker(scheduler, os.environ, tmp_path, "--no-nanny", program=WITHOUT_PROJECT))
-        wait_for_workers(scheduler, 1)
-        with pytest.raises(
-            InputError, match=rf"^{named(scheduler)} can't run this project's code: .*ModuleNotFoundError"
-        ):
-            require_cluster(settings(tmp_path / "store", scheduler), prefect_api)
+def test_a_worker_without_the_project_is_named(tmp_path: Path, empty: str, prefect_api: str) -> None:
+    with (
+        added_worker(empty, os.environ, tmp_path, "--no-nanny", program=WITHOUT_PROJECT),
+        pytest.raises(InputError, match=rf"^{named(empty)} can't run this project's code: .*ModuleNotFoundError"),
+    ):
+        require_cluster(settings(tmp_path / "store", empty), prefect_api)

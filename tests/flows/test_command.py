@@ -1,21 +1,26 @@
 """The command, where it needs no server."""
 
+import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from fedfisher_core.engine.store import Content, Recipe, Store
 from fedfisher_core.experiments.benchmark.rows import sorted_rows
 from fedfisher_core.experiments.two_layer.rows import rows_of
+from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid
+from fedfisher_core.experiments.two_layer.theory import Errors, SeedErrors
 from fedfisher_core.reporting.rows import write_rows
-from fedfisher_core.store import Content, Step, Store
-from fedfisher_core.theory.grid import TwoLayerGrid
-from fedfisher_core.theory.measuring import Errors, SeedErrors
 from flows import cli
 from flows.cli import main
+from flows.cli.options import EXAMPLES
 from tests.experiments.benchmark.samples import make_row
 from tests.flows.test_unchanged import publish
 from tests.flows.test_work import do, prepared
@@ -31,7 +36,7 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (workplace / "theory.yaml").write_text("experiment: two_layer\nname: theory\n")
     store = Store(workplace / "artifacts")
     kept, _ = (
-        store.write(Step(kind="two_layer", code="a", settings={"seed": seed}), Content(documents={"a.json": {}}))
+        store.write(Recipe(kind="two_layer", version=1, settings={"seed": seed}), Content(documents={"a.json": {}}))
         for seed in range(2)
     )
     settings = TwoLayerGrid(widths=(8,), steps=(1,))
@@ -52,7 +57,22 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (["run", "theory.yaml", "--set", "run.store=/proc/nowhere"], ["run.store='/proc/nowhere'"]),
         (["run", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"], ["tracking.mlflow", "can't be"]),
-        (["stage", "clients", "theory.yaml"], ["theory has no stage 'clients'", "allowed: seeds, report"]),
+        *(
+            (arguments, ["--set 'seeds", "has no value, and '5' stands apart", "as in --set seeds=5"])
+            for arguments in (
+                ["run", "--set", "seeds", "5"],
+                ["run", "--set", "seeds=", "5"],
+                ["run", "--set", "seeds", "=5"],
+                ["run", "--set", "seeds", "=", "5"],
+                ["run", "theory.yaml", "--set", "seeds", "5"],
+                ["doctor", "--set", "seeds", "5"],
+                ["doctor", "theory.yaml", "--set", "seeds", "5"],
+            )
+        ),
+        (["run", "theory.yaml", "--set", "seeds"], ["--set 'seeds' must have the form key=value"]),
+        (["run", "absent.yaml", "--set", "seeds=5"], ["config 'absent.yaml' does not exist"]),
+        (["stage", "absent.yaml"], ["config 'absent.yaml' does not exist"]),
+        (["stage", "odd.yaml"], ["config 'odd.yaml': unknown experiment 'tow_layer'"]),
         (
             ["run", "theory.yaml", "same.yaml"],
             ["same.yaml and theory.yaml: name='theory' in both", "allowed in one command: names that differ"],
@@ -66,7 +86,7 @@ def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
         (
             ["run", "theory.yaml", "far.yaml"],
-            ["config 'far.yaml': unknown dataset 'nowhere'; allowed: "],
+            ["config 'far.yaml': unknown dataset 'qqq'; allowed: "],
         ),
     ],
 )
@@ -75,7 +95,7 @@ def test_what_can_not_be_run_is_refused_by_name(
 ) -> None:
     (project / "odd.yaml").write_text("experiment: tow_layer\n")
     (project / "none.yaml").write_text("name: none\nmethods: {gaussian_distillation: {samples: 0}}\n")
-    (project / "far.yaml").write_text("name: far\ndata: {dataset: nowhere}\n")
+    (project / "far.yaml").write_text("name: far\ndata: {dataset: qqq}\n")
     (project / "same.yaml").write_text("name: theory\n")
     (project / "params.yaml").write_text("name: demo\n")
     with pytest.raises(SystemExit) as caught:
@@ -88,7 +108,7 @@ def test_what_can_not_be_run_is_refused_by_name(
 
 
 def test_the_module_is_the_command(project: Path) -> None:
-    root = Path(cli.__file__).parents[1]
+    root = Path(cli.__file__).parents[2]
     done = subprocess.run(
         [sys.executable, "-m", "flows.cli", "report", "nothing"],
         env=os.environ | {"PYTHONPATH": str(root)},
@@ -100,11 +120,11 @@ def test_the_module_is_the_command(project: Path) -> None:
     assert done.stderr.startswith("fedfisher: no report 'nothing' in results")
 
 
-@pytest.mark.parametrize("what", ["methods", "objectives"])
+@pytest.mark.parametrize("what", ["methods", "datasets"])
 def test_whoever_has_read_enough_sees_no_error(what: str) -> None:
     """As in `fedfisher methods | head`: a long list fails while it is printed, a short one when the command ends."""
     command = [sys.executable, "-m", "flows.cli", what]
-    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
+    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
     with subprocess.Popen(command, env=path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as listing:
         assert listing.stdout is not None
         assert listing.stderr is not None
@@ -114,15 +134,15 @@ def test_whoever_has_read_enough_sees_no_error(what: str) -> None:
 
 
 def test_a_command_that_may_print_nowhere_does_its_work() -> None:
-    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
-    done = subprocess.run(f"{sys.executable} -m flows.cli objectives >&-", shell=True, env=path, stderr=subprocess.PIPE)
+    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    done = subprocess.run(f"{sys.executable} -m flows.cli datasets >&-", shell=True, env=path, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_a_command_that_may_complain_nowhere_has_somewhere_to_write() -> None:
     """Libraries that write to standard error, as progress bars do, don't expect that it was closed."""
-    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1])}
-    code = "import sys; from flows.cli import main; main(['objectives']); print(sys.stderr.isatty())"
+    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    code = "import sys; from flows.cli import main; main(['datasets']); print(sys.stderr.isatty())"
     done = subprocess.run(f'{sys.executable} -c "{code}" 2>&-', shell=True, env=path, stdout=subprocess.PIPE, text=True)
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "False"
@@ -212,7 +232,7 @@ main(["run", "tiny.yaml"])
 main(["run", "tiny.yaml"])
 print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
 """
-    root = str(Path(cli.__file__).parents[1])
+    root = str(Path(cli.__file__).parents[2])
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r})\n{code}"],
         check=True,
@@ -221,4 +241,90 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
     )
     *printed, loaded = done.stdout.splitlines()
     assert sum(line.startswith("fedfisher_kfac ") for line in printed) == 2
-    assert not {"prefect", "mlflow", "dvc", "matplotlib"} & set(json.loads(loaded))
+    assert not {"prefect", "mlflow", "dvc", "altair"} & set(json.loads(loaded))
+
+
+def test_explain_counts_the_jobs_and_those_that_the_store_lacks(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "theory.yaml").write_text("experiment: two_layer\nname: theory\ntwo_layer: {seeds: [0, 1]}\n")
+    main(["explain", "theory.yaml"])
+    steps, expected = capsys.readouterr().out.split("\n\n")
+    title, header, _, *lines = steps.splitlines()
+    assert title == "theory: 2 jobs, of which a run would compute 2"
+    assert header.split() == ["step", "jobs", "to", "compute"]
+    assert [line.split()[1:] for line in lines] == [["2", "2"]]
+    assert "minutes that a run takes, about          unknown: nothing is finished of 1 step" in expected
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    for action in inner:
+        for one in action.choices.values():
+            yield one
+            yield from parsers_of(one)
+
+
+def test_every_help_ends_with_examples_that_the_command_takes() -> None:
+    parser = cli._parser()
+    for one in parsers_of(parser):
+        title, *examples = (one.epilog or "").split("\n")
+        assert title == EXAMPLES, one.prog
+        assert examples, one.prog
+        for example in examples:
+            program, *arguments = shlex.split(example.partition(" > ")[0])
+            assert program == "fedfisher"
+            options, unknown = parser.parse_known_args(arguments)
+            assert not unknown
+            assert callable(options.command)
+
+
+def test_a_report_is_printed_as_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(sorted_rows([make_row(), make_row("kfac", accuracy=0.75)]), project / "results/sample")
+    main(["report", "sample", "--json"])
+    (table,) = json.loads(capsys.readouterr().out)
+    assert table["title"] == "mnist, mlp, 5 clients, 1 round"
+    assert [(line["method"], line["alpha=0.1"]) for line in table["lines"]] == [("kfac", "75.00*"), ("fedavg", "50.00")]
+
+
+def test_two_methods_are_compared(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_rows(sorted_rows([make_row(), make_row("kfac", accuracy=0.75)]), project / "reports/sample")
+    for reports in ([], ["sample"]):
+        main(["compare", "kfac", "fedavg", *reports, "--json"])
+        settings, together = json.loads(capsys.readouterr().out)
+        assert [line["difference"] for line in settings["lines"]] == ["+25.00"]
+        assert together["lines"][0] == {"": "mean difference, points", "all": "+25.00"}
+    with pytest.raises(SystemExit) as caught:
+        main(["compare", "kfac", "fedavg", "theory"])
+    assert caught.value.code == 2
+    assert "results/theory is a report of two layer; allowed: benchmarks" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_what_it_needs_to_complete_the_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["completion", shell])
+    out = capsys.readouterr().out
+    assert "leaderboard" in out
+    assert "--json" in out or "-l json" in out
+
+
+def test_a_config_that_is_not_there_is_answered_with_what_helps(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "configs").mkdir()
+    (project / "configs/mnist_methods.yaml").write_text("name: mnist_methods\n")
+    for asked, answer in (
+        ("mnist_methods", "did you mean 'configs/mnist_methods.yaml'?"),
+        ("theroy.yaml", "did you mean 'theory.yaml'?"),
+        ("params.yaml", "`fedfisher init config NAME` writes one"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["explain", asked])
+        assert capsys.readouterr().err == f"fedfisher: config {asked!r} does not exist; {answer}\n"
+
+
+def test_the_version_is_that_of_the_package(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"fedfisher {version('fedfisher')}\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from flows import databases
 from flows.databases import require_database
 

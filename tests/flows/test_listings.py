@@ -3,11 +3,11 @@ from pathlib import Path
 
 from torch import nn
 
-from fedfisher_core.models.linear import SoftmaxRegression
+from fedfisher_core.models.fully_connected import SoftmaxRegression
 from fedfisher_core.models.spec import ModelSpec, model
 from flows import listings
 from tests import arranged, tiny
-from tests.trunks import tiny_trunk
+from tests.models.trunks import tiny_trunk
 
 
 def by_name(entries: list[dict[str, object]]) -> dict[object, dict[str, object]]:

@@ -9,10 +9,13 @@ import yaml
 from jsonschema import Draft202012Validator
 from prefect.utilities.callables import parameter_schema
 
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from flows.chosen import chosen
 from flows.experiment import flow_of
+from tests.configs import CONFIGS, ROOT
 
-ROOT = Path(__file__).parents[2]
-FILES = [*sorted(ROOT.glob("configs/*.yaml")), ROOT / "params.yaml"]
+FILES = [*CONFIGS, ROOT / "params.yaml"]
 
 
 @cache
@@ -46,3 +49,51 @@ def test_what_a_file_says_is_taken_from_a_deployment(path: Path) -> None:
 )
 def test_what_no_form_allows_is_refused_by_its_name(settings: dict[str, Any], place: str) -> None:
     assert refusals(settings) == [place]
+
+
+DEFAULT = BenchmarkSettings()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with settings files."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/few_shot.yaml").write_text("name: few\nseeds: [5]\n")
+    (tmp_path / "configs/attack.yaml").write_text("experiment: privacy_attack\nname: attack\n")
+    return tmp_path
+
+
+def test_a_file_that_is_named_takes_the_place_of_the_settings(checkout: Path) -> None:
+    assert chosen(DEFAULT, None, default=DEFAULT) is DEFAULT
+    found = chosen(DEFAULT, "few_shot", default=DEFAULT)
+    assert (found.name, found.seeds) == ("few", (5,))
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (
+            "few_sht",
+            r"config='few_sht': no file in configs/ has this name; did you mean 'few_shot'\? allowed: attack, ",
+        ),
+        ("../few_shot", r"config='\.\./few_shot': no file in configs/"),
+        ("attack", "config='attack' is of the experiment 'privacy_attack'; allowed: files of 'benchmark'"),
+    ],
+)
+def test_a_name_that_is_no_file_of_the_experiment_is_refused(checkout: Path, config: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        chosen(DEFAULT, config, default=DEFAULT)
+
+
+def test_settings_and_a_file_exclude_each_other(checkout: Path) -> None:
+    with pytest.raises(InputError, match="config='few_shot' with settings; allowed: one of them"):
+        chosen(DEFAULT.model_copy(update={"seeds": (1,)}), "few_shot", default=DEFAULT)
+
+
+def test_the_form_begins_with_what_most_people_set() -> None:
+    schema = validator("benchmark").schema
+    assert list(schema["properties"]) == ["settings", "config"]
+    fields = list(schema["definitions"]["BenchmarkSettings"]["properties"])
+    assert fields[:5] == ["name", "seeds", "data", "partition", "methods"]
+    assert set(fields) == set(BenchmarkSettings.model_fields)

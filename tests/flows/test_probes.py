@@ -18,7 +18,7 @@ from mlflow.server.security import init_security_middleware
 from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 from werkzeug.serving import make_server
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from flows.probes import require_places
 from tests.servers import answering, free_port
 from tests.tiny import tiny_settings
@@ -76,13 +76,6 @@ def test_a_database_that_is_damaged_behind_its_first_page_is_refused(workplace: 
     (workplace / "mlflow.db").write_bytes(content)
     with pytest.raises(InputError, match=r"tracking\.mlflow='sqlite:///mlflow\.db' (is damaged|can't be opened)"):
         require(workplace, tracking={"mlflow": "sqlite:///mlflow.db"})
-
-
-def test_a_database_of_another_version_is_refused(workplace: Path) -> None:
-    with closing(sqlite3.connect(workplace / "mlflow.db")) as database:
-        database.execute("CREATE TABLE runs AS SELECT 'one' AS name")
-    with pytest.raises(InputError, match=r"tracking\.mlflow=.*laid out for another version of MLflow"):
-        require(workplace)
 
 
 def test_without_a_temporary_folder_nothing_starts(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,6 +203,17 @@ def test_an_mlflow_server_that_is_called_by_another_name_is_told_from_a_wrong_pa
         require(workplace, tracking={"mlflow": f"http://127.1:{port}"})
     assert "MLFLOW_SERVER_ALLOWED_HOSTS" in str(no.value)
     assert "credentials" not in str(no.value)
+
+
+@pytest.mark.parametrize("proxy", ["socks4://me:hidden@127.0.0.1:9", "http://127.0.0.1:port"])
+def test_a_proxy_that_no_client_understands_is_named(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, proxy: str
+) -> None:
+    monkeypatch.setenv("all_proxy", proxy)
+    shown = proxy.replace("me:hidden@", "")
+    with pytest.raises(InputError, match=f"proxies can't be used: .*all_proxy='{shown}'.*allowed: http") as caught:
+        require(workplace)
+    assert "hidden" not in str(caught.value)
 
 
 class _Healthy(BaseHTTPRequestHandler):

@@ -4,12 +4,11 @@ import io
 import time
 
 from flows.progress import Lines
+from tests.waiting import wait_until
 
 
 def written(file: io.StringIO, lines: int) -> list[str]:
-    deadline = time.monotonic() + 5
-    while file.getvalue().count("\n") < lines and time.monotonic() < deadline:
-        time.sleep(0.001)
+    wait_until(lambda: file.getvalue().count("\n") >= lines, f"{lines} lines are written")
     return file.getvalue().splitlines()
 
 
@@ -19,7 +18,7 @@ def test_a_log_gets_lines_until_the_end() -> None:
     assert written(file, 1)[0] == "small: 2 of 9 jobs, 0 min"
     lines.update(5)
     count = len(file.getvalue().splitlines())
-    assert written(file, count + 2)[-1] == "small: 7 of 9 jobs, 0 min"
+    assert written(file, count + 2)[-1] == "small: 7 of 9 jobs, 0 min, about 0 min left"
     lines.close()
     time.sleep(0.05)
     length = len(file.getvalue())

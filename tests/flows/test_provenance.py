@@ -2,10 +2,10 @@
 
 import pytest
 
-from fedfisher_core.experiments.attack.settings import AttackSettings
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
+from fedfisher_core.models.trunks.trunk import trunks
 from fedfisher_core.settings import ExperimentSettings
-from fedfisher_core.trunks.trunk import trunks
 from flows.provenance import page_of
 
 
@@ -27,7 +27,7 @@ from flows.provenance import page_of
 def test_a_page_names_digest_and_licence_of_weights_that_settings_have_by_name(
     settings: ExperimentSettings, named: set[str]
 ) -> None:
-    weights = page_of(settings, command="fedfisher run", failed=()).weights
+    weights = page_of(settings, command="fedfisher run", failed=(), shown={}).weights
     assert weights.keys() == named
     for name, said in weights.items():
         assert trunks.get(name).sha256 in said

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.configuration import validate
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.locks import LockedError
+from fedfisher_core.engine.store import Artifact, Content, Recipe, Store
+from fedfisher_core.engine.store import folder_store as implementation
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.locks import LockedError
 from fedfisher_core.reporting.rows import artifacts_json
 from fedfisher_core.settings import ExperimentSettings
-from fedfisher_core.store import Artifact, Content, Step, Store
-from fedfisher_core.store import store as implementation
+from fedfisher_core.settings.reading import validate
 from flows import cli
 from flows.cli import main
 from flows.pruning import find_unused, remove_unused
@@ -39,7 +39,7 @@ def artifacts(project: Path, *, used: int, unused: int, where: str = "results") 
     """Store artifacts, and a report that rests on the first of them."""
     store = Store(project / "artifacts")
     made = [
-        store.write(Step("two_layer", "a", {"seed": seed}), Content(documents={"a.json": {}}))
+        store.write(Recipe("two_layer", 1, {"seed": seed}), Content(documents={"a.json": {}}))
         for seed in range(used + unused)
     ]
     folder = project / where / "theory"
@@ -67,7 +67,7 @@ def prune(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
 def test_what_a_report_rests_on_stays(project: Path, capsys: pytest.CaptureFixture[str], where: str) -> None:
     made = artifacts(project, used=2, unused=1, where=where)
     (project / "results").mkdir(exist_ok=True)
-    assert prune(capsys) == (0, "removed 1 artifacts, 0 MiB; 2 stay, 0 MiB")
+    assert prune(capsys) == (0, "deleted 1 artifacts, 0 MiB; 2 stay, 0 MiB")
     assert [one.path.exists() for one in made] == [True, True, False]
 
 
@@ -75,7 +75,7 @@ def test_what_a_report_names_beside_its_rows_stays(project: Path, capsys: pytest
     made = artifacts(project, used=1, unused=3)
     beside = project / "results" / "theory" / "artifacts.json"
     beside.write_bytes(artifacts_json([made[1].key, made[2].key]))
-    assert prune(capsys, "--dry-run") == (0, "would remove 1 artifacts, 0 MiB; 3 stay, 0 MiB")
+    assert prune(capsys, "--dry-run") == (0, "would delete 1 artifacts, 0 MiB; 3 stay, 0 MiB")
     beside.write_text('{"a": 1}')
     code, message = prune(capsys)
     assert (code, "theory/artifacts.json is no list of artifacts' keys" in message) == (2, True)
@@ -84,7 +84,7 @@ def test_what_a_report_names_beside_its_rows_stays(project: Path, capsys: pytest
 
 def test_it_can_only_be_said_what_would_be_removed(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     made = artifacts(project, used=1, unused=2)
-    assert prune(capsys, "--dry-run") == (0, "would remove 2 artifacts, 0 MiB; 1 stay, 0 MiB")
+    assert prune(capsys, "--dry-run") == (0, "would delete 2 artifacts, 0 MiB; 1 stay, 0 MiB")
     assert all(one.path.exists() for one in made)
 
 
@@ -92,9 +92,9 @@ def test_removing_most_needs_a_word(project: Path, capsys: pytest.CaptureFixture
     made = artifacts(project, used=1, unused=2)
     code, message = prune(capsys)
     assert code == 2
-    assert "most of artifacts would be removed: 2 artifacts, 0 MiB; 1 stay, 0 MiB; confirm with --yes" in message
+    assert "most of artifacts would be deleted: 2 artifacts, 0 MiB; 1 stay, 0 MiB; confirm with --yes" in message
     assert all(one.path.exists() for one in made)
-    assert prune(capsys, "--yes") == (0, "removed 2 artifacts, 0 MiB; 1 stay, 0 MiB")
+    assert prune(capsys, "--yes") == (0, "deleted 2 artifacts, 0 MiB; 1 stay, 0 MiB")
     assert [one.path.exists() for one in made] == [True, False, False]
 
 
@@ -108,14 +108,14 @@ def test_a_terminal_is_asked(
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
     code, last = prune(capsys)
     assert code == 0
-    assert last == ("nothing was removed" if stay else "removed 2 artifacts, 0 MiB; 1 stay, 0 MiB")
-    assert asked == ["most of artifacts would be removed: 2 artifacts, 0 MiB; 1 stay, 0 MiB. Remove? [y/N] "]
+    assert last == ("nothing was deleted" if stay else "deleted 2 artifacts, 0 MiB; 1 stay, 0 MiB")
+    assert asked == ["most of artifacts would be deleted: 2 artifacts, 0 MiB; 1 stay, 0 MiB. Delete? [y/N] "]
     assert made[1].path.exists() == stay
 
 
 def test_many_bytes_are_most_as_well(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     artifacts(project, used=3, unused=0)
-    large = Store(project / "artifacts").write(Step("data", "a", {}), Content(files={"a": bytes(2**20)}))
+    large = Store(project / "artifacts").write(Recipe("data", 1, {}), Content(files={"a": bytes(2**20)}))
     code, message = prune(capsys)
     assert code == 2
     assert "1 artifacts, 1 MiB; 3 stay, 0 MiB" in message
@@ -153,11 +153,11 @@ def _no_store(project: Path) -> None:
     (project / "artifacts").rename(project / "elsewhere")
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (_no_results, "run.reports='results' is no folder, so nothing was removed"),
+        (_no_results, "run.reports='results' is no folder, so nothing was deleted"),
         (_a_file, "run.reports='results' is no folder"),
         (_no_report, "run.reports='results' holds no report"),
         (_no_rows, "results/theory/results.json is no list of result rows"),
@@ -186,12 +186,26 @@ def test_a_mistyped_folder_of_reports_is_refused_by_name(project: Path, capsys: 
     assert all(one.path.exists() for one in made)
 
 
+def test_artifacts_of_an_earlier_layout_are_refused_and_pruned(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = artifacts(project, used=2, unused=0)
+    old = project / "artifacts/clients/0123456789abcdef01234567"
+    old.mkdir(parents=True)
+    (old / "manifest.json").write_text('{"kind": "clients", "key": "0123456789abcdef01234567", "code": "fedcba98"}')
+    with pytest.raises(InputError, match=r"run\.store='artifacts' holds artifacts of an earlier layout.*store prune"):
+        Store(Path("artifacts")).prepare()
+    assert prune(capsys) == (0, "deleted 1 artifacts, 0 MiB; 2 stay, 0 MiB")
+    assert all(one.path.exists() for one in made)
+    Store(Path("artifacts")).prepare()
+
+
 def test_folders_of_other_programs_stay(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     artifacts(project, used=1, unused=1)
     foreign = project / "artifacts/extension/1.0"
     foreign.mkdir(parents=True)
     (foreign / "manifest.json").write_text('{"name": "an extension"}')
-    assert prune(capsys) == (0, "removed 1 artifacts, 0 MiB; 1 stay, 0 MiB")
+    assert prune(capsys) == (0, "deleted 1 artifacts, 0 MiB; 1 stay, 0 MiB")
     assert foreign.exists()
 
 
@@ -200,7 +214,7 @@ def test_what_a_report_came_to_rest_on_meanwhile_stays(project: Path) -> None:
     found = find_unused(SETTINGS)
     (project / "results/new").mkdir()
     (project / "results/new/results.json").write_text(json.dumps([{"artifact": made[1].key}]))
-    late = Store(project / "artifacts").write(Step("late", "a", {}), Content())
+    late = Store(project / "artifacts").write(Recipe("late", 1, {}), Content())
     removed = remove_unused(SETTINGS, found)
     assert [one.path.exists() for one in made] == [True, True, False]
     assert late.path.exists()
@@ -222,7 +236,7 @@ def test_nothing_is_pruned_under_a_run(project: Path, monkeypatch: pytest.Monkey
 
 def test_two_prunes_at_once_are_safe(project: Path) -> None:
     made = artifacts(project, used=1, unused=20)
-    root = str(Path(cli.__file__).parents[1])
+    root = str(Path(cli.__file__).parents[2])
     command = [sys.executable, "-c", "from flows.cli import main; main(['store', 'prune', '--yes'])"]
     processes = [
         subprocess.Popen(
@@ -257,4 +271,4 @@ def test_a_bucket_is_not_pruned(project: Path, capsys: pytest.CaptureFixture[str
     code, said = prune(capsys)
     assert code == 2
     assert "run.store='s3://bucket/artifacts' is a bucket" in said
-    assert said.endswith("so nothing was removed; allowed: a folder")
+    assert said.endswith("so nothing was deleted; allowed: a folder")

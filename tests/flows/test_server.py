@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from flows import server
 from flows.server import API_VARIABLE, PrefectServer
 

@@ -55,8 +55,8 @@ from flows import cli
 from flows.stopping import stop_on_sigterm
 {source}
 class Parser:
-    def parse_args(self, arguments):
-        return argparse.Namespace(command=command)
+    def parse_known_args(self, arguments):
+        return argparse.Namespace(asked="methods", command=command), []
 cli._parser = Parser
 stop_on_sigterm()
 cli.main()

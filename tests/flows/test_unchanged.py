@@ -1,19 +1,19 @@
-"""When a run would change nothing: results, report, records and what DVC shares are all there."""
+"""When a run would change nothing: results, report and records are all there."""
 
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
+from mlflow.entities import Experiment
 
-from fedfisher_core.reporting.folder import write_folder
-from flows.unchanged import content_of, is_unchanged
+from fedfisher_core.reporting.rows import write_folder
+from flows.content import content_of
+from flows.unchanged import is_unchanged
 from flows.work import Work, prepare
-from tasks.recording import record
-from tests.flows.test_sharing import export_and_lock
+from tasks.record import record
 from tests.flows.test_work import do
 from tests.tiny import tiny_settings
 
@@ -78,7 +78,7 @@ def test_other_settings_are_reported_anew(finished: Path, changes: dict[str, Any
 
 
 def _lose_an_artifact(folder: Path) -> None:
-    shutil.rmtree(next((folder / "artifacts/clients").iterdir()))
+    shutil.rmtree(next((folder / "artifacts/aggregates").iterdir()))
 
 
 def _damage_an_artifact(folder: Path) -> None:
@@ -97,22 +97,26 @@ def _lose_the_database(folder: Path) -> None:
     (folder / "mlflow.db").unlink()
 
 
-def _change_the_database(folder: Path, statement: str) -> None:
-    with closing(sqlite3.connect(folder / "mlflow.db")) as database:
-        assert database.execute(statement).rowcount > 0
-        database.commit()
+def _in_mlflow(folder: Path, name: str) -> tuple[MlflowClient, Experiment]:
+    client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+    experiment = client.get_experiment_by_name(name)
+    assert experiment is not None
+    return client, experiment
 
 
 def _delete_a_run(folder: Path) -> None:
-    _change_the_database(folder, "UPDATE runs SET lifecycle_stage = 'deleted' WHERE name LIKE 'fedavg%'")
+    client, experiment = _in_mlflow(folder, "tiny")
+    client.delete_run(client.search_runs([experiment.experiment_id])[0].info.run_id)
 
 
 def _delete_the_experiment(folder: Path) -> None:
-    _change_the_database(folder, "UPDATE experiments SET lifecycle_stage = 'deleted' WHERE name = 'tiny'")
+    client, experiment = _in_mlflow(folder, "tiny")
+    client.delete_experiment(experiment.experiment_id)
 
 
-def _break_off_recording(folder: Path) -> None:
-    _change_the_database(folder, "DELETE FROM tags WHERE key = 'content'")
+def _rename_the_experiment(folder: Path) -> None:
+    client, experiment = _in_mlflow(folder, "tiny-summary")
+    client.rename_experiment(experiment.experiment_id, "other")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +129,7 @@ def _break_off_recording(folder: Path) -> None:
         _lose_the_database,
         _delete_a_run,
         _delete_the_experiment,
-        _break_off_recording,
+        _rename_the_experiment,
     ],
     ids=lambda harm: harm.__name__.strip("_"),
 )
@@ -143,7 +147,7 @@ def test_what_draws_a_page_is_part_of_what_it_shows(finished: Path, monkeypatch:
     work = prepared()
     before = content_of(work.experiment, work.settings, work.rows)
     assert content_of(work.experiment, work.settings, work.rows) == before
-    monkeypatch.setattr("flows.unchanged._drawn_by", lambda experiment: "another template")
+    monkeypatch.setattr("flows.content._drawn_by", lambda experiment: "another template")
     assert content_of(work.experiment, work.settings, work.rows) != before
 
 
@@ -152,18 +156,3 @@ def test_published_numbers_are_part_of_what_a_page_shows(finished: Path) -> None
     (finished / "reports").mkdir()
     (finished / "reports/published_results.csv").write_text("source\n")
     assert not is_unchanged(prepared())
-
-
-def test_the_default_must_be_shared_where_dvc_keeps_it(finished: Path) -> None:
-    (finished / "params.yaml").write_text(tiny_settings(HERE).to_yaml())
-    assert is_unchanged(prepared())
-    (finished / "dvc.lock").write_text("")
-    work = prepared()
-    assert not is_unchanged(work)
-    export_and_lock(work)
-    assert is_unchanged(prepared())
-    shutil.rmtree(next((finished / "stages/tiny/clients/clients").iterdir()))
-    assert not is_unchanged(prepared())
-    # Nobody shares what is not the default.
-    (finished / "params.yaml").write_text(tiny_settings(HERE, name="other").to_yaml())
-    assert is_unchanged(prepared())

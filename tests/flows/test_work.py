@@ -5,28 +5,34 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.batches import compute
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.performing import perform
+from fedfisher_core.engine.plan import groups_of
 from flows.work import Work, prepare
 from tests.tiny import tiny_settings
 
 METHODS = {"fedavg": {}, "fedfisher_kfac": {}}
 
 
-def prepared(folder: Path, stage: str | None = None, **changes: Any) -> Work:
-    return prepare(tiny_settings(folder, **{"methods": METHODS, **changes}), stage)
+def prepared(folder: Path, **changes: Any) -> Work:
+    return prepare(tiny_settings(folder, **{"methods": METHODS, **changes}))
 
 
 def do(work: Work) -> Work:
-    while (batch := work.walk.take()) is not None:
-        work.walk.keep(batch, compute(batch, work.store))
+    """Do what is missing, without Prefect."""
+    work.transients.delete()
+    for group in groups_of(work.agenda.missing):
+        assert perform(group, work.store) == {}
+        work.transients.done(group)
+        work.transients.delete()
+    work.outcome = work.agenda.outcome(work.store, {})
     return work
 
 
 def test_preparing_computes_nothing(workplace: Path) -> None:
     work = prepared(workplace)
-    assert not work.walk.finished
-    assert work.walk.done == 0
+    assert {job.name for job in work.agenda.missing} == set(work.agenda.graph)
+    assert work.outcome.artifacts == {}
     assert work.store.folders() == []
     assert list((workplace / "results").iterdir()) == []
 
@@ -63,34 +69,30 @@ def test_all_that_was_made_led_to_the_ends(workplace: Path) -> None:
 
 def test_what_is_done_is_found(workplace: Path) -> None:
     do(prepared(workplace, methods={"fedavg": {}}))
-    assert prepared(workplace, methods={"fedavg": {}}).walk.finished
+    assert prepared(workplace, methods={"fedavg": {}}).agenda.missing == []
     more = prepared(workplace)
-    assert 0 < more.walk.done < len(more.walk.graph)
+    assert {job.kind for job in more.agenda.missing} == {"statistics", "payloads", "aggregates", "measures"}
 
 
 def test_the_track_changes_no_result(workplace: Path) -> None:
     do(prepared(workplace))
-    assert prepared(workplace, track="best_effort").walk.finished
+    assert prepared(workplace, track="best_effort").agenda.missing == []
     with pytest.raises(InputError, match=r"track='best'.* 'as_published' or 'best_effort'"):
         prepared(workplace, track="best")
 
 
-def test_a_stage_needs_no_more_than_it_is_for(workplace: Path) -> None:
-    work = do(prepared(workplace, "clients"))
-    assert {artifact.kind for artifact in work.artifacts("clients")} >= {"partitions", "clients", "statistics"}
-    whole = prepared(workplace)
-    missing = set(whole.walk.graph) - set(whole.walk.outcome.artifacts)
-    assert missing == set(whole.plan.stages["aggregates"])
-
-
-def test_a_stage_holds_what_it_made_and_no_other_stage_does(workplace: Path) -> None:
+def test_results_rest_on_all_that_was_made_but_decoded_data(workplace: Path) -> None:
     work = do(prepared(workplace))
-    clients, aggregates = work.artifacts("clients"), work.artifacts("aggregates")
-    assert not set(clients) & set(aggregates)
-    assert {artifact.kind for artifact in aggregates} == {"aggregates", "measures"}
-    every = set(work.walk.outcome.artifacts.values())
-    assert {artifact.kind for artifact in every - set(clients) - set(aggregates)} == {"data"}
-    assert len(set(clients)) == len(clients)
+    found = work.artifacts()
+    assert len({artifact.path for artifact in found}) == len(found)
+    others = set(work.store.folders()) - {artifact.path for artifact in found}
+    assert {path.parent.name for path in others} == {"data"}
+
+
+def test_results_rest_on_nothing_of_other_settings(workplace: Path) -> None:
+    work = do(prepared(workplace))
+    do(prepared(workplace, seeds=[1]))
+    assert prepared(workplace).artifacts() == work.artifacts()
 
 
 def test_other_settings_under_the_name_of_the_default_get_a_folder_of_their_own(workplace: Path) -> None:

@@ -7,30 +7,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.class_gaussians import ClassGaussians
-from fedfisher_core.client.class_moments import ClassMoments
-from fedfisher_core.client.class_sums import ClassSums
-from fedfisher_core.client.dense_fisher import DenseFisher
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.further_modes import FURTHER, FurtherFactors, FurtherWeights
-from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection, span_projection
-from fedfisher_core.client.squared_gradients import SquaredGradients
-from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.statistics.class_gaussians import ClassGaussians
+from fedfisher_core.client.statistics.class_moments import ClassMoments
+from fedfisher_core.client.statistics.class_sums import ClassSums
+from fedfisher_core.client.statistics.dense_fisher import DenseFisher
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.further_modes import FURTHER, FurtherFactors, FurtherWeights
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.input_moments import InputMoments
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.null_space import NullSpaceProjection, OfficialProjection, span_projection
+from fedfisher_core.client.statistics.squared_gradients import SquaredGradients
+from fedfisher_core.client.statistics.statistic import Statistic
+from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.training import train
-from fedfisher_core.client.upload import Ask, Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import validate
+from fedfisher_core.client.uploads import Ask, Upload
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.methods.binding import DEFAULT_WIRE, NO_SETTINGS, BoundMethod, bind
+from fedfisher_core.methods.configured import DEFAULT_WIRE, NO_SETTINGS, ConfiguredMethod, configure
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import FisherSettings, TrainSettings, WireSettings
+from fedfisher_core.settings.reading import validate
 from tests import tiny
 
 SIZES = (40, 25, 10)
@@ -51,14 +51,19 @@ KINDS: tuple[type[Statistic], ...] = (
 
 
 def server(
-    spec: ModelSpec = tiny.TINY, *, validation: Examples | None = None, dataset: DatasetSpec = tiny.TINY_DATA
+    spec: ModelSpec = tiny.TINY,
+    *,
+    validation: Examples | None = None,
+    dataset: DatasetSpec = tiny.TINY_DATA,
+    initial: Parameters | None = None,
+    seed: int = 0,
 ) -> Server:
     return Server(
         spec=spec,
         dataset=dataset,
         fisher=FisherSettings(estimator="exact"),
-        initial=tiny.initial(spec),
-        generator=torch.Generator().manual_seed(0),
+        initial=tiny.initial(spec) if initial is None else initial,
+        generator=torch.Generator().manual_seed(seed),
         device=torch.device("cpu"),
         validation=tiny.examples(30, seed=99) if validation is None else validation,
     )
@@ -174,10 +179,10 @@ def bind_written(
     specs: Iterable[ModelSpec],
     wire: WireSettings = DEFAULT_WIRE,
     statistics: Mapping[str, Mapping[str, Any]] = NO_SETTINGS,
-) -> BoundMethod:
+) -> ConfiguredMethod:
     """Choose a method's settings as a configuration file writes them under its label."""
     entry = validate(BenchmarkSettings, {"methods": {label: written}}).methods[label]
-    return bind(label, entry, specs, wire, statistics)
+    return configure(label, entry, specs, wire, statistics)
 
 
 def aggregate(
@@ -196,12 +201,10 @@ def merge_changes(
     start: dict[str, Tensor],
     changes: Sequence[dict[str, Tensor]],
     *,
-    held: Server | None = None,
+    seed: int = 0,
     **settings: Any,
 ) -> dict[str, Tensor]:
     """Apply a method of task vectors to clients that went from one start by given changes; what the result changed."""
-    held = held or server()
-    held.initial = start
     uploads = [
         Upload(
             num_examples=SIZES[client % len(SIZES)],
@@ -209,6 +212,6 @@ def merge_changes(
         )
         for client, change in enumerate(changes)
     ]
-    (network,) = bind_written(name, settings, [tiny.TINY])(held, uploads).networks
+    (network,) = bind_written(name, settings, [tiny.TINY])(server(initial=start, seed=seed), uploads).networks
     assert all(tensor.dtype == torch.float32 for tensor in network.values())
     return {key: tensor - start[key] for key, tensor in network.items()}

@@ -1,35 +1,15 @@
 """What holds for every method, whatever its mathematics."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.methods.method import methods
-from fedfisher_core.methods.server import Aggregate
-from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
-from tests.methods.clients import aggregate, bind_written, made_up_uploads, server
+from tests.methods.clients import bind_written, server
+from tests.methods.every import NAMES, QUICK, clients, run, spec_of
 
-QUICK: dict[str, dict[str, Any]] = {
-    "dense": {"epochs": 2, "generator_steps": 2, "images": 8},
-    # A tiny network's budget has no room for three networks, or for the moments of its inputs.
-    "fedbens_mixture": {"steps": 40, "wire": {"budget": "none"}},
-    "gaussian_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
-    "kfac_distillation": {"steps": 3, "samples": 4},
-    "mixture_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
-    # Factors that are drawn at random are much larger than those of networks.
-    "fedlpa": {"rate": 0.01},
-}
-NAMES = sorted(name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core."))
-# What they are sent exists for networks of one layer.
-OF_FEATURES = ("fedcgs", "gh_lda", "fedpft")
-# Its inputs are drawn from what a first linear layer sees.
-OF_ROWS = ("kfac_distillation",)
 # Their networks are one a start, not one a client.
 OF_STARTS = ("fedbens_mixture",)
 ORDERED = {
@@ -51,35 +31,10 @@ RESHAPED = {
     "ties": "what changed little is trimmed",
     "iso_c": "what changed little and what changed much change alike",
     "dare": "what changed is dropped or enlarged",
+    "flexlora": "the factors of a product are others",
+    "fedex_lora": "the factors of a product are others",
 }
 every_method = pytest.mark.parametrize("name", NAMES)
-
-
-def spec_of(name: str) -> ModelSpec:
-    if name in OF_ROWS:
-        return tiny.ROWS
-    return tiny.LINEAR_WITH_BIAS if name in OF_FEATURES else tiny.TINY
-
-
-def run(name: str, uploads: list[Upload]) -> Aggregate:
-    return aggregate(name, uploads, spec=spec_of(name), **QUICK.get(name, {}))
-
-
-def clients(name: str, *, zero_rows: bool = False, empty_class: bool = False) -> list[Upload]:
-    spec = spec_of(name)
-    parameters = [tiny.initial(spec, seed=seed) for seed in range(3)]
-    for index, one in enumerate(parameters):
-        if zero_rows and spec is tiny.TINY:
-            # A filter and a hidden unit that are dead in all clients, and one that is dead in one.
-            one["conv.weight"][0] = 0
-            one["hidden.weight"][0] = 0
-            one["hidden.weight"][1 + index] = 0
-    uploads = made_up_uploads(parameters, spec)
-    if empty_class:
-        counts = torch.tensor([[9.0, 0, 0], [3, 4, 0], [0, 1, 0]])
-        for one, row in zip(uploads, counts, strict=True):
-            one.statistics[LabelCounts] = LabelCounts({"counts": row})  # type: ignore[index]
-    return uploads
 
 
 def close(one: dict[str, Tensor], other: dict[str, Tensor], *, atol: float) -> bool:
@@ -91,6 +46,7 @@ def test_the_methods_are_those_of_the_project() -> None:
     assert set(ORDERED) | set(RESHAPED) <= set(NAMES)
 
 
+@pytest.mark.drawn(40)
 @every_method
 @pytest.mark.parametrize("zero_rows", [False, True], ids=["", "zero rows"])
 @pytest.mark.parametrize("empty_class", [False, True], ids=["", "a class that nobody has"])
@@ -112,6 +68,7 @@ def test_one_client_alone_keeps_its_model(name: str) -> None:
     assert same != (name in RESHAPED), RESHAPED.get(name)
 
 
+@pytest.mark.drawn(20)
 @every_method
 def test_the_order_of_clients_matters_only_where_it_must(name: str) -> None:
     if name == "centralised":
@@ -127,6 +84,7 @@ def test_the_order_of_clients_matters_only_where_it_must(name: str) -> None:
     assert same != (name in ORDERED), ORDERED.get(name)
 
 
+@pytest.mark.drawn(20)
 @every_method
 def test_the_use_of_the_validation_set_is_declared(name: str) -> None:
     spec = spec_of(name)
@@ -135,6 +93,7 @@ def test_the_use_of_the_validation_set_is_declared(name: str) -> None:
     assert bound.validates is held.used_validation
 
 
+@pytest.mark.drawn(20)
 @every_method
 def test_uploads_stay_as_they_were(name: str) -> None:
     uploads, before = clients(name), clients(name)

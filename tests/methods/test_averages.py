@@ -5,15 +5,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.dense_fisher import DenseFisher
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.methods.averaging import mean_parameters, median_parameters
+from fedfisher_core.client.statistics.dense_fisher import DenseFisher
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.methods.shared.averaging import mean_parameters, median_parameters
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, bind_written, empty, made_up_uploads, server, trained_uploads
@@ -63,6 +63,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.drawn(12)
 @by_bias
 @pytest.mark.parametrize(("name", "settings"), METHODS)
 def test_clients_of_one_mind_keep_their_model(name: str, settings: dict[str, Any], spec: ModelSpec) -> None:
@@ -73,6 +74,7 @@ def test_clients_of_one_mind_keep_their_model(name: str, settings: dict[str, Any
         assert torch.allclose(network[key], tensor, atol=1e-5), key
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize(("name", "settings"), METHODS)
 def test_aggregation_is_reproducible_and_leaves_the_uploads_alone(name: str, settings: dict[str, Any]) -> None:
     uploads, untouched = different(tiny.TINY), different(tiny.TINY)

@@ -8,14 +8,14 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor, nn
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.measures import measure_mean_logit
-from fedfisher_core.layouts import Images
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Combine
+from fedfisher_core.models.evaluation import measure_mean_logit
 from fedfisher_core.models.spec import ModelSpec, Parameters, model
 from fedfisher_core.models.streams import reordered, stream_units, streams
 from tests import tiny

@@ -1,20 +1,13 @@
 import pytest
 import torch
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.methods.server import Server
+from fedfisher_core.engine.errors import InputError
 from tests import tiny
-from tests.methods.clients import aggregate, bind_written, made_up_uploads, merge_changes, server
+from tests.methods.clients import aggregate, bind_written, made_up_uploads, merge_changes
 
 START = {"x": torch.full((4000,), 0.5)}
 ONES = {"x": torch.ones(4000)}
 THREES = {"x": torch.full((4000,), 3.0)}
-
-
-def seeded(seed: int) -> Server:
-    held = server()
-    held.generator = torch.Generator().manual_seed(seed)
-    return held
 
 
 @pytest.mark.parametrize("clients", [1, 3])
@@ -43,7 +36,7 @@ def test_each_client_has_drops_of_its_own() -> None:
 
 
 def test_the_servers_generator_decides_what_is_dropped() -> None:
-    one, same, other = (merge_changes("dare", START, [ONES], held=seeded(seed))["x"] for seed in (1, 1, 2))
+    one, same, other = (merge_changes("dare", START, [ONES], seed=seed)["x"] for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
 

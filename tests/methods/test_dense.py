@@ -7,17 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Images, Vectors
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.distillation import student as student_module
-from fedfisher_core.distillation.student import Pool, distillation_loss
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.layouts import Images, Vectors
-from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.methods.distillation import student as student_module
+from fedfisher_core.methods.distillation.student import Pool, distillation_loss
 from fedfisher_core.methods.server import Aggregate
+from fedfisher_core.methods.shared.averaging import mean_parameters
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from tests import tiny
 from tests.methods.clients import SIZES, bind_written, empty, server, trained_uploads

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 from torch.distributions import MultivariateNormal
 
-from fedfisher_core.client.further_modes import FURTHER, FurtherFactors, FurtherWeights
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.client.statistics.further_modes import FURTHER, FurtherFactors, FurtherWeights
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.fisher.layers import to_matrix
@@ -132,7 +132,7 @@ def test_a_further_training_that_diverges_names_the_client(workplace: Path, monk
         def train(self, *_: Any) -> NoReturn:
             raise DivergedClientError("training loss is nan in epoch 1")
 
-    monkeypatch.setattr("fedfisher_core.federation.training_again.TrainClient", Diverging)
+    monkeypatch.setattr("fedfisher_core.federation.statistics.TrainClient", Diverging)
     with pytest.raises(DivergedClientError, match=r"client \d of .*, further network 1: training loss is nan"):
         walk_tiny(workplace, {"fedbens_mixture": {"wire": FREE}})
 

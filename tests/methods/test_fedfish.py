@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedfisher_core.client.squared_gradients import SquaredGradients
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.squared_gradients import SquaredGradients
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate
 

@@ -3,9 +3,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.methods.fedlpa import factor_scales

@@ -3,14 +3,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.class_gaussians import ClassGaussians, Covariance
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.statistics.class_gaussians import ClassGaussians, Covariance
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.layouts import Vectors
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Aggregate
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import aggregate, bind_written, server

@@ -4,10 +4,10 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.bound import bind_statistics
-from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.errors import InputError
+from fedfisher_core.client.statistics.configured import configure_statistics
+from fedfisher_core.client.statistics.input_moments import InputMoments
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Aggregate
 from tests import tiny
 from tests.methods.clients import (
@@ -68,7 +68,7 @@ def test_nothing_to_learn_from_is_refused(setting: str) -> None:
 
 def test_no_directions_are_refused() -> None:
     with pytest.raises(InputError, match=r"statistics\.input_moments\.directions=0"):
-        bind_statistics([InputMoments], {"input_moments": {"directions": 0}})
+        configure_statistics([InputMoments], {"input_moments": {"directions": 0}})
 
 
 def test_it_needs_no_validation_images() -> None:

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.class_sums import ClassSums
-from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
+from fedfisher_core.client.statistics.class_sums import ClassSums
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Vectors
-from fedfisher_core.methods.gaussian_heads import NOBODY
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.methods.shared.gaussian_heads import ABSENT_PRIOR
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from tests import tiny
 from tests.methods.clients import aggregate, bind_written
@@ -117,7 +117,7 @@ def test_a_class_that_nobody_has_is_never_predicted(name: str) -> None:
     head = merged(name, examples)
     far = torch.cat([examples.inputs, 1e3 * torch.randn(500, FEATURES, generator=torch.Generator().manual_seed(2))])
     shares = logits(head, far).log_softmax(1)[:, 2]
-    assert shares.max() <= math.log(NOBODY) + 1e-2
+    assert shares.max() <= math.log(ABSENT_PRIOR) + 1e-2
     assert torch.isfinite(shares).all()
 
 

@@ -3,11 +3,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
-from fedfisher_core.methods.sums import Sums
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.methods.shared.averaging import Sums
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, bind_written, made_up_uploads, server
 
@@ -63,8 +63,7 @@ def test_sums_that_are_not_known_say_nothing() -> None:
 
     count = {"count": torch.tensor(2.0).double()}
     totals = {"weights": one(7.0), "clients": count, "fisher": one(1.0), "product": one(5.0)}
-    held = server()
-    held.initial = {"x": torch.tensor([0.5])}
+    held = server(initial={"x": torch.tensor([0.5])})
     bound = bind_written("gradient_matching", {"wire": {"budget": "none", "server_view": "secure_sum"}}, [tiny.TINY])
     # Both clients' changes, or their average by Fishers.
     for error, expected in ((1e-2, 0.5 + 7 - 2 * 0.5), (1e-4, 5.0)):

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.distillation.pseudo_inputs import Draw
-from fedfisher_core.errors import InputError
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods import kfac_distillation
+from fedfisher_core.methods.distillation.pseudo_inputs import Draw
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import FisherSettings

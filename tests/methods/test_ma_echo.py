@@ -6,20 +6,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.null_space import NullSpaceProjection, OfficialProjection
-from fedfisher_core.client.schemas import upload_schema
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.client.transport import decode, encode
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.client.statistics.configured import upload_schema
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.null_space import NullSpaceProjection, OfficialProjection
+from fedfisher_core.client.statistics.statistic import Statistic
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload, decode, encode
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.fisher.layers import to_matrix
-from fedfisher_core.layouts import Images
-from fedfisher_core.models.chain import chain
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
-from fedfisher_core.models.streams import reordered
+from fedfisher_core.models.streams import chain, reordered
 from fedfisher_core.settings import WireSettings
 from tests import tiny
 from tests.methods.clients import (
@@ -225,6 +223,46 @@ def test_rows_with_nowhere_to_go_are_finite_where_steps_are_normalised(name: str
     assert close(aggregate(name, uploads, spec=tiny.TINY_WITH_BIAS, **settings).networks[0], same)
 
 
+def official_by_hand(models: list[np.ndarray], spaces: list[np.ndarray], steps: int, step_size: float) -> np.ndarray:
+    """The authors' loop with normalised steps, in double; a row that can't move is NaN there, and stays here."""
+    w, v = np.mean(models, axis=0), [one.copy() for one in models]
+    eye = np.eye(w.shape[1])
+    for _ in range(steps):
+        w = w + sum(step_size / len(v) * (w - one) @ (q - eye).T for one, q in zip(v, spaces, strict=True))
+        for i, q in enumerate(spaces):
+            move = (w - v[i]) @ q.T
+            length = np.linalg.norm(move, axis=1, keepdims=True)
+            v[i] = v[i] + step_size * np.divide(move, length, out=np.zeros_like(move), where=length > 0)
+    return np.mean(v, axis=0)
+
+
+@pytest.mark.parametrize("apart", [1.0, 1e-3], ids=lambda one: f"apart by {one:g}")
+@pytest.mark.parametrize("left", [1.0, 1e-4, 1e-9], ids=lambda one: f"{one:g} left")
+@by_bias
+def test_normalised_official_steps_are_the_authors_however_short(spec: ModelSpec, left: float, apart: float) -> None:
+    """Also from one start, where clients are close, and where their data leave them hardly a direction."""
+    base = tiny.initial(spec)
+    uploads = []
+    for upload in different(spec):
+        own = {key: base[key] + apart * one for key, one in upload[Weights].tensors.items()}
+        # A unit that no client's training reached.
+        own["hidden.weight"][2] = base["hidden.weight"][2]
+        if spec.bias:
+            own["hidden.bias"][2] = base["hidden.bias"][2]
+        spaces = {key: left * one for key, one in upload[OfficialProjection].tensors.items()}
+        uploads.append(replaced(upload, Weights(own), OfficialProjection(spaces)))
+    settings = {"normalise": True, "step_size": 0.05 * apart, "steps": 10}
+    (network,) = aggregate("ma_echo_official", uploads, spec=spec, **settings).networks
+    for layer in ("conv", "hidden"):
+        matrices = [to_matrix(one[Weights].tensors, layer).double().numpy() for one in uploads]
+        spaces = [one[OfficialProjection].tensors[layer].double().numpy() for one in uploads]
+        expected = official_by_hand(matrices, spaces, 10, settings["step_size"])
+        found, start = to_matrix(network, layer).double().numpy(), np.mean(matrices, axis=0)
+        moved = np.linalg.norm(expected - start)
+        assert np.linalg.norm(found - expected) < 1e-3 * moved
+    assert torch.equal(to_matrix(network, "hidden")[2], to_matrix(base, "hidden")[2])
+
+
 @by_bias
 def test_matching_undoes_another_order_of_a_clients_units(spec: ModelSpec) -> None:
     generator = torch.Generator().manual_seed(3)
@@ -273,6 +311,7 @@ def test_settings_that_need_not_converge_are_refused(name: str, settings: dict[s
         bind_written(name, settings, [tiny.TINY])
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("model", ["mlp", "lenet", "cnn", "compact", "resnet18"])
 @pytest.mark.parametrize("bias", [False, True])
 @by_method

@@ -7,14 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.client import transport
-from fedfisher_core.client.bound import bind_statistics
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.schemas import upload_schema
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client import uploads as transport
+from fedfisher_core.client.statistics.configured import configure_statistics, upload_schema
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.fisher.layers import to_matrix
-from fedfisher_core.layouts import Images
 from fedfisher_core.methods.fedlpa import factor_scales
 from fedfisher_core.models.spec import ModelSpec, model
 from fedfisher_core.settings import WireSettings
@@ -124,7 +123,7 @@ def test_the_announced_shapes_are_those_of_the_factors() -> None:
     ("wire_format", "halved", "error"), [("float32", False, 0), ("fedfisher", True, 0.2), ("paper", True, 0.5)]
 )
 def test_uploads_travel(wire_format: str, halved: bool, error: float) -> None:
-    statistics = bind_statistics([Weights, KFAC], {})
+    statistics = configure_statistics([Weights, KFAC], {})
     size = sum(one.wire_spec(SPEC).size for one in statistics)
     wire = WireSettings(budget=16 * size if halved else "none", format=wire_format)
     schema = upload_schema(statistics, SPEC, wire)

@@ -2,9 +2,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny

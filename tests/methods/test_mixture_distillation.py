@@ -1,12 +1,12 @@
 import pytest
 import torch
 
-from fedfisher_core.client.bound import bind_statistics
-from fedfisher_core.client.class_moments import ClassMoments
-from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.client.low_frequencies import LowFrequencies
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.errors import InputError
+from fedfisher_core.client.statistics.class_moments import ClassMoments
+from fedfisher_core.client.statistics.configured import configure_statistics
+from fedfisher_core.client.statistics.input_moments import InputMoments
+from fedfisher_core.client.statistics.principal import LowFrequencies
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.errors import InputError
 from tests import tiny
 from tests.methods.clients import aggregate, divergence, made_up_uploads, trained_uploads
 
@@ -64,4 +64,4 @@ def test_nothing_to_learn_from_is_refused(setting: str) -> None:
 def test_no_directions_and_no_frequencies_are_refused() -> None:
     for name in ("directions", "frequencies"):
         with pytest.raises(InputError, match=rf"statistics\.class_moments\.{name}=0"):
-            bind_statistics([ClassMoments], {"class_moments": {name: 0}})
+            configure_statistics([ClassMoments], {"class_moments": {name: 0}})

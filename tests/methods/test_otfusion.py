@@ -8,12 +8,12 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy, logits
-from fedfisher_core.layouts import Images
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Aggregate
+from fedfisher_core.models.evaluation import accuracy, logits
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.streams import reordered, stream_units, streams
 from tests import tiny

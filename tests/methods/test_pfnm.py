@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.chain import chain
 from fedfisher_core.models.spec import ModelSpec, Parameters, model
+from fedfisher_core.models.streams import chain
 from fedfisher_core.settings import FisherSettings
 from tests import tiny
 from tests.methods.clients import bind_written, empty
@@ -78,6 +78,7 @@ def shrunk(
     return result
 
 
+@pytest.mark.drawn(12)
 @pytest.mark.parametrize("copies", [1, 2, 5])
 @pytest.mark.parametrize(
     "settings", [{}, {"sigma": 0.5, "sigma0": 3.0, "prior_mean": 0.05, "bias_prior_mean": -0.4, "sweeps": 1}]

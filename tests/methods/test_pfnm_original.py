@@ -10,16 +10,16 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.layouts import Images
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.models.chain import chain
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.models.streams import chain
 from fedfisher_core.settings import FisherSettings
 from tests import tiny
 from tests.methods.clients import bind_written, empty

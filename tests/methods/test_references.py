@@ -1,13 +1,12 @@
 import pytest
 import torch
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.evaluation.measures import measure_each, measure_mean
-from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server import Combine
+from fedfisher_core.models.evaluation import accuracy, measure_each, measure_mean
 from tests import tiny
 from tests.methods.clients import aggregate, server, trained_uploads
 

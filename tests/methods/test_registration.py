@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, PositiveInt
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.method import method, methods
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec
@@ -91,7 +91,7 @@ def test_an_unknown_method_is_refused() -> None:
 
 
 COPIED = """
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.methods.method import method
 
 @method("fedavg", uploads=(Weights,), reference="https://example.org")
@@ -199,7 +199,7 @@ def test_a_network_that_a_method_cannot_serve_is_refused(name: str) -> None:
 def test_another_package_adds_a_method_in_one_file(tmp_path: Path) -> None:
     (tmp_path / "median.py").write_text(
         '''
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate
 

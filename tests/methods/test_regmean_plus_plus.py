@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedfisher_core.client.gram import Gram
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.shared.averaging import mean_parameters
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, asking, trained_uploads
 from tests.walked import walk_tiny

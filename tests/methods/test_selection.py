@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.errors import InputError
-from fedfisher_core.methods.selection import best_on_validation, keep_best
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Aggregate
+from fedfisher_core.methods.shared.selection import best_on_validation, keep_best
 from fedfisher_core.models.spec import Parameters
 from tests import tiny
 from tests.methods.clients import empty, server

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.methods.sums import Sums
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.methods.shared.averaging import Sums
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import bind_written, made_up_uploads, server
@@ -59,7 +59,6 @@ def test_a_weight_that_rounding_decides_gives_the_mean(name: str, error: float, 
         totals={"weights": one(6.0), "fisher": one(1.0), "product": one(5.0), "energy": {"total": torch.tensor(25.0)}},
         errors={"fisher": {"x": error}},
     )
-    held = server()
-    held.initial = one(0.5)
+    held = server(initial=one(0.5))
     result = bind_written(name, WIRE, [tiny.TINY]).of_sums(held, sums)
     assert result.networks[0]["x"].item() == pytest.approx(expected)

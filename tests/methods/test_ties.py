@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.ties import _average_agreeing
 from tests import tiny
 from tests.methods.clients import bind_written, merge_changes

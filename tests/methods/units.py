@@ -5,13 +5,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.layouts import Images
-from fedfisher_core.models.chain import chain
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.models.spec import ModelSpec, Parameters
-from fedfisher_core.models.streams import reordered
+from fedfisher_core.models.streams import chain, reordered
 from tests import tiny
 
 SPECS = [

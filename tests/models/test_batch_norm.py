@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.client.training import train
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.layouts import Images
 from fedfisher_core.models.batch_norm import BatchNorm
 from fedfisher_core.models.spec import ModelSpec, model, parameters_of
 from fedfisher_core.settings import TrainSettings

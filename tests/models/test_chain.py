@@ -3,11 +3,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.layouts import Images
-from fedfisher_core.models.chain import chain
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.models.streams import reordered
+from fedfisher_core.models.streams import chain, reordered
 from tests import tiny
 
 

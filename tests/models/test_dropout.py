@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from fedfisher_core.client.training import train
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.engine import compute_fisher
-from fedfisher_core.layouts import Images
-from fedfisher_core.models.dropout import Dropout, begin_training
+from fedfisher_core.models.layers import Dropout, begin_training
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.privacy.training import train_privately
 from fedfisher_core.settings import TrainSettings

@@ -1,8 +1,8 @@
 import pytest
 import torch
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.data.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.spec import ModelSpec, models, parameters_of
 from tests import tiny
 
@@ -80,6 +80,7 @@ def test_a_bias_adds_one_parameter_an_output(name: str, outputs: int) -> None:
     assert not any(key.endswith("bias") for key in plain.skeleton().state_dict())
 
 
+@pytest.mark.drawn(24)
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize(("channels", "size", "classes"), [(1, 28, 10), (3, 32, 100), (3, 20, 43), (2, 16, 2)])
 @pytest.mark.parametrize("bias", [False, True])

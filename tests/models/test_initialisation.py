@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.layouts import Images, Vectors
+from fedfisher_core.data.layouts import Images, Vectors
+from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.models.spec import ModelSpec, model
 from tests import arranged, tiny
 

@@ -4,7 +4,7 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn import functional
 
-from fedfisher_core.models.pooling import max_pool
+from fedfisher_core.models.layers import max_pool
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.fisher.layers import matrix_layers
-from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 

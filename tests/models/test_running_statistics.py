@@ -1,8 +1,7 @@
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.models.batch_norm import BatchNorm
-from fedfisher_core.models.running_statistics import batch_norms, estimate
+from fedfisher_core.models.batch_norm import BatchNorm, batch_norms, estimate
 from fedfisher_core.models.spec import parameters_of
 
 

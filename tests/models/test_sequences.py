@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.layouts import Tokens
+from fedfisher_core.data.layouts import Tokens
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.models.sequences import HEADS
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.models.transformer import HEADS
 from tests import tiny
 
 CHARACTERS = Tokens(40, 65)

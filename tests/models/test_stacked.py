@@ -5,8 +5,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.data.layouts import Images, Layout, Tokens, Vectors
+from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.models.spec import ModelSpec, model
 from fedfisher_core.models.stacked import StackedConv2d, require_stackable, stack
 from tests import tiny
@@ -153,6 +153,7 @@ class Mixing(nn.Module):
         return self.head(inputs.flatten(1)).mean(0, keepdim=True)
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize(("name", "inputs"), STACKABLE)
 def test_outputs_and_gradients_are_those_of_each_network_by_itself(name: str, inputs: Layout, bias: bool) -> None:

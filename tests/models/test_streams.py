@@ -3,11 +3,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.errors import UnsupportedLayerError
-from fedfisher_core.layouts import Images
-from fedfisher_core.models.chain import chain
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.models.spec import ModelSpec, model
-from fedfisher_core.models.streams import StreamLayer, reordered, stream_units, streams
+from fedfisher_core.models.streams import StreamLayer, chain, reordered, stream_units, streams
 from tests import arranged, tiny
 
 

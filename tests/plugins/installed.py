@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,6 +34,21 @@ def install(site: Path, *, package: str, version: str, entry_points: Mapping[str
     (information / "entry_points.txt").write_text("\n".join(lines))
     (information / "RECORD").write_text("".join(f"{module.name},,\n" for module in modules))
     return site
+
+
+def install_project(site: Path, sources: Path) -> Path:
+    """Put a package into a folder of installed packages, as its pyproject.toml says; see `install`."""
+    project = tomllib.loads((sources / "pyproject.toml").read_text())["project"]
+    return install(
+        site,
+        package=project["name"],
+        version=project["version"],
+        entry_points={
+            group: "\n".join(f"{name} = {module}" for name, module in own.items())
+            for group, own in project["entry-points"].items()
+        },
+        sources=sources,
+    )
 
 
 def environment(site: Path, base: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -4,9 +4,8 @@ import pytest
 from opacus.accountants import RDPAccountant
 from opacus.accountants.utils import get_noise_multiplier
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.privacy.accountant import Noise, calibrate, spent
-from fedfisher_core.privacy.library import quieten
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.privacy.accountant import Noise, calibrate, quieten, spent
 from fedfisher_core.settings import PrivacySettings
 
 DELTA = 1e-5
@@ -39,6 +38,16 @@ def test_epsilon_is_that_of_opacus_accountant_and_within_the_budget(epsilon: flo
     noise = calibrated(epsilon, releases=releases)
     assert noise.epsilon == pytest.approx(opacus_epsilon(noise, rate=RATE, releases=releases), rel=1e-9)
     assert 0.99 * epsilon < noise.epsilon <= epsilon
+
+
+@pytest.mark.parametrize("multiplier", [0.3, 1.1, 4.0, 200.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-3, 0.2])
+def test_orders_that_are_left_out_would_not_have_given_a_smaller_epsilon(multiplier: float, delta: float) -> None:
+    quieten()
+    for mechanisms in ([(multiplier, 1.0, 1)], [(multiplier, 0.05, 30)], [(multiplier, 0.4, 5), (2.0, 1.0, 2)]):
+        whole = RDPAccountant()
+        whole.history = list(mechanisms)
+        assert spent(mechanisms, delta=delta) == max(0.0, whole.get_epsilon(delta=delta))
 
 
 @pytest.mark.parametrize("releases", [0, 2])

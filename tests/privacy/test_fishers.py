@@ -4,17 +4,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.dense_fisher import DenseFisher
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.label_counts import LabelCounts
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.errors import DivergedClientError, InputError
+from fedfisher_core.client.statistics.dense_fisher import DenseFisher
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.label_counts import LabelCounts
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import DIAGONAL_AND_KFAC, compute_fisher
 from fedfisher_core.fisher.result import Fisher
 from fedfisher_core.privacy.fishers import private_fisher, require_private, require_private_fisher
-from fedfisher_core.privacy.noise import add_noise, add_symmetric_noise, nearest_semidefinite
+from fedfisher_core.privacy.release import add_noise, add_symmetric_noise, nearest_semidefinite
 from fedfisher_core.settings import FisherSettings, PrivacySettings
 from tests import tiny
 from tests.fisher.reference import SINGLE, relative_error

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.input_moments import InputMoments
-from fedfisher_core.client.kfac import KFAC
 from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistics.input_moments import InputMoments
+from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.privacy.accountant import Noise

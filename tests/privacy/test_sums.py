@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.errors import InputError, MemoryLimitError
+from fedfisher_core.engine.errors import InputError, MemoryLimitError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.privacy.sums import ClippedSums, clipped_sums
@@ -33,6 +33,7 @@ def differences(one: ClippedSums, other: ClippedSums) -> tuple[float, list[float
     return squares**0.5 / SETTINGS.diagonal_clip, moments
 
 
+@pytest.mark.drawn(8)
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e12, 1e30, float("inf"), float("nan")])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_example_changes_a_sum_by_more_than_its_clip(name: str, size: float) -> None:

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.client.training import Trained, count_steps
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples, augment
-from fedfisher_core.errors import DivergedClientError, UnsupportedLayerError
-from fedfisher_core.layouts import Images
+from fedfisher_core.engine.errors import DivergedClientError, UnsupportedLayerError
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.privacy.training import train_privately
 from fedfisher_core.settings import TrainSettings

@@ -1,11 +1,14 @@
 """Reading a page as a browser would."""
 
+import json
 from html.parser import HTMLParser
-from pathlib import Path
+from typing import Any
+
+from fedfisher_core.reporting.page import TEMPLATES
 
 VOID = {"meta", "br", "img", "link", "input", "hr", "wbr", "path", "use"}
-SORTING = "\n" + (Path(__file__).parents[2] / "reports/templates/sorting.js").read_text()
-"""The script of a page without data of its own."""
+SCRIPT = "\n" + (TEMPLATES / "page.js").read_text()
+"""The script of all pages."""
 
 
 class Page(HTMLParser):
@@ -24,7 +27,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag == "script":
+        if tag == "script" and "src" not in dict(attrs):
             self.scripts.append("")
         if tag not in VOID:
             self._open.append(tag)
@@ -43,6 +46,20 @@ class Page(HTMLParser):
             self.words.append(data)
         if self._open and self._open[-1] == "strong":
             self.bold.append(data)
+
+    @property
+    def charts(self) -> list[dict[str, Any]]:
+        """The specifications of the page's charts."""
+        found = [json.loads(script) for script in self.scripts if script.startswith("{")]
+        return [one for one in found if "$schema" in one]
+
+    @property
+    def drawn(self) -> list[list[dict[str, Any]]]:
+        """What each chart draws."""
+        return [
+            [value for view in (chart, *chart["layer"]) for value in view.get("data", {}).get("values", ())]
+            for chart in self.charts
+        ]
 
     @property
     def text(self) -> str:

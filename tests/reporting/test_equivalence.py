@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.reporting.equivalence import WelchDifference
-from fedfisher_core.reporting.measure import Measure
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.reporting.measure import Measure, WelchDifference
 
 FIRST, SECOND = np.random.default_rng(0).normal(0.5, 0.02, 6), np.random.default_rng(1).normal(0.51, 0.05, 4)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.reporting.folder import is_current, write_folder
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.reporting.rows import is_current, write_folder
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def test_a_report_that_lacks_a_file_is_not_current(tmp_path: Path, name: str) ->
     assert not is_current(folder, "digest")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", ["results.json", "results.csv", *FILES])
 @pytest.mark.parametrize("change", [_emptied, _with_another_letter, _a_pipe])
 def test_a_report_with_a_changed_file_is_not_current(tmp_path: Path, name: str, change: Callable[[Path], None]) -> None:
@@ -101,7 +101,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
         write_folder(tmp_path / "file", [Line("a")], FILES, "digest")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("damage", [_no_text, _a_long_name, _a_terabyte, _a_pipe, _a_folder])
 def test_a_report_whose_stamp_was_damaged_is_not_current(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     folder = write_folder(tmp_path, [Line("a")], FILES, "digest")

@@ -1,4 +1,4 @@
-from fedfisher_core.reporting.formats import points, probability, seconds, setting_value, settings_groups
+from fedfisher_core.reporting.formats import points, seconds, setting_value, settings_groups
 
 
 def test_nested_settings_become_groups_with_dotted_names() -> None:
@@ -19,9 +19,3 @@ def test_numbers_are_written_plainly() -> None:
     assert points(0.5) == "+50.00"
     assert seconds(0.001) == "<\u20090.01"
     assert seconds(0.0) == "0.00"
-
-
-def test_p_values_are_written_to_thousandths() -> None:
-    assert probability(0.0421) == "0.042"
-    assert probability(1.0) == "1.000"
-    assert probability(0.00049) == "<\u20090.001"

@@ -1,4 +1,4 @@
-from fedfisher_core.reporting.notes import notes_html
+from fedfisher_core.reporting.page import notes_html
 
 
 def test_notes_know_paragraphs_lists_and_little_else() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.reporting.rows import (
     experiment_of_rows,
     read_artifact_keys,
@@ -86,7 +86,7 @@ def test_rows_without_an_experiment_tell_none(tmp_path: Path, text: str) -> None
     assert experiment_of_rows(tmp_path / "absent.json") is None
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_pipe_is_no_results_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "results.json")
     assert experiment_of_rows(tmp_path / "results.json") is None
@@ -106,3 +106,44 @@ def test_a_file_is_replaced_and_nothing_else_remains(tmp_path: Path) -> None:
         path = write_file(tmp_path / "inner" / "file", content)
     assert path.read_bytes() == b"new"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("1" + 400 * "0", r"10000000000000000000\.\.\. of 401 digits is too large; allowed: up to 1e\+100"),
+        ("1" + 5000 * "0", "number out of range|Exceeds the limit"),
+        ("-1e101", r"-1e101 is too large; allowed: up to 1e\+100"),
+        ("NaN", "NaN is no finite number"),
+        ("-Infinity", "-Infinity is no finite number"),
+        ("1e400", "1e400 is no finite number"),
+        ("[" * 100_000 + "]" * 100_000, "recursion limit exceeded|it is nested too deeply"),
+        ('"half"', "row 1, value='half': "),
+        ("[0.5]", r"row 1, value=\[0\.5\]: "),
+        ('0.5, "value": 1', "the key 'value' is there twice"),
+        ('"\\', "Invalid|Unterminated"),
+    ],
+)
+def test_values_that_no_report_can_show_are_refused_in_one_line(tmp_path: Path, value: str, said: str) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(f'[{{"experiment": "odd", "value": {value}, "more": {{}}, "artifact": "key"}}]')
+    with pytest.raises(InputError, match=f"^{path} is no list of result rows: .*({said})") as caught:
+        read_rows(path, Line)
+    assert "\n" not in str(caught.value)
+    assert experiment_of_rows(path) in ("odd", None)
+
+
+def test_numbers_inside_of_a_field_are_bounded_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text('[{"experiment": "odd", "value": 1, "more": {"a": [1e300]}, "artifact": "key"}]')
+    with pytest.raises(InputError, match="1e300 is too large"):
+        read_rows(path, Line)
+
+
+def test_a_file_that_no_report_writes_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    with path.open("wb") as file:
+        file.truncate(2**28 + 1)
+    with pytest.raises(InputError, match=r"results\.json has 268,435,457 bytes; allowed: up to 268,435,456"):
+        read_rows(path, Line)
+    assert experiment_of_rows(path) is None

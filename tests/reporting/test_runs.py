@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.reporting.runs import Record
+from fedfisher_core.reporting.runs import Record, as_parameters
 
 RECORD = Record(
     name="fedavg s=0",
@@ -39,3 +39,31 @@ def test_whatever_a_run_holds_changes_its_content(changes: dict[str, Any]) -> No
 def test_the_order_and_the_drawing_change_nothing() -> None:
     turned = replace(RECORD, params=dict(reversed(RECORD.params.items())), draw=dict)
     assert (turned.content, turned.identity) == (RECORD.content, RECORD.identity)
+
+
+def test_nested_settings_are_named_by_their_path() -> None:
+    settings = {
+        "solver": {"name": "adam", "steps": 3, "schedule": {"name": "cosine", "warm": None}},
+        "steps": 7,
+        "scales": [0.1, 0.9],
+        "empty": {},
+        "on": True,
+        "wire": {"budget": "none"},
+    }
+    assert as_parameters(settings, within="method", taken=("steps",)) == {
+        "solver": "adam",
+        "solver.steps": "3",
+        "solver.schedule": "cosine",
+        "solver.schedule.warm": "none",
+        "method.steps": "7",
+        "scales": "[0.1, 0.9]",
+        "empty": "{}",
+        "on": "true",
+        "wire.budget": "none",
+    }
+
+
+def test_settings_change_what_a_run_holds_and_not_which_it_is() -> None:
+    one, other = (Record("name", {"i": "1"}, {}, {}, settings={"epochs": epochs}) for epochs in ("1", "2"))
+    assert one.identity == other.identity
+    assert one.content != other.content

@@ -1,4 +1,4 @@
-from fedfisher_core.reporting.tables import Table, as_records, as_text
+from fedfisher_core.reporting.formats import Table, as_markdown, as_records, as_text
 
 LONG = Table("Long", ["method", "accuracy ", "s"], [["a method", "51.00*", "1.25"], ["b", "7.00 ", "100.00"]])
 WORDS = Table("Words", ["method", "case", "n"], [["a", "sums", "3"]], words=2)
@@ -25,4 +25,21 @@ def test_prefect_gets_a_record_a_line() -> None:
         {"": "Long", "method": "a method", "accuracy": "51.00*", "s": "1.25"},
         {"": "Long", "method": "b", "accuracy": "7.00", "s": "100.00"},
         {"": "Words", "method": "a", "case": "sums", "n": "3"},
+    ]
+
+
+def test_markdown_aligns_numbers_and_keeps_bars_inside_their_cell() -> None:
+    bars = Table("Bars", ["method", "s"], [["a|b", " 1.25"]])
+    assert as_markdown([bars, WORDS]).splitlines() == [
+        "## Bars",
+        "",
+        "| method | s |",
+        "| --- | ---: |",
+        "| a\\|b | 1.25 |",
+        "",
+        "## Words",
+        "",
+        "| method | case | n |",
+        "| --- | --- | ---: |",
+        "| a | sums | 3 |",
     ]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.locks import LockedError
+from fedfisher_core.engine.locks import LockedError
 from tasks import waiting
 from tasks.gpu import gpu_slot
 

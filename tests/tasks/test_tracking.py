@@ -1,5 +1,6 @@
-"""What is known of MLflow's database without MLflow."""
+"""MLflow's database: how it is opened, and what is noted of it."""
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -7,13 +8,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from alembic.script import ScriptDirectory
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.locks import LockedError
+from fedfisher_core.engine.locks import LockedError
+from fedfisher_core.reporting.runs import Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks import tracking
-from tasks.tracking import prepare_tracking, recording, require_layout
+from tasks.tracking import client_of, figure_places, is_recorded, note, noted, recording, require_usable
 
 RECORDER = """
 import sys, time
@@ -30,57 +30,44 @@ def settings(tmp_path: Path) -> TrackingSettings:
     return TrackingSettings(mlflow=f"sqlite:///{tmp_path}/mlflow.db")
 
 
-def lay_out(settings: TrackingSettings, version: str, *statements: str) -> None:
+def change(settings: TrackingSettings, statement: str) -> None:
     assert settings.database is not None
     with closing(sqlite3.connect(settings.database)) as database:
-        database.execute("CREATE TABLE alembic_version (version_num TEXT)")
-        database.execute("INSERT INTO alembic_version VALUES (?)", (version,))
-        for statement in statements:
-            database.execute(statement)
+        database.execute(statement)
         database.commit()
 
 
-def test_the_newest_layout_is_the_one_that_alembic_finds() -> None:
-    folder = tracking.distribution("mlflow").locate_file("mlflow/store/db_migrations")
-    assert ScriptDirectory(str(folder)).get_heads() == [tracking._newest_layout()]
+def test_a_missing_or_empty_database_is_made(settings: TrackingSettings, tmp_path: Path) -> None:
+    (tmp_path / "mlflow.db.new").write_text("what a command that was killed has left")
+    (tmp_path / "mlflow.db").touch()
+    require_usable(settings)
+    assert (tmp_path / "mlflow.db").stat().st_size == 0
+    assert [one.name for one in client_of(settings).search_experiments()] == ["Default"]
+    assert not (tmp_path / "mlflow.db.new").exists()
+    before = (tmp_path / "mlflow.db").read_bytes()
+    require_usable(settings)
+    client_of(settings)
+    assert (tmp_path / "mlflow.db").read_bytes() == before
 
 
-def test_a_database_in_the_newest_layout_stays_as_it_is(settings: TrackingSettings) -> None:
-    lay_out(settings, tracking._newest_layout(), "CREATE TABLE runs (name)", "INSERT INTO runs VALUES ('one')")
-    assert settings.database is not None
-    before = settings.database.read_bytes()
-    require_layout(settings)
-    prepare_tracking(settings)
-    assert settings.database.read_bytes() == before
+def test_what_another_version_laid_out_is_refused_in_one_line(settings: TrackingSettings) -> None:
+    client_of(settings)
+    # No other version is installed here; this is all that it would leave to tell it by.
+    change(settings, "UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    # In a process of its own: this one has opened it before.
+    code = "import sys; from fedfisher_core.settings import TrackingSettings as T; import tasks.tracking as t; "
+    code += "t.require_usable(T(mlflow=sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", code, settings.mlflow], capture_output=True, text=True)
+    *_, last = done.stderr.splitlines()
+    assert re.search(
+        r"InputError: tracking\.mlflow='sqlite:.* can't be used by MLflow: .*ffffffffffff.*; allowed: ", last
+    )
 
 
-@pytest.mark.parametrize(
-    "statements",
-    [
-        ["CREATE TABLE runs (name)", "INSERT INTO runs VALUES ('one')"],
-        ["CREATE TABLE experiments (experiment_id)", "INSERT INTO experiments VALUES (0), (1)"],
-    ],
-)
-def test_what_holds_something_in_another_layout_is_refused(settings: TrackingSettings, statements: list[str]) -> None:
-    lay_out(settings, "90e64c465722", *statements)
-    for check in (require_layout, prepare_tracking):
-        with pytest.raises(
-            InputError, match=r"tracking\.mlflow=.* another version of MLflow.*mlflow db upgrade sqlite"
-        ):
-            check(settings)
-
-
-def test_what_holds_nothing_in_another_layout_may_be_made_anew(settings: TrackingSettings) -> None:
-    require_layout(settings)
-    lay_out(settings, "90e64c465722", "CREATE TABLE experiments (experiment_id)", "INSERT INTO experiments VALUES (0)")
-    require_layout(settings)
-
-
-def test_a_server_is_neither_laid_out_nor_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_is_neither_opened_nor_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     settings = TrackingSettings(mlflow="http://127.0.0.1:9")
-    require_layout(settings)
-    prepare_tracking(settings)
+    require_usable(settings)
     with recording(settings):
         assert list(tmp_path.iterdir()) == []
 
@@ -101,3 +88,74 @@ def test_a_second_writer_waits_and_is_told_who_writes(
             process.kill()
     with recording(settings):
         pass
+
+
+def test_figures_beside_the_database_are_seen_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here, own = TrackingSettings(), (tmp_path / "mlartifacts/a b").as_uri()
+    assert figure_places(here, "a b") == ("fedfisher:mlartifacts/a%20b", own)
+    elsewhere = TrackingSettings(mlflow=f"sqlite:///{tmp_path}/runs/mlflow.db")
+    assert figure_places(elsewhere, "a b") == (own,)
+
+
+def test_what_is_not_installed_is_not_promised_to_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tracking, "entry_points", lambda **_: ())
+    assert figure_places(TrackingSettings(), "a") == ((tmp_path / "mlartifacts/a").as_uri(),)
+
+
+ONE, OTHER = (Runs([Record(name, {"i": name}, {}, {})], []) for name in ("one", "other"))
+
+
+def test_what_was_noted_holds_until_the_database_is_written_to(settings: TrackingSettings) -> None:
+    assert not is_recorded(settings, "a", ONE)
+    client = client_of(settings)
+    note(settings, noted(settings), "a", ONE)
+    note(settings, noted(settings), "b", OTHER)
+    assert is_recorded(settings, "a", ONE)
+    assert is_recorded(settings, "b", OTHER)
+    assert not is_recorded(settings, "a", OTHER)
+    assert not is_recorded(settings, "c", ONE)
+    client.create_experiment("by hand")
+    assert not is_recorded(settings, "a", ONE)
+    assert noted(settings) == {}
+
+
+@pytest.mark.parametrize("said", [b"", b"\xff", b"1 2\nno digest"])
+def test_a_note_that_says_nothing_of_the_database_is_none(
+    settings: TrackingSettings, tmp_path: Path, said: bytes
+) -> None:
+    client_of(settings)
+    note(settings, {}, "a", ONE)
+    assert is_recorded(settings, "a", ONE)
+    (tmp_path / "mlflow.db.recorded").write_bytes(said)
+    assert not is_recorded(settings, "a", ONE)
+
+
+def test_a_database_that_is_gone_holds_nothing(settings: TrackingSettings, tmp_path: Path) -> None:
+    client_of(settings)
+    note(settings, {}, "a", ONE)
+    (tmp_path / "mlflow.db").unlink()
+    assert not is_recorded(settings, "a", ONE)
+
+
+def test_a_note_goes_with_a_project_whose_figures_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def moved(name: str) -> bool:
+        folder = tmp_path / name
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        client_of(TrackingSettings(mlflow=f"sqlite:///{folder}/mlflow.db"))
+        note(TrackingSettings(), {}, "a", ONE)
+        monkeypatch.chdir(folder.rename(tmp_path / f"{name} moved"))
+        return is_recorded(TrackingSettings(), "a", ONE)
+
+    assert moved("figures that are seen from the database")
+    monkeypatch.setattr(tracking, "entry_points", lambda **_: ())
+    assert not moved("figures that have an absolute place")
+
+
+def test_of_what_a_server_holds_there_is_no_note() -> None:
+    settings = TrackingSettings(mlflow="http://127.0.0.1:9")
+    note(settings, {}, "a", ONE)
+    assert noted(settings) == {}
+    assert not is_recorded(settings, "a", ONE)

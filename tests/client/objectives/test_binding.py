@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.objectives.binding import bind_objective
+from fedfisher_core.client.objectives.configured import configure_objective
 from fedfisher_core.client.objectives.objective import Knowledge, Known, cross_entropies, objective, objectives
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import Choice
 
 LABELS = torch.tensor([0, 0, 2])
@@ -25,11 +25,11 @@ def averaging(logits: Tensor, labels: Tensor, known: Known) -> Tensor:
 
 
 def test_settings_are_the_keywords_with_their_defaults() -> None:
-    assert bind_objective("plain", {"plain": Choice()}).described() == {}
-    assert bind_objective("any label", {"any label": Choice(name="plain")}).described() == {}
-    chosen = bind_objective("weak", {"weak": Choice(name="fedprox", mu=0.5)})
+    assert configure_objective("plain", {"plain": Choice()}).described() == {}
+    assert configure_objective("any label", {"any label": Choice(name="plain")}).described() == {}
+    chosen = configure_objective("weak", {"weak": Choice(name="fedprox", mu=0.5)})
     assert chosen.described() == {"objective": {"name": "fedprox", "mu": 0.5}}
-    assert bind_objective("fedprox", {"fedprox": Choice()}).described()["objective"]["mu"] == 0.01
+    assert configure_objective("fedprox", {"fedprox": Choice()}).described()["objective"]["mu"] == 0.01
 
 
 @pytest.mark.parametrize(
@@ -53,11 +53,11 @@ def test_settings_are_the_keywords_with_their_defaults() -> None:
 )
 def test_what_does_not_exist_is_refused_by_name(label: str, entry: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        bind_objective(label, {label: Choice.model_validate(entry)})
+        configure_objective(label, {label: Choice.model_validate(entry)})
 
 
 def test_an_objective_sees_what_it_declares_and_no_more() -> None:
-    losses = bind_objective("curious", {"curious": Choice()}).losses(nn.Linear(2, 3), LABELS, 3)
+    losses = configure_objective("curious", {"curious": Choice()}).losses(nn.Linear(2, 3), LABELS, 3)
     with pytest.raises(RuntimeError, match="reads the client's label counts, which it does not declare"):
         losses(torch.zeros(2, 3), torch.tensor([1, 2]))
     network = nn.Linear(2, 3)
@@ -74,7 +74,7 @@ def test_an_objective_sees_what_it_declares_and_no_more() -> None:
 
 
 def test_a_mean_is_no_loss_of_each_example() -> None:
-    losses = bind_objective("averaging", {"averaging": Choice()}).losses(nn.Linear(2, 3), LABELS, 3)
+    losses = configure_objective("averaging", {"averaging": Choice()}).losses(nn.Linear(2, 3), LABELS, 3)
     with pytest.raises(RuntimeError, match=r"objective 'averaging' returned shape \(\); allowed: .* 2 examples"):
         losses(torch.zeros(2, 3), torch.tensor([1, 2]))
 

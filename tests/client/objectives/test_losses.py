@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.objectives.binding import BoundObjective, bind_objective
+from fedfisher_core.client.objectives.configured import ConfiguredObjective, configure_objective
 from fedfisher_core.client.objectives.objective import Losses
 from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples
@@ -25,13 +25,13 @@ SETTINGS = TrainSettings(epochs=3, learning_rate=0.05, momentum=0.9, weight_deca
 EXAMPLES = tiny.examples(50)
 
 
-def bound(name: str, **settings: Any) -> BoundObjective:
-    return bind_objective(name, {name: Choice(**settings)})
+def configured(name: str, **settings: Any) -> ConfiguredObjective:
+    return configure_objective(name, {name: Choice(**settings)})
 
 
 def losses_of(name: str, **settings: Any) -> Losses:
     """The loss of a client that holds no example of the second class."""
-    return bound(name, **settings).losses(nn.Linear(1, 1), HELD, len(COUNTS))
+    return configured(name, **settings).losses(nn.Linear(1, 1), HELD, len(COUNTS))
 
 
 def softmax(scores: Sequence[float]) -> list[float]:
@@ -102,7 +102,7 @@ def trained(name: str | None = None, *, settings: TrainSettings = SETTINGS, **ch
     network = tiny.TINY_WITH_BIAS.load(tiny.initial(tiny.TINY_WITH_BIAS))
     given = {}
     if name is not None:
-        given["losses"] = bound(name, **chosen).losses(network, EXAMPLES.labels, tiny.CLASSES)
+        given["losses"] = configured(name, **chosen).losses(network, EXAMPLES.labels, tiny.CLASSES)
     return train(network, EXAMPLES, settings, generator=torch.Generator().manual_seed(1), **given)
 
 
@@ -142,7 +142,7 @@ def test_restricting_classes_that_a_client_lacks_trains_other_weights() -> None:
 
     def last(**settings: Any) -> Tensor:
         network = tiny.TINY.load(tiny.initial())
-        losses = bound("restricted_softmax", **settings).losses(network, few.labels, tiny.CLASSES)
+        losses = configured("restricted_softmax", **settings).losses(network, few.labels, tiny.CLASSES)
         return train(network, few, SETTINGS, generator=torch.Generator(), losses=losses).parameters["head.weight"]
 
     assert torch.equal(last(alpha=1), train_plainly(few))
@@ -156,7 +156,7 @@ def train_plainly(examples: Examples) -> Tensor:
 
 def test_the_gradient_of_fedprox_is_that_of_finite_differences() -> None:
     network = tiny.TINY_WITH_BIAS.load(tiny.initial(tiny.TINY_WITH_BIAS)).double()
-    losses = bound("fedprox", mu=0.7).losses(network, EXAMPLES.labels, tiny.CLASSES)
+    losses = configured("fedprox", mu=0.7).losses(network, EXAMPLES.labels, tiny.CLASSES)
     start = {name: weight.detach().clone() for name, weight in network.named_parameters()}
     with torch.no_grad():
         for weight in network.parameters():
@@ -205,7 +205,7 @@ def test_private_training_minimises_the_objective() -> None:
     private, usual, entropy = (
         tiny.TINY_WITH_BIAS.load(tiny.initial(tiny.TINY_WITH_BIAS)) for _ in ("private", "usual", "entropy")
     )
-    smooth = bound("label_smoothing", amount=0.5).losses(private, EXAMPLES.labels, tiny.CLASSES)
+    smooth = configured("label_smoothing", amount=0.5).losses(private, EXAMPLES.labels, tiny.CLASSES)
     # Without noise, and with batches of all examples and a clip that is never reached, DP-SGD is gradient descent.
     source = torch.Generator()
     without_noise = {"noise_multiplier": 0.0, "gradient_clip": 1e6, "generator": source}

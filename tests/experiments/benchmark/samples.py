@@ -1,15 +1,17 @@
 """Rows and reports for the tests; the numbers are made up and round."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 
 import numpy as np
 
-from fedfisher_core.experiments.benchmark.page import PartitionView, render_page
+from fedfisher_core.experiments.benchmark.grids import partition_grid
+from fedfisher_core.experiments.benchmark.page import render_page
 from fedfisher_core.experiments.benchmark.published import PublishedResult
 from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.shown import PartitionView
 from fedfisher_core.experiments.benchmark.summary import Setting
-from fedfisher_core.reporting.gallery import Gallery
 from fedfisher_core.reporting.page import PageData
 
 
@@ -75,13 +77,22 @@ def make_page(**changes: object) -> PageData:
     return PageData(**(values | changes))  # type: ignore[arg-type]
 
 
+GRID = partition_grid(np.array([[5, 0], [1, 7]]), ["zero", "one"], "mnist, 2 clients")
+
+
 def render(
     rows: Sequence[Row],
     *,
-    partitions: Sequence[PartitionView] = (PartitionView("mnist", 0, np.array([[5, 0], [1, 7]]), ["zero", "one"]),),
+    partitions: Sequence[PartitionView] = (PartitionView(GRID, 0),),
     published: Sequence[PublishedResult] | None = None,
-    failed_cells: Mapping[tuple[Setting, str], str] = MappingProxyType({}),
-    galleries: Sequence[Gallery] = (),
+    failed_settings: Mapping[tuple[Setting, str], str] = MappingProxyType({}),
     **changes: object,
 ) -> str:
-    return render_page(make_page(**changes), rows, partitions, published, failed_cells, galleries)
+    shown = {
+        "partitions": [asdict(view) for view in partitions],
+        "failed": [
+            {"setting": asdict(setting), "method": method, "reason": reason}
+            for (setting, method), reason in failed_settings.items()
+        ],
+    }
+    return render_page(make_page(shown=shown, **changes), rows, published)

@@ -2,13 +2,18 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.experiments.benchmark.agreement import MARGIN, Verdict, compare, not_run
-from fedfisher_core.experiments.benchmark.published import PublishedResult, published_tables
+from fedfisher_core.experiments.benchmark.published import (
+    MARGIN,
+    PublishedResult,
+    Verdict,
+    compare,
+    not_run,
+    published_tables,
+)
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.loading import load
-from fedfisher_core.reporting.equivalence import WelchDifference
-from fedfisher_core.reporting.measure import Measure
+from fedfisher_core.reporting.measure import Measure, WelchDifference
 from tests.experiments.benchmark.samples import make_row
 
 ROOT = Path(__file__).parents[3]
@@ -140,6 +145,7 @@ def test_what_is_published_and_did_not_run_is_listed() -> None:
         "dense in 2 settings that ran",
     ]
     assert not_run(own, [published(0.5, 0.1)]) == []
+    assert not_run(own, [published(0.5, 0.1, partition="column", alpha=None)]) == ["mnist, mlp, 5 clients"]
 
 
 def test_only_clients_that_see_images_as_they_are_are_compared() -> None:
@@ -158,7 +164,7 @@ def test_a_configuration_that_names_a_table_has_rows_beside_it(config: Path) -> 
     assert isinstance(settings, BenchmarkSettings)
     tables = published_tables(ROOT / "reports" / "published_results.csv", settings.report.published or ())
     there = {(one.dataset, one.model, one.partition, one.num_clients, one.alpha, one.method) for one in tables}
-    cells = [(cell.dataset, cell.model, cell.scheme, cell.clients, cell.alpha) for cell in settings.cells()]
+    cells = [(cell.dataset, cell.model, cell.scheme, cell.clients, cell.alpha) for cell in settings.seeded_settings()]
     assert there & {(*cell, label) for cell in cells for label in settings.methods}
 
 

@@ -3,9 +3,10 @@
 import pytest
 
 from fedfisher_core.experiments.benchmark.algorithms import algorithm_of, as_algorithms, by_algorithm
-from fedfisher_core.experiments.benchmark.curves import curves_figure
+from fedfisher_core.experiments.benchmark.figures import rounds_charts
 from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
+from fedfisher_core.reporting.charts import to_html
 from tests.experiments.benchmark.samples import make_row, make_rows, render
 from tests.reporting.pages import Page
 
@@ -56,12 +57,15 @@ def test_one_round_has_no_algorithms() -> None:
 
 
 def test_curves_have_a_point_a_round_and_a_band_over_seeds() -> None:
-    figure = curves_figure(by_algorithm(summarise(as_algorithms(ROWS))))
-    by_round, by_bits = figure.axes[:2]
-    assert [list(line.get_xdata()) for line in by_round.lines] == [[1, 2]] * 3
-    assert list(by_bits.lines[0].get_xdata()) == pytest.approx([12, 24])
-    assert list(by_round.lines[0].get_ydata()) == pytest.approx([10, 75])
-    assert len(by_round.collections) == 3
+    charts = [
+        [one for one in Page(to_html(chart)).drawn[0] if "x" in one]
+        for chart in rounds_charts(by_algorithm(summarise(as_algorithms(ROWS))))
+    ]
+    by_round, by_bits = ([one for one in points if one["method"] == points[0]["method"]] for points in charts[:2])
+    assert [one["x"] for one in by_round] == [1, 2]
+    assert [one["x"] for one in by_bits] == pytest.approx([12, 24])
+    assert [one["y"] for one in by_round] == pytest.approx([10, 75])
+    assert by_round[1]["low"] < 75 < by_round[1]["high"]
 
 
 def test_rows_of_one_round_keep_their_objective() -> None:
@@ -90,10 +94,10 @@ def test_algorithms_of_a_page_are_tested_against_each_other() -> None:
     assert "No method leads" in page.text
     assert "an algorithm is compared as a method of its own" in page.text
     # Three of two seeds meet where alpha is 0.1; where it is 0.5, one stands alone.
-    assert "3 pairs, 0 told apart" in page.text
+    assert "of 3 tests of two methods each, corrected for their number (Holm), none finds a difference" in page.text
     assert "objective moon" not in page.text
 
 
 def test_a_failed_algorithm_is_named_in_its_line() -> None:
     failed = {(Setting.of(rows_of("fedfish", 0.5, objective="moon")[0]), "fedfish"): "ValueError: a"}
-    assert "fedfish, moonfailed: ValueError: a" in Page(render(ROWS, failed_cells=failed)).text
+    assert "FedFish, moon failed in α = 0.1: ValueError: a" in Page(render(ROWS, failed_settings=failed)).text

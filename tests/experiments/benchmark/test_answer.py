@@ -1,10 +1,11 @@
+from dataclasses import replace
+
 import pytest
 
-from fedfisher_core.experiments.benchmark.answer import answer, setting_names
-from fedfisher_core.experiments.benchmark.leads import find_leads
-from fedfisher_core.experiments.benchmark.pairs import compare_pairs
+from fedfisher_core.experiments.benchmark.answer import answer, setting_names, standings, to_other
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
+from fedfisher_core.reporting.measure import PairedDifference
 from tests.experiments.benchmark.samples import make_row
 from tests.experiments.benchmark.test_pairs import THREE, rows_of
 
@@ -12,94 +13,88 @@ LEVEL = {"a": [0.5, 0.9, 0.7], "b": [0.6, 0.6, 0.8]}
 
 
 def sentences(rows: list[Row]) -> list[str]:
-    summaries = summarise(rows)
-    pairs = compare_pairs(summaries)
-    return answer(summaries, find_leads(summaries, pairs), sum(pair.test is not None for pair in pairs))
+    return answer(standings(summarise(rows)))
 
 
-def test_a_lead_is_claimed_where_tests_show_it() -> None:
-    who, how_much, _ = sentences(rows_of(THREE))
-    assert who == "`a` leads: tests tell it apart from each of the 2 methods that it is compared with."
-    assert "29.67 points [+25.53, +33.80]" in how_much
-    assert "(`a` over `b`)" in how_much
-    assert "over 3 seeds, corrected for 3 tests" in how_much
+def test_a_lead_is_claimed_where_all_intervals_exclude_0() -> None:
+    (who,) = sentences(rows_of(THREE))
+    assert who == (
+        "**a leads all 2 other methods**: over 1 setting its mean accuracy, 91.0 %, is 29.7 points (26.8 to 32.5) "
+        "above b, the next."
+    )
 
 
-def test_no_lead_is_claimed_where_the_interval_covers_0() -> None:
-    who, how_much, _ = sentences(rows_of(LEVEL))
-    assert who == "No method leads: the most accurate is `a`, but no test shows it to be above `b`."
-    assert "3.33 points [−" in how_much
-    assert "leads" not in how_much
+def test_no_lead_is_claimed_where_an_interval_covers_0() -> None:
+    (who,) = sentences(rows_of(LEVEL))
+    assert who.startswith("**No method leads**: over 1 setting a has the highest mean, 70.0 %, 3.3 points (−")
+    assert who.endswith("above b, the next.")
+    # The next is behind, and another scatters too much to say so.
+    (who,) = sentences(rows_of({"a": [0.9, 0.91, 0.92], "b": [0.8, 0.81, 0.83], "c": [0.1, 0.9, 0.5]}))
+    assert who.endswith("above b, the next; its interval to c includes 0.")
+
+
+def test_settings_are_compared_in_their_mean_seed_by_seed() -> None:
+    rows = [*rows_of({"a": [0.5, 0.7], "b": [0.4, 0.5]}), *rows_of({"a": [0.9, 0.9], "b": [0.8, 0.7]}, alpha=0.5)]
+    first, second = standings(summarise(rows))
+    assert first.method == "a"
+    assert first.behind_leader is None
+    assert second.behind_leader is not None
+    # By seed (0.1 + 0.1) / 2 and (0.2 + 0.2) / 2.
+    assert second.behind_leader.difference.mean == pytest.approx(0.15)
+    assert second.behind_leader.difference.deviation == pytest.approx(0.1 / 2**0.5)
+    assert (second.behind_leader.num_settings, second.behind_leader.difference.n) == (2, 2)
+    assert first.mean is not None
+    assert first.mean.mean == pytest.approx(0.75)
+
+
+def test_a_method_that_lacks_a_setting_comes_after_those_that_do_not() -> None:
+    rows = [*rows_of(LEVEL), *rows_of(LEVEL, alpha=0.5), *rows_of({"dense": [0.99, 0.99, 0.99]})]
+    found = standings(summarise(rows))
+    assert [one.method for one in found] == ["a", "b", "dense"]
+    assert found[2].behind_leader is not None
+    assert found[2].behind_leader.num_settings == 1
+    assert found[2].behind_leader.difference.mean < 0
+
+
+def test_a_setting_in_which_one_lacks_seeds_is_left_out_of_their_comparison() -> None:
+    rows = [
+        row
+        for alpha, seeds in ((0.1, 3), (0.5, 3), (1.0, 1))
+        for row in (*rows_of({"a": [0.9, 0.91, 0.93]}, alpha=alpha), *rows_of({"b": [0.8] * seeds}, alpha=alpha))
+    ]
+    (who,) = sentences(rows)
+    assert "11.3 points (7.5 to 15.1) above b, the next (in the 2 settings in which both have all seeds)." in who
 
 
 def test_one_seed_claims_nothing() -> None:
-    who, how_much, _ = sentences([make_row("a", accuracy=0.9), make_row("b", accuracy=0.1)])
-    assert who == "No method leads, as a test needs two seeds: the most accurate is `a`."
-    assert how_much.endswith("are 80.00 points apart; one seed gives no interval.")
+    (who,) = sentences([make_row("a", accuracy=0.9), make_row("b", accuracy=0.1)])
+    assert who.endswith("It is 80.0 points above b, the next; one seed shows no lead.")
 
 
 def test_a_method_alone_is_compared_with_none() -> None:
-    who, how_much, cost = sentences(rows_of({"fedavg": [0.5, 0.6]}))
-    assert who == "`fedavg` is the only method of one network, and is compared with none."
-    assert how_much == "The highest mean accuracy is 55.00 %."
-    assert cost == "`fedavg` uploads 1.000 Mbit, and takes the clients 10.00 s and the server 0.50 s."
+    (who,) = sentences(rows_of({"fedavg": [0.5, 0.6]}))
+    assert who == "**FedAvg** is the only method that returns one network. Its mean accuracy over 1 setting is 55.0 %."
 
 
-def test_settings_that_differ_are_summed_up() -> None:
-    rows = [*rows_of(THREE), *rows_of(LEVEL, alpha=0.5), *rows_of(LEVEL, alpha=0.7)]
-    who, how_much, _ = sentences(rows)
-    assert who == (
-        "One method leads in 1 of 3 settings, `a` in 1; in the others the most accurate is `a` in 2, but each time "
-        "no test shows it to be above another, the nearest of which is `b` in 2."
-    )
-    assert "(α = 0.1: `a` over `b`)" in how_much
-    assert "(α = 0.7: `a` over `b`)" in how_much
-
-
-def test_many_settings_are_a_range() -> None:
-    rows = [row for alpha in (0.1, 0.2, 0.3) for row in rows_of(LEVEL, alpha=alpha)] + rows_of(THREE, alpha=0.4)
-    who, how_much, _ = sentences(rows)
-    assert "leads in 1 of 4 settings" in who
-    assert "3.33 to 29.67 points apart" in how_much
-    assert "reach from −" in how_much
-
-
-def test_no_setting_with_a_lead_is_said_as_such() -> None:
-    who = sentences([*rows_of(LEVEL), *rows_of(LEVEL, alpha=0.5)])[0]
-    assert who.startswith("No method leads in any of the 2 settings: the most accurate is `a`, but each time")
-
-
-def test_what_was_not_tested_is_named() -> None:
-    who = sentences([*rows_of(THREE), make_row("dense", accuracy=0.99)])[0]
-    assert who.endswith("; no test compares it with `dense`.")
-
-
-def test_a_method_that_is_above_is_no_tie() -> None:
-    who, how_much, _ = sentences(rows_of({"a": [0.70, 0.71, 0.69, 0.95, 0.96], "b": [0.80, 0.815, 0.79]}))
-    assert who == "No method leads: the most accurate is `a`, but no test shows it to be above `b`."
-    assert how_much == "The highest mean accuracy is 80.20 %."
-
-
-def test_settings_without_a_test_are_no_ties() -> None:
-    who = sentences([*rows_of(LEVEL), *rows_of({"a": [0.5, 0.6]}, alpha=0.5)])[0]
-    assert who == (
-        "No method leads in any of the 1 of 2 settings, those that have a test: the most accurate is `a`, but each "
-        "time no test shows it to be above another, the nearest of which is `b`."
+def test_what_fedfisher_and_our_own_methods_do_is_said() -> None:
+    accuracies = {"regmean": 0.9, "mats": 0.8, "fedfisher_kfac": 0.7, "gaussian_distillation": 0.6, "fedavg": 0.65}
+    rows = rows_of({method: [one, one + 0.02, one] for method, one in accuracies.items()})
+    methods = [replace(row, method_settings={"method": row.method}) for row in rows]
+    _, what = sentences(methods)
+    assert what == (
+        "FedFisher (K-FAC) is number 3 of 5, 20.0 points below RegMean, 5.0 points above FedAvg; Gaussian distillation "
+        "is number 5 of 5, 30.0 points below RegMean, 5.0 points below FedAvg."
     )
 
 
-def test_the_ratios_of_costs_are_of_settings_with_both() -> None:
-    rows = [*rows_of(THREE), *rows_of({"fedavg": [0.1, 0.1, 0.2]}), *rows_of(THREE, alpha=0.5, upload_bits=6_000_000)]
-    assert sentences(rows)[2].startswith("`a` uploads 1.00 times what `fedavg` does")
+def test_of_a_leader_it_is_said_how_far_it_is_above_fedavg() -> None:
+    _, what = sentences(rows_of({**THREE, "fedavg": [0.1, 0.2, 0.1]}))
+    assert what.startswith("a is 77.7 points (")
+    assert what.endswith("above FedAvg.")
 
 
-def test_the_cost_is_that_of_the_most_accurate_beside_fedavgs() -> None:
-    rows = rows_of(THREE, upload_bits=2_000_000, client_train_seconds=15.0, uses_validation=True)
-    cost = sentences([*rows, *rows_of({"fedavg": [0.1, 0.1, 0.2]})])[2]
-    assert cost == (
-        "`a` uploads 2.00 times what `fedavg` does, and takes the clients 1.50 times as long and the server 0.50 s, "
-        "where `fedavg` takes 0.50 s, with a look at the server’s validation images."
-    )
+def test_a_difference_below_0_is_below() -> None:
+    assert to_other(PairedDifference(-0.02, 0.01, 4), "fedavg") == "2.0 points (0.4 to 3.6) below FedAvg"
 
 
 def test_a_page_of_references_has_no_answer() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedfisher_core.experiments.benchmark.client_measures import on_clients
+from fedfisher_core.experiments.benchmark.clients import on_clients
 from fedfisher_core.experiments.benchmark.roles import networks_of
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from tests.experiments.benchmark.samples import make_row, make_rows, render
@@ -52,7 +52,7 @@ def test_a_page_shows_what_was_measured_and_names_the_other_methods() -> None:
         "0.625",
     ):
         assert part in text
-    assert "Not measured: ensemble. Only methods" in text
+    assert "Not measured: Ensemble. Only methods" in text
     assert "5 clients, 2 unseen" in text
     only_barrier = Page(render([make_row("fedavg", **BARRIER)])).text
     assert "Barrier, points" in only_barrier

@@ -1,6 +1,6 @@
 import pytest
 
-from fedfisher_core.experiments.benchmark.costs import client_costs
+from fedfisher_core.experiments.benchmark.clients import client_costs
 from tests.experiments.benchmark.samples import make_row, render
 
 

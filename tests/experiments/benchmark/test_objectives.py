@@ -2,7 +2,7 @@
 
 import pytest
 
-from fedfisher_core.experiments.benchmark.objectives import by_objective
+from fedfisher_core.experiments.benchmark.algorithms import by_objective
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from tests.experiments.benchmark.samples import make_row, make_rows, render
@@ -53,7 +53,7 @@ def test_objectives_are_compared_over_common_seeds_where_nothing_else_differs() 
 
 def test_a_page_shows_objectives_where_there_are_several() -> None:
     page = Page(render(ROWS))
-    for part in ("What clients minimise", "fedprox", "+10.00 [−117.06, +137.06]", "mnist, mlp, objective fedprox"):
+    for part in ("What clients minimise", "fedprox", "+10.00 [−117.06, +137.06]", "fedprox, α = 0.1"):
         assert part in page.text
     assert "What clients minimise" not in Page(render(make_rows({"fedavg": 0.5, "kfac": 0.7}))).text
     alone = Page(render(rows_of("fedprox", "fedavg", 0.5))).text

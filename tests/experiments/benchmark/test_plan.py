@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from tests.tiny import tiny_settings
 

@@ -67,3 +67,16 @@ def test_a_page_says_whose_labels_are_true() -> None:
     (remark,) = remarks([make_row(shift="labels", shift_strength=0.4, shift_classes=3)])
     assert remark.startswith("Under “labels 0.4 of 3 classes”, that fraction of the clients")
     assert "calls each of 3 classes, drawn as well, by the name of another" in remark
+
+
+def test_coarse_secure_sums_are_warned_of_by_method() -> None:
+    rows = [
+        make_row("coarse", secure_rounding=0.25),
+        make_row("coarse", seed=1, secure_rounding=0.5),
+        make_row("fine", secure_rounding=1e-6),
+        make_row("plain"),
+    ]
+    (warning,) = remarks(rows)
+    assert warning.startswith("**Warning:** the secure sums of `coarse` are coarse: rounding puts one of them off")
+    assert "50 % of its root mean square" in warning
+    assert "\n" not in warning

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.reporting.rows import read_rows, write_rows
 from tests.experiments.benchmark.samples import make_row
@@ -75,7 +75,7 @@ def test_json_keys_are_the_contract(tmp_path: Path) -> None:
         "epsilon, audited_epsilon, track, training, num_networks, train_size, held_out, shift, "
         "shift_strength, shift_classes, objective, server_optimiser, cohort, curve, unseen_clients, barrier_accuracy, "
         "barrier_loss, unseen_accuracy, unseen_loss, personalised_accuracy, personalised_loss, fisher, "
-        "fisher_scatter"
+        "fisher_scatter, client_processor_seconds, server_processor_seconds, secure_rounding"
     )
 
 
@@ -142,6 +142,16 @@ def test_rows_that_were_written_before_encoding_was_counted_are_read(tmp_path: P
         del records[0][name]
     path.write_text(json.dumps(records))
     assert read_rows(path, Row) == [make_row()]
+
+
+def test_rows_that_were_written_before_processors_were_counted_are_read(tmp_path: Path) -> None:
+    path, _ = write_rows(sorted_rows([make_row(client_processor_seconds=0.5, server_processor_seconds=0.25)]), tmp_path)
+    records = json.loads(path.read_text())
+    assert (records[0].pop("client_processor_seconds"), records[0].pop("server_processor_seconds")) == (0.5, 0.25)
+    path.write_text(json.dumps(records))
+    assert read_rows(path, Row) == [make_row()]
+    with pytest.raises(InputError, match="server_processor_seconds of method 'fedavg', seed 0 is -1; allowed: 0 or"):
+        make_row(server_processor_seconds=-1)
 
 
 def test_what_a_client_spends_is_training_statistics_and_encoding() -> None:

@@ -3,7 +3,7 @@
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.experiments.benchmark.terminal import summary_tables
-from fedfisher_core.reporting.tables import as_text
+from fedfisher_core.reporting.formats import as_text
 from tests.experiments.benchmark.samples import make_row, make_rows
 
 

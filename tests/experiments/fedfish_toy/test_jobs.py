@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.configuration import validate
-from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.experiments.fedfish_toy.jobs import read_measured
-from fedfisher_core.experiments.fedfish_toy.plan import FedFishToyPlan, make_plan, make_rows
+from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.engine.performing import execute
+from fedfisher_core.engine.plan import Outcome
+from fedfisher_core.engine.store import open_store
+from fedfisher_core.experiments.fedfish_toy.plan import FedFishToyPlan, make_plan, make_rows, read_measured
+from fedfisher_core.experiments.fedfish_toy.regression import measure_overlap
 from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
-from fedfisher_core.jobs import NOTHING, graph_of
-from fedfisher_core.regression.measuring import measure_overlap
-from fedfisher_core.store import open_store
-from fedfisher_core.walk import Outcome, walk_here
+from fedfisher_core.settings.reading import validate
 
 TINY: dict[str, Any] = {
     "overlaps": [1.0, 0.0],
@@ -32,12 +31,12 @@ def plan(folder: Path, run: dict[str, Any] | None = None, **changes: Any) -> Fed
 
 
 def walk(made: FedFishToyPlan) -> Outcome:
-    return walk_here(graph_of(made.jobs), open_store(made.settings.run.store))
+    return execute(made.jobs, open_store(made.settings.run.store))
 
 
 def key(made: FedFishToyPlan, overlap: float, seed: int) -> str:
     (job,) = (one for one in made.federations if (one.overlap, one.seed) == (overlap, seed))
-    return job.step(NOTHING).key
+    return job.key
 
 
 def written(folder: Path) -> dict[str, int]:
@@ -118,7 +117,7 @@ def test_a_setting_that_can_change_a_federation_measures_it_anew(tmp_path: Path,
 
 def test_overlaps_and_seeds_have_keys_of_their_own(tmp_path: Path) -> None:
     made = plan(tmp_path)
-    assert len({job.step(NOTHING).key for job in made.federations}) == 4
+    assert len({job.key for job in made.federations}) == 4
 
 
 def test_nothing_is_stored_of_a_federation_that_diverged(tmp_path: Path) -> None:

@@ -3,33 +3,39 @@
 import csv
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scipy import stats
 
-from fedfisher_core.experiments.fedfish_toy.figures import Drawn, barrier_figure, functions_figure
-from fedfisher_core.experiments.fedfish_toy.findings import (
+from fedfisher_core.engine.plan import Outcome
+from fedfisher_core.experiments.fedfish_toy.page import (
+    Drawn,
+    barrier_charts,
+    function_charts,
+    make_runs,
+    report_files,
+)
+from fedfisher_core.experiments.fedfish_toy.plan import make_plan
+from fedfisher_core.experiments.fedfish_toy.regression import GlobalModel, Measured, Stage
+from fedfisher_core.experiments.fedfish_toy.rows import METHODS, FedFishToyRow, rows_of
+from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings, RegressionGrid
+from fedfisher_core.experiments.fedfish_toy.summary import (
+    Setting,
     barrier_finding,
     error_tables,
     findings_of,
     growth_finding,
+    settings_of,
 )
-from fedfisher_core.experiments.fedfish_toy.page import draw_figures, render_fedfish_toy
-from fedfisher_core.experiments.fedfish_toy.plan import make_plan
-from fedfisher_core.experiments.fedfish_toy.rows import METHODS, FedFishToyRow, rows_of
-from fedfisher_core.experiments.fedfish_toy.runs import make_runs
-from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
-from fedfisher_core.experiments.fedfish_toy.summary import Setting, settings_of
-from fedfisher_core.regression.grid import RegressionGrid
-from fedfisher_core.regression.measuring import GlobalModel, Measured, Stage
-from fedfisher_core.reporting.folder import write_folder
+from fedfisher_core.reporting.charts import Chart, to_html
+from fedfisher_core.reporting.formats import as_text
+from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.page import PageData
-from fedfisher_core.reporting.rows import read_rows
-from fedfisher_core.reporting.tables import as_text
-from fedfisher_core.walk import Outcome
-from tests.reporting.pages import SORTING, Page
+from fedfisher_core.reporting.rows import read_rows, write_folder
+from tests.reporting.pages import SCRIPT, Page
 
 GRID = RegressionGrid(overlaps=(1.0, 0.5, 0.0), epochs=(2, 8), points=3, seeds=(0, 1, 2, 3))
 LOCAL = 0.25
@@ -85,10 +91,17 @@ def at(overlap: float) -> list[Setting]:
 DRAWN = [
     Drawn(
         overlap=overlap,
-        points=(-1.0, 0.0, 1.0),
-        truth=(0.0, 0.0, 0.0),
         intervals=((-1.0, 0.0), (0.0, 1.0)),
-        measured=measured(ERRORS[overlap]),
+        samples=(((-1.0, 1.0), (-0.5, 0.5)), ((0.5, -0.5), (1.0, -1.0))),
+        epochs=8,
+        functions={
+            "true function": (0.0, 0.0, 0.0),
+            "FedAvg": (FEDAVG, 0.0, -FEDAVG),
+            "FedFish": (ERRORS[overlap][1], 0.0, -ERRORS[overlap][1]),
+            "client 0": (1.0, 0.5, 0.0),
+            "client 1": (0.0, -0.5, -1.0),
+        },
+        points=(-1.0, 0.0, 1.0),
     )
     for overlap in GRID.overlaps
 ]
@@ -101,7 +114,12 @@ PAGE = PageData(
     settings={"name": "sample", "toy": GRID.model_dump(mode="json")},
     settings_yaml="name: sample\n",
     notes="First.\n\n**Second**.",
+    shown={"drawn": [asdict(one) for one in DRAWN]},
 )
+
+
+def html_of(of: list[FedFishToyRow]) -> str:
+    return report_files(of, PAGE)["index.html"].decode()
 
 
 def test_a_barrier_is_the_mean_of_what_clients_lose() -> None:
@@ -138,7 +156,7 @@ def test_settings_are_gathered_in_any_order() -> None:
     [
         (1.0, "yes", "lower than FedAvg’s after 2 and 8 local epochs. After 8 the mean barrier is 1.75 with FedFish"),
         (0.5, "in part", "lower than FedAvg’s after 2 local epochs, higher than FedAvg’s after 8 local epochs."),
-        (0.0, "not told", "not told apart from FedAvg’s after 2 and 8 local epochs."),
+        (0.0, "not decided", "not shown to differ from FedAvg’s after 2 and 8 local epochs."),
     ],
 )
 def test_a_finding_says_where_fedfish_is_lower(overlap: float, agrees: str, words: str) -> None:
@@ -175,36 +193,42 @@ def test_the_lead_must_grow_as_the_overlap_shrinks(places: dict[float, float], a
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = rows()
-    write_folder(tmp_path, written, draw_figures(written, DRAWN, GRID.epochs), "digest")
+    write_folder(tmp_path, written, report_files(written, PAGE), "digest")
     assert read_rows(tmp_path / "results.json", FedFishToyRow) == written
     with (tmp_path / "results.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [json.loads(line["client_errors"]) for line in table] == [list(row.client_errors) for row in written]
-    for name in ("functions.png", "barriers.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_figure_shows_every_function() -> None:
-    panels = functions_figure(DRAWN, GRID.epochs).axes
-    assert len(panels) == 6
-    lines = {str(line.get_label()): line.get_xydata().tolist() for line in panels[3].lines}
-    assert lines["FedAvg"] == [[-1, FEDAVG], [0, 0], [1, -FEDAVG]]
-    assert lines["FedFish"] == [[-1, 2], [0, 0], [1, -2]]
-    assert lines["true function"] == [[-1, 0], [0, 0], [1, 0]]
-    # A client's own function is drawn in full where the client has samples.
-    assert lines["client 1"] == [[0, -0.5], [1, -1]]
+def values(chart: Chart) -> list[dict[str, Any]]:
+    (drawn,) = Page(to_html(chart)).drawn
+    return drawn
 
 
-def test_the_figure_of_barriers_has_a_point_for_each_seed() -> None:
-    panels = barrier_figure(settings_of(rows())).axes
-    assert len(panels) == 2
-    lines = {str(line.get_label()): line.get_xydata().tolist() for line in panels[1].lines}
-    expected = [[6 + (seed - 1.5) * 0.01 - LOCAL, FEDAVG - LOCAL] for seed in GRID.seeds]
-    assert lines["partial overlap, 0.5"] == [pytest.approx(one) for one in expected]
+def test_the_charts_show_every_function() -> None:
+    charts = function_charts(DRAWN)
+    assert len(charts) == 3
+    lines = gather(values(charts[0]), lambda one: one["method"])
+    drawn = {name: [(one["x"], one["y"]) for one in own] for name, own in lines.items()}
+    assert drawn["FedAvg"] == [(-1, FEDAVG), (0, 0), (1, -FEDAVG)]
+    assert drawn["FedFish"] == [(-1, 2), (0, 0), (1, -2)]
+    assert drawn["true function"] == [(-1, 0), (0, 0), (1, 0)]
+    # A client's function is drawn where the client has samples.
+    assert set(drawn["client 1"]) == {(0.5, -0.5), (1.0, -1.0), (0, -0.5), (1, -1)}
+
+
+def test_the_charts_of_barriers_have_a_point_for_each_seed() -> None:
+    charts = barrier_charts(settings_of(rows()))
+    assert len(charts) == 2
+    drawn = [
+        (one["fedfish"], one["fedavg"]) for one in values(charts[1]) if one.get("method") == "partial overlap, 0.5"
+    ]
+    expected = [(6 + (seed - 1.5) * 0.01 - LOCAL, FEDAVG - LOCAL) for seed in GRID.seeds]
+    assert drawn == [pytest.approx(one) for one in expected]
 
 
 def test_the_page_holds_what_was_measured_and_what_had_to_be_chosen() -> None:
-    html = render_fedfish_toy(rows(), DRAWN, GRID.epochs, PAGE)
+    html = html_of(rows())
     page = Page(html)
     for part in (
         "A <sample>",
@@ -220,15 +244,15 @@ def test_the_page_holds_what_was_measured_and_what_had_to_be_chosen() -> None:
         "Second",
     ):
         assert part in page.text
-    assert page.bold[:4] == ["yes", "in part", "not told", "no"]
-    assert len([tag for tag, _ in page.tags if tag == "svg"]) == 2
+    assert page.bold[:4] == ["yes", "in part", "not decided", "no"]
+    assert len([tag for tag, _ in page.tags if tag == "svg"]) == 5
     assert not [tag for tag, _ in page.tags if tag in ("link", "img")]
-    assert page.scripts == [SORTING]
-    assert render_fedfish_toy(rows(), DRAWN, GRID.epochs, PAGE) == html
+    assert page.scripts[-1] == SCRIPT
+    assert html_of(rows()) == html
 
 
 def test_a_page_of_a_single_seed_has_no_intervals() -> None:
-    page = Page(render_fedfish_toy(rows(seeds=(0,)), DRAWN, GRID.epochs, PAGE))
+    page = Page(html_of(rows(seeds=(0,))))
     assert "A single seed has no interval." in page.text
     assert "Bonferroni" not in page.text
 
@@ -239,7 +263,7 @@ def test_the_terminal_shows_the_means_of_each_overlap() -> None:
     assert table[3].split()[:5] == ["2", "8.00", "6.00", "3.75", "2.75"]
     assert [line for line in table if line.startswith(("partial", "no overlap"))] == [
         "partial overlap, 0.5 (4 seeds); as the paper says: in part",
-        "no overlap (4 seeds); as the paper says: not told",
+        "no overlap (4 seeds); as the paper says: not decided",
     ]
 
 

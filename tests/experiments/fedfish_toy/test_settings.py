@@ -2,10 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings, RegressionGrid
 from fedfisher_core.experiments.loading import load
-from fedfisher_core.regression.grid import RegressionGrid
 from flows import cli
 from flows.cli import main
 

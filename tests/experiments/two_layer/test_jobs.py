@@ -5,15 +5,14 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.configuration import validate
-from fedfisher_core.errors import DivergedClientError
-from fedfisher_core.experiments.two_layer.jobs import MeasureSeed, read_seed
-from fedfisher_core.experiments.two_layer.plan import TwoLayerPlan, make_plan, make_rows
+from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.engine.performing import execute
+from fedfisher_core.engine.plan import Outcome
+from fedfisher_core.engine.store import Artifact, open_store
+from fedfisher_core.experiments.two_layer.plan import MeasureSeed, TwoLayerPlan, make_plan, make_rows, read_seed
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
-from fedfisher_core.jobs import NOTHING, graph_of
-from fedfisher_core.store import Artifact, open_store
-from fedfisher_core.theory.measuring import measure_seed
-from fedfisher_core.walk import Outcome, walk_here
+from fedfisher_core.experiments.two_layer.theory import measure_seed
+from fedfisher_core.settings.reading import validate
 
 TINY: dict[str, Any] = {
     "clients": 2,
@@ -37,7 +36,7 @@ def plan(folder: Path, run: dict[str, Any] | None = None, **changes: Any) -> Two
 
 
 def walk(made: TwoLayerPlan) -> Outcome:
-    return walk_here(graph_of(made.jobs), open_store(made.settings.run.store))
+    return execute(made.jobs, open_store(made.settings.run.store))
 
 
 def job(made: TwoLayerPlan, seed: int) -> MeasureSeed:
@@ -51,7 +50,7 @@ def measured(folder: Path, seed: int) -> Artifact:
 
 
 def key(made: TwoLayerPlan, seed: int) -> str:
-    return job(made, seed).step(NOTHING).key
+    return job(made, seed).key
 
 
 def written(folder: Path) -> dict[str, int]:

@@ -7,18 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.errors import InputError
-from fedfisher_core.experiments.two_layer.curves import Band, Curve, curve_of
-from fedfisher_core.experiments.two_layer.findings import error_tables, steps_finding, width_finding
-from fedfisher_core.experiments.two_layer.page import draw_curves, error_figure, render_two_layer
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.experiments.two_layer.findings import (
+    Band,
+    Curve,
+    curve_of,
+    error_tables,
+    steps_finding,
+    width_finding,
+)
+from fedfisher_core.experiments.two_layer.page import error_chart, report_files
 from fedfisher_core.experiments.two_layer.rows import METHODS, TwoLayerRow, rows_of
-from fedfisher_core.reporting.folder import write_folder
+from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid
+from fedfisher_core.experiments.two_layer.theory import Errors, SeedErrors
+from fedfisher_core.reporting.charts import to_html
+from fedfisher_core.reporting.formats import as_text
 from fedfisher_core.reporting.page import PageData
-from fedfisher_core.reporting.rows import experiment_of_rows, read_rows, write_rows
-from fedfisher_core.reporting.tables import as_text
-from fedfisher_core.theory.grid import TwoLayerGrid
-from fedfisher_core.theory.measuring import Errors, SeedErrors
-from tests.reporting.pages import SORTING, Page
+from fedfisher_core.reporting.rows import experiment_of_rows, read_rows, write_folder, write_rows
+from tests.reporting.pages import SCRIPT, Page
 
 SETTINGS = TwoLayerGrid(widths=(8, 16, 32), steps=(1, 2, 4, 8), steps_of_widths=5, width_of_steps=64, seeds=(0, 1, 2))
 FALLING = (8.0, 4.0, 2.0)
@@ -97,15 +103,12 @@ def test_curves_gather_the_rows_of_all_seeds() -> None:
         assert curve.points[0].bands["fedavg"].errors == (16.0, 16.0, 16.0)
 
 
-def test_the_figure_shows_the_bands() -> None:
-    (axes,) = error_figure(curve_of(rows(), "width")).axes
-    lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
-    assert lines["FedFisher, full Fishers"] == [pytest.approx(pair) for pair in ([8, 8], [16, 4], [32, 2])]
-    corners = axes.collections[0].get_paths()[0].vertices
-    for value, middle in zip(SETTINGS.widths, FALLING, strict=True):
-        edges = [y for x, y in corners if x == value]
-        assert (min(edges), max(edges)) == (pytest.approx(middle / 2), pytest.approx(middle * 2))
-    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+def test_the_chart_shows_the_bands() -> None:
+    (drawn,) = Page(to_html(error_chart(curve_of(rows(), "width")))).drawn
+    points = [one for one in drawn if one["method"] == "fedfisher" and "x" in one]
+    assert [one["x"] for one in points] == list(SETTINGS.widths)
+    for one, middle in zip(points, FALLING, strict=True):
+        assert (one["low"], one["y"], one["high"]) == pytest.approx((middle / 2, middle, middle * 2))
 
 
 @pytest.mark.parametrize(
@@ -149,7 +152,7 @@ def test_curves_of_too_few_points_say_nothing() -> None:
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = rows(widths=(1 / 3, 1e-30, 0.1))
-    write_folder(tmp_path, written, draw_curves(written), "digest")
+    write_folder(tmp_path, written, {}, "digest")
     assert read_rows(tmp_path / "results.json", TwoLayerRow) == written
     with (tmp_path / "results.csv").open() as file:
         table = list(csv.DictReader(file))
@@ -157,8 +160,6 @@ def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert {(line["curve"], line["method"]) for line in table} == set(
         itertools.product(("width", "local_steps"), ("fedfisher", "fedavg", "local"))
     )
-    for name in ("error_by_width.png", "error_by_local_steps.png"):
-        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
 def test_results_of_this_experiment_are_recognised(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_damaged_results_are_refused(tmp_path: Path, change: str, message: str) 
 
 
 def test_the_page_holds_what_was_measured_and_what_had_to_be_chosen() -> None:
-    html = render_two_layer(rows(), PAGE)
+    html = report_files(rows(), PAGE)["index.html"].decode()
     page = Page(html)
     for part in (
         "A <sample>",
@@ -206,8 +207,8 @@ def test_the_page_holds_what_was_measured_and_what_had_to_be_chosen() -> None:
     assert page.bold.count("yes") == 2
     assert len([tag for tag, _ in page.tags if tag == "svg"]) == 2
     assert not [tag for tag, _ in page.tags if tag in ("link", "img")]
-    assert page.scripts == [SORTING]
-    assert render_two_layer(rows(), PAGE) == html
+    assert page.scripts[-1] == SCRIPT
+    assert report_files(rows(), PAGE)["index.html"].decode() == html
 
 
 def test_the_terminal_shows_the_means_of_both_curves() -> None:

@@ -2,10 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.loading import load
-from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
-from fedfisher_core.theory.grid import TwoLayerGrid
+from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid, TwoLayerSettings
 
 
 @pytest.fixture

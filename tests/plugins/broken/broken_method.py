@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher_core.methods.shared.averaging import mean_parameters
 
 
 class PaperError(Exception):

@@ -7,16 +7,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt
 
-from fedfisher_core.errors import InputError
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.job import Job, NoInputs
+from fedfisher_core.engine.plan import Outcome
+from fedfisher_core.engine.store import Content, read_document
 from fedfisher_core.experiments.contract import Experiment, Plan, experiments
-from fedfisher_core.jobs import Job, NoInputs
+from fedfisher_core.reporting.formats import Table
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.runs import Record, Runs
-from fedfisher_core.reporting.tables import Table
 from fedfisher_core.settings import ExperimentSettings, Name, PageSettings, TrackingSettings, WorkSettings
-from fedfisher_core.sources import source_digest
-from fedfisher_core.store import Content, Step, read_document
-from fedfisher_core.walk import Outcome
 
 
 class CoinSettings(ExperimentSettings):
@@ -36,13 +35,14 @@ class CoinSettings(ExperimentSettings):
 class ThrowCoin(Job[NoInputs]):
     """Throw one coin."""
 
+    kind: ClassVar[str] = "coins"
+
     bias: float
     throws: int
     seed: int
 
-    def step(self, inputs: NoInputs) -> Step:
-        settings = {"bias": self.bias, "throws": self.throws, "seed": self.seed}
-        return Step(kind="coins", code=source_digest(type(self)), settings=settings)
+    def settings(self) -> dict[str, float]:
+        return {"bias": self.bias, "throws": self.throws, "seed": self.seed}
 
     def compute(self, inputs: NoInputs) -> Content:
         heads = np.random.default_rng(self.seed).random(self.throws) < self.bias
@@ -77,7 +77,7 @@ def make_plan(settings: CoinSettings) -> CoinPlan:
     coins = tuple(
         ThrowCoin(bias, settings.throws, settings.seed, name=f"throw a coin of {bias:g}") for bias in settings.biases
     )
-    return CoinPlan(jobs=coins, stages={"coins": [coin.name for coin in coins]}, settings=settings, coins=coins)
+    return CoinPlan(jobs=coins, settings=settings, coins=coins)
 
 
 def make_rows(plan: CoinPlan, outcome: Outcome) -> list[CoinRow]:
@@ -88,7 +88,7 @@ def make_rows(plan: CoinPlan, outcome: Outcome) -> list[CoinRow]:
     ]
 
 
-def make_files(plan: CoinPlan, outcome: Outcome, rows: Sequence[CoinRow], page: PageData) -> dict[str, bytes]:
+def make_files(rows: Sequence[CoinRow], page: PageData) -> dict[str, bytes]:
     versions = ", ".join(f"{name} {version}" for name, version in page.versions.items())
     return {"index.html": f"<title>{page.title}</title>{[asdict(row) for row in rows]}<p>{versions}".encode()}
 

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 
 from edited_helper import scale
 
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.methods.method import method
-from fedfisher_core.methods.server import Aggregate, Server
+from fedfisher.extending import Aggregate, Server, Upload, Weights, method
 
 FACTOR = 1.0
 

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.models.spec import ModelSpec, model
+from fedfisher.extending import ModelSpec, model
 
 
 @model("narrow")

@@ -1,0 +1,135 @@
+"""A table and pictures of one's own, read back as the data set that a path names."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from fedfisher_core.data.counting import count_training
+from fedfisher_core.data.importing import import_pictures, import_table
+from fedfisher_core.data.layouts import Images, Vectors
+from fedfisher_core.data.sources import find_source, read_dataset
+from fedfisher_core.data.specs import datasets
+from fedfisher_core.data.tensors import Dataset, select
+from fedfisher_core.engine.errors import InputError
+
+TABLE = Path("flowers.csv")
+OUT = Path("own/flowers.parquet")
+
+
+def read() -> Dataset:
+    return read_dataset(find_source(str(OUT)))
+
+
+def write_table(*lines: str) -> None:
+    TABLE.write_text("\n".join(["width,species,label", *lines]) + "\n")
+
+
+def test_a_table_is_read_as_it_was_written(workplace: Path) -> None:
+    write_table(*(f"{number},{name},{10 * number}" for number, name in enumerate("bcabcabcabca")))
+    import_table(TABLE, OUT, label="species", test=0.25)
+    dataset = read()
+    assert dataset.class_names == ("a", "b", "c")
+    assert (dataset.spec.classes, dataset.spec.inputs) == (3, Vectors(2))
+    assert (len(dataset.train), len(dataset.test)) == (9, 3)
+    # Each class has its share of test rows, and no row is lost.
+    assert dataset.test.labels.bincount().tolist() == [1, 1, 1]
+    found = torch.cat([dataset.train.inputs, dataset.test.inputs])
+    labels = torch.cat([dataset.train.labels, dataset.test.labels])
+    assert sorted(found[:, 0].tolist()) == list(range(12))
+    assert torch.equal(found[:, 1], 10 * found[:, 0])
+    assert torch.equal(labels, (found[:, 0].long() + 1) % 3)
+    scaled = select(dataset.train, dataset.spec).inputs
+    torch.testing.assert_close(scaled.mean(0), torch.zeros(2))
+    torch.testing.assert_close(scaled.std(0, correction=0), torch.ones(2))
+    counted = count_training(find_source(str(OUT)))
+    assert counted is not None
+    assert counted.labels.tolist() == [3, 3, 3]
+
+
+def picture(path: str, shade: int, size: tuple[int, int] = (5, 4), mode: str = "L") -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Image.new("L", size, shade).convert(mode).save(path)
+
+
+def test_a_folder_of_pictures_is_read_class_by_class(workplace: Path) -> None:
+    for number in range(4):
+        picture(f"pictures/night/{number}.png", 10)
+        picture(f"pictures/day/{number}.png", 200, (7 + number, 9))
+    Path("pictures/day/.hidden").write_text("of a file manager")
+    import_pictures(Path("pictures"), OUT, size=6, test=0.5)
+    dataset = read()
+    assert (dataset.class_names, dataset.spec.inputs) == (("day", "night"), Images(1, 6, 6))
+    for split in (dataset.train, dataset.test):
+        assert split.labels.bincount().tolist() == [2, 2]
+        assert torch.equal(split.inputs.float().mean((1, 2, 3)), torch.tensor([200.0, 10.0])[split.labels])
+    picture("pictures/day/colour.png", 200, mode="RGB")
+    import_pictures(Path("pictures"), OUT, size=6, test=0.5)
+    assert datasets.get(str(OUT)).inputs == Images(3, 6, 6)
+
+
+def test_the_file_is_part_of_what_names_results(workplace: Path) -> None:
+    write_table("1,a,0", "2,b,0", "3,a,0", "4,b,0")
+    import_table(TABLE, OUT, label="species", test=0.5)
+    first = find_source(str(OUT)).identity
+    write_table("1,a,0", "2,b,0", "3,a,0", "5,b,0")
+    import_table(TABLE, OUT, label="species", test=0.5)
+    assert find_source(str(OUT)).identity != first
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["1,a,0", "2,b"], r"flowers\.csv, line 3 has 2 cells; allowed: 3"),
+        (["1,a,0", "2, ,0"], r"flowers\.csv, line 3 has no label in column 'species'"),
+        (["1,a,0", "wide,b,0"], r"flowers\.csv, line 3, column 'width': 'wide'; allowed: finite numbers"),
+        (["1,a,0", "", ",b,0"], r"flowers\.csv, line 4, column 'width': ''; allowed: finite numbers, none missing"),
+        (["1,a,nan"], r"flowers\.csv, line 2, column 'label': 'nan'"),
+        (["1,a,0", "2,a,0"], r"flowers\.csv has class 'a' alone; allowed: two classes or more"),
+        (["1,a,0", "2,a,0", "3,b,0"], r"flowers\.csv has class 'b' once"),
+        ([], r"flowers\.csv has no rows"),
+        (['1,"a'], r"flowers\.csv can't be read: Error: unexpected end of data; allowed: a CSV in UTF-8"),
+    ],
+)
+def test_a_table_that_can_not_be_used_is_refused_by_its_line(workplace: Path, lines: list[str], words: str) -> None:
+    write_table(*lines)
+    with pytest.raises(InputError, match=words):
+        import_table(TABLE, OUT, label="species", test=0.5)
+    assert not OUT.parent.exists()
+
+
+def test_a_table_without_labels_is_refused(workplace: Path) -> None:
+    write_table("1,a,0")
+    with pytest.raises(
+        InputError, match=r"flowers\.csv has the columns width, species, label; .* 'kind' for the labels"
+    ):
+        import_table(TABLE, OUT, label="kind", test=0.5)
+    with pytest.raises(InputError, match=r"the table is missing, no file absent\.csv"):
+        import_table(Path("absent.csv"), OUT, label="label", test=0.5)
+
+
+def test_pictures_that_can_not_be_read_are_refused_by_their_file(workplace: Path) -> None:
+    picture("pictures/a/1.png", 1)
+    Path("pictures/a/2.png").write_bytes(Path("pictures/a/1.png").read_bytes()[:50])
+    with pytest.raises(InputError, match=r"pictures/a/2\.png is no picture that can be read: .*; allowed: pictures"):
+        import_pictures(Path("pictures"), OUT, size=6, test=0.5)
+    picture("pictures/3.png", 1)
+    with pytest.raises(InputError, match=r"pictures/3\.png lies in no class's folder; allowed: pictures/CLASS/PICTURE"):
+        import_pictures(Path("pictures"), OUT, size=6, test=0.5)
+    Path("empty").mkdir()
+    with pytest.raises(InputError, match="empty has no pictures"):
+        import_pictures(Path("empty"), OUT, size=6, test=0.5)
+    assert not OUT.parent.exists()
+
+
+def test_other_files_are_no_data_set(workplace: Path) -> None:
+    np.save("numbers.npy", np.zeros(3))
+    Path("numbers.npy").rename("numbers.parquet")
+    with pytest.raises(
+        InputError, match=r"data\.dataset='numbers\.parquet' says nothing of its classes .*; allowed: files"
+    ):
+        find_source("numbers.parquet")
+    with pytest.raises(InputError, match=r"data\.dataset='absent\.parquet' is missing"):
+        find_source("absent.parquet")

@@ -1,0 +1,71 @@
+"""What a Prefect server that stays says of a command that was stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import FlowFilter, FlowFilterName
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from flows.ending import end_tasks
+from flows.experiment import flow_of
+
+pytestmark = pytest.mark.end_to_end
+
+ROOT = Path(__file__).parents[2]
+COMMAND = """
+import sys, time
+from prefect import flow, task
+from flows.ending import end_tasks
+from flows.stopping import leave, stop_on_sigterm
+
+@task
+def waiting():
+    for _ in range(6000):
+        time.sleep(0.05)
+
+@flow(name=sys.argv[1], on_crashed=[end_tasks], on_cancellation=[end_tasks])
+def stopped():
+    waiting()
+
+stop_on_sigterm()
+try:
+    stopped()
+except KeyboardInterrupt as stop:
+    leave(stop)
+"""
+
+
+def states(client: SyncPrefectClient, name: str) -> list[str | None]:
+    """Of the tasks and the flows of a name."""
+    wanted = FlowFilter(name=FlowFilterName(any_=[name]))
+    runs = [*client.read_task_runs(flow_filter=wanted), *client.read_flow_runs(flow_filter=wanted)]
+    return [None if run.state_type is None else run.state_type.value for run in runs]
+
+
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_said_to_run_after_a_stop(prefect_api: str, sent: signal.Signals, tmp_path: Path) -> None:
+    name = f"stopped by {sent.name}"
+    environment = os.environ | {"PREFECT_API_URL": prefect_api, "PREFECT_HOME": str(tmp_path)}
+    with (
+        temporary_settings({PREFECT_API_URL: prefect_api}),
+        get_client(sync_client=True) as client,
+        subprocess.Popen([sys.executable, "-c", COMMAND, name], cwd=ROOT, env=environment) as command,
+    ):
+        while states(client, name) != ["RUNNING", "RUNNING"]:
+            assert command.poll() is None
+            time.sleep(0.2)
+        command.send_signal(sent)
+        assert command.wait(timeout=60) == (130 if sent is signal.SIGINT else 143)
+        assert states(client, name) == ["CRASHED", "CRASHED"]
+
+
+def test_flows_of_experiments_end_their_tasks() -> None:
+    flow = flow_of("benchmark")
+    assert flow.on_crashed_hooks == flow.on_cancellation_hooks == [end_tasks]

@@ -1,0 +1,157 @@
+"""PEFT's folders of adapters are read, merged and written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+import fedfisher
+from fedfisher.adapters import CONFIG, PICKLE, TENSORS
+from fedfisher_core.engine.errors import InputError
+from flows.cli import main
+
+LAYER = "base_model.model.encoder.layer.0.attention.self.query"
+CONFIGURED = {
+    "peft_type": "LORA",
+    "base_model_name_or_path": "base",
+    "r": 2,
+    "lora_alpha": 6,
+    "target_modules": ["query"],
+}
+
+
+def tensors(seed: int, rank: int = 2) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        f"{LAYER}.lora_A.weight": torch.randn(rank, 5, generator=generator),
+        f"{LAYER}.lora_B.weight": torch.randn(4, rank, generator=generator),
+        "base_model.model.classifier.weight": torch.randn(3, 4, generator=generator),
+    }
+
+
+def save(name: str, own: dict[str, Tensor], **config: Any) -> Path:
+    folder = Path(name)
+    folder.mkdir(exist_ok=True)
+    save_file(own, folder / TENSORS)
+    (folder / CONFIG).write_text(json.dumps(CONFIGURED | config))
+    return folder
+
+
+def added(folder: Path) -> Tensor:
+    """What PEFT adds to the layer's weights: alpha / rank B A."""
+    config, own = json.loads((folder / CONFIG).read_text()), load_file(folder / TENSORS)
+    a, b = own[f"{LAYER}.lora_A.weight"], own[f"{LAYER}.lora_B.weight"]
+    assert len(a) == config["r"]
+    return config["lora_alpha"] / config["r"] * b @ a
+
+
+def test_an_adapter_stays_what_it_is_when_it_is_read_and_written(workplace: Path) -> None:
+    first = save("first", tensors(0))
+    fedfisher.write_adapter(fedfisher.read_adapter(first), "again")
+    torch.testing.assert_close(added(Path("again")), added(first))
+    for name in ("target_modules", "base_model_name_or_path"):
+        assert json.loads((Path("again") / CONFIG).read_text())[name] == CONFIGURED[name]
+
+
+@pytest.mark.parametrize(
+    ("config", "scale"),
+    [
+        ({}, 6 / 2),
+        ({"use_rslora": True}, 6 / 2**0.5),
+        ({"alpha_pattern": {"query": 10}}, 10 / 2),
+        ({"alpha_pattern": {"key": 10}}, 6 / 2),
+    ],
+)
+def test_the_scale_is_that_of_peft(workplace: Path, config: dict[str, Any], scale: float) -> None:
+    read = fedfisher.read_adapter(save("one", tensors(0), **config))
+    own = tensors(0)
+    torch.testing.assert_close(read.tensors[f"{LAYER}.lora_B.weight"], scale * own[f"{LAYER}.lora_B.weight"])
+
+
+def test_folders_of_other_ranks_become_the_mean_of_their_products(workplace: Path) -> None:
+    one, other = save("one", tensors(0)), save("other", tensors(1, rank=3), r=3)
+    main(["merge", "one", "other", "--method", "fedex_lora", "-o", "merged"])
+    torch.testing.assert_close(added(Path("merged")), (added(one) + added(other)) / 2)
+    heads = [load_file(folder / TENSORS)["base_model.model.classifier.weight"] for folder in (one, other)]
+    merged = load_file(Path("merged") / TENSORS)["base_model.model.classifier.weight"]
+    torch.testing.assert_close(merged, (heads[0] + heads[1]) / 2)
+
+
+def test_the_mean_of_factors_needs_equal_ranks(workplace: Path) -> None:
+    one, alike, other = (
+        fedfisher.read_adapter(save(f"{seed}", tensors(seed, rank))) for seed, rank in enumerate([2, 2, 3])
+    )
+    made = fedfisher.merge_adapters([one, alike], method="fedavg")
+    name = f"{LAYER}.lora_A.weight"
+    torch.testing.assert_close(made.tensors[name], (one.tensors[name] + alike.tensors[name]) / 2)
+    with pytest.raises(
+        InputError, match=r"'fedavg' needs adapters of one rank, .*\[2, 3\]; allowed: fedex_lora, flexlora"
+    ):
+        fedfisher.merge_adapters([one, other], method="fedavg")
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"use_dora": True}, r"use_dora=True; allowed: LoRA without it"),
+        ({"peft_type": "IA3"}, r"peft_type='IA3'; allowed: LORA"),
+        ({"bias": "all"}, r"bias='all'; allowed: none"),
+        ({"lora_alpha": "2"}, r"lora_alpha='2'; allowed: a number"),
+    ],
+)
+def test_what_is_no_lora_is_refused(workplace: Path, config: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        fedfisher.read_adapter(save("one", tensors(0), **config))
+
+
+def test_pickles_and_strange_tensors_are_refused(workplace: Path) -> None:
+    folder = save("one", tensors(0))
+    (folder / TENSORS).rename(folder / PICKLE)
+    with pytest.raises(
+        InputError, match=r"one has no adapter_model.safetensors; adapter_model.bin may hold code, and is"
+    ):
+        fedfisher.read_adapter(folder)
+    save("one", tensors(0) | {f"{LAYER}.lora_magnitude_vector": torch.ones(4)})
+    with pytest.raises(InputError, match=r"has '.*lora_magnitude_vector'; allowed: lora_A.weight and lora_B.weight"):
+        fedfisher.read_adapter(folder)
+    save("one", {name: one for name, one in tensors(0).items() if "lora_B" not in name})
+    with pytest.raises(InputError, match=r"in shapes \(2, 5\) and None; allowed: two matrices"):
+        fedfisher.read_adapter(folder)
+
+
+@pytest.mark.parametrize(
+    ("other", "config", "message"),
+    [
+        (tensors(1), {"base_model_name_or_path": "others"}, r"adapter 1 has base_model_name_or_path='others'"),
+        (
+            {name.replace("query", "key"): one for name, one in tensors(1).items()},
+            {},
+            r"adapter 1 has '.*key.lora_A.weight', unlike adapter 0; allowed: adapters of the same layers",
+        ),
+        (
+            tensors(1) | {"base_model.model.classifier.weight": torch.ones(2, 4)},
+            {},
+            r"adapter 1 has '.*classifier.weight' in shape \(2, 4\), and adapter 0 in \(3, 4\)",
+        ),
+    ],
+)
+def test_adapters_of_other_networks_are_refused(
+    workplace: Path, other: dict[str, Tensor], config: dict[str, Any], message: str
+) -> None:
+    read = [fedfisher.read_adapter(one) for one in (save("one", tensors(0)), save("other", other, **config))]
+    with pytest.raises(InputError, match=message):
+        fedfisher.merge_adapters(read, method="flexlora")
+
+
+@pytest.mark.parametrize(
+    ("method", "needed"),
+    [("fedfisher_kfac", "kfac"), ("ties", "the weights that all clients started from"), ("regmean", "gram")],
+)
+def test_methods_that_need_more_than_weights_are_refused(workplace: Path, method: str, needed: str) -> None:
+    read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed))) for seed in range(2)]
+    with pytest.raises(InputError, match=rf"'{method}' .*{needed}"):
+        fedfisher.merge_adapters(read, method=method)

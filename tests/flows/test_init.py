@@ -1,0 +1,69 @@
+"""What a user begins with: a settings file with all keys, and a package with a method."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from fedfisher_core.experiments.contract import experiments
+from fedfisher_core.experiments.loading import load
+from flows.cli import main
+from tests.plugins.installed import ROOT, environment
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as caught:
+        main(["init", *arguments])
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+@pytest.mark.parametrize("experiment", ["benchmark", "privacy_attack", "two_layer", "fedfish_toy"])
+def test_a_settings_file_has_the_defaults_and_says_what_keys_set(workplace: Path, experiment: str) -> None:
+    main(["init", "config", "mine", "--experiment", experiment])
+    text = Path("mine.yaml").read_text()
+    model = experiments.get(experiment).settings
+    assert load(Path("mine.yaml")) == model(name="mine")
+    assert yaml.safe_load(text).keys() == model.model_fields.keys()
+    assert "  # tasks at a time; default: one a core." in text
+
+
+def test_nothing_is_written_over_and_names_are_checked(workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.yaml").write_text("name: mine\n")
+    Path("taken").mkdir()
+    assert "'mine.yaml' is there, and is not written over" in refused(capsys, "config", "mine")
+    assert "name='leaderboard'" in refused(capsys, "config", "leaderboard.yaml")
+    assert "did you mean 'two_layer'?" in refused(capsys, "config", "new", "--experiment", "two_layers")
+    assert "'taken' is there, and is not written over" in refused(capsys, "method", "taken")
+    assert "there is a method 'fedavg'" in refused(capsys, "method", "fedavg")
+    assert "allowed: a name of small letters" in refused(capsys, "method", "My Method")
+    assert Path("mine.yaml").read_text() == "name: mine\n"
+    assert sorted(path.name for path in workplace.iterdir()) == ["mine.yaml", "taken"]
+
+
+def test_a_package_with_a_method_passes_its_own_test(workplace: Path) -> None:
+    main(["init", "method", "plugins/my-method"])
+    folder = workplace / "plugins/my-method"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+    assert load(folder / "compare.yaml").name == "my_method"
+
+
+def test_the_package_is_that_of_the_example(workplace: Path) -> None:
+    main(["init", "method", "my_median"])
+    for name in ("my_median.py", "pyproject.toml"):
+        own, example = (
+            (folder / name).read_text() for folder in (Path("my_median"), ROOT / "examples/compare_your_method")
+        )
+        # The example is a package of another name.
+        assert own.partition("\n")[2] == example.replace("my-method", "my-median").partition("\n")[2], name

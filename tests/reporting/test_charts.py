@@ -1,0 +1,90 @@
+import io
+import re
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from fedfisher_core.reporting.charts import (
+    GREY,
+    Dot,
+    Point,
+    Trade,
+    dot_plot,
+    line_chart,
+    on_front,
+    to_html,
+    to_png,
+    trade_off_chart,
+    write_script,
+)
+from tests.reporting.pages import Page
+
+TWELVE = [f"method_{letter}" for letter in "abcdefghijkl"]
+LINES = [
+    Point(method, method, x, 50 + place + offset, 49 + place, 52 + place)
+    for place, method in enumerate(TWELVE)
+    for x, offset in (("α = 0.1", 0.0), ("α = 0.5", -place))
+]
+CHARTS = {
+    "dots": dot_plot([Dot("a", "A", 1.0, 0.5, 1.5, "One"), Dot("b", "B", 2.0, None, None, "Other")], "accuracy"),
+    "lines": line_chart(LINES, axes=("", "accuracy"), title="<b>a title</b>"),
+    "logarithms": line_chart([Point("a", "A", x, 1 / x) for x in (1, 2, 4)], axes=("x", "y"), logarithmic=True),
+    "costs": trade_off_chart([Trade("a", "A", 1.0, 1.0), Trade("b", "B", 2.0, 2.0)], axes=("s", "%"), logarithmic=True),
+    "point": line_chart([Point("a", "A", 1, 1.0)], axes=("x", "y")),
+}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_chart_is_a_drawing_in_the_text_s_colour_with_its_specification(name: str) -> None:
+    html = to_html(CHARTS[name])
+    page = Page(html)
+    assert page.charts[0]["config"]["background"] == "transparent"
+    assert "currentColor" in html
+    assert "<b>" not in html
+    assert html.index("<svg") < html.index("<script")
+    # Hidden methods leave every chart.
+    assert [one["name"] for one in page.charts[0]["params"]] == ["hidden"]
+
+
+def test_equal_charts_give_equal_text_also_in_threads() -> None:
+    expected = [to_html(chart) for chart in CHARTS.values()]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(to_html, CHARTS.values())) == expected
+
+
+def test_a_png_is_the_same_each_time_and_on_white() -> None:
+    (png,) = {to_png(CHARTS["dots"]) for _ in range(2)}
+    assert Image.open(io.BytesIO(png)).convert("RGB").getpixel((0, 0)) == (255, 255, 255)
+
+
+def test_at_most_eight_lines_have_a_colour_and_no_name_covers_another() -> None:
+    (spec,) = Page(to_html(CHARTS["lines"])).charts
+    (values,) = Page(to_html(CHARTS["lines"])).drawn
+    labels = [one for one in values if "down" in one]
+    assert {one["name"] for one in labels} == set(TWELVE)
+    assert sum(one["front"] for one in labels) == 8
+    assert all(lower - upper >= 12.9 for upper, lower in pairwise(sorted(one["down"] for one in labels)))
+    assert GREY in str(spec)
+
+
+def test_the_front_has_what_no_other_beats() -> None:
+    trades = [Trade(name, name, *at) for name, at in {"a": (1, 1), "b": (2, 1), "c": (3, 2), "d": (4, 1.5)}.items()]
+    assert [one.method for one in on_front(trades)] == ["a", "c"]
+
+
+def test_groups_stand_apart_under_their_names() -> None:
+    svg = to_html(CHARTS["dots"])
+    names = re.findall(r">([^<>]+)</text>", svg)
+    assert [name for name in names if name in {"A", "B", "Other:"}] == ["A", "Other:", "B"]
+
+
+def test_the_committed_script_is_that_of_the_installed_vega(tmp_path: Path) -> None:
+    write_script(tmp_path)
+    script = (tmp_path / "assets/vega.js").read_bytes()
+    assert script == (Path(__file__).parents[2] / "reports/assets/vega.js").read_bytes()
+    written = (tmp_path / "assets/vega.js").stat().st_mtime_ns
+    write_script(tmp_path)
+    assert (tmp_path / "assets/vega.js").stat().st_mtime_ns == written
