@@ -13,19 +13,19 @@ from functools import partial
 import torch
 
 from benchmarks.timing import alternate
-from fedfisher_core.attack.evidence import Evidence, Knowledge, evidence_of_all
-from fedfisher_core.attack.gan import Gan, train_gan
-from fedfisher_core.attack.inversion import Reconstruction, invert
-from fedfisher_core.attack.settings import GanSettings, InversionSettings
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.statistic import Statistic
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.training import train
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.tensors import normalise, select
 from fedfisher_core.fisher.engine import compute_fisher
-from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.privacy.attack.evidence import Evidence, Knowledge, evidence_of_all
+from fedfisher_core.privacy.attack.gan import Gan, train_gan
+from fedfisher_core.privacy.attack.inversion import Reconstruction, invert
+from fedfisher_core.privacy.attack.settings import GanSettings, InversionSettings
 from fedfisher_core.settings import TrainSettings
 
 RESTARTS, ITERATIONS = InversionSettings().restarts, InversionSettings().iterations

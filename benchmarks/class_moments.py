@@ -17,16 +17,16 @@ import torch
 
 from benchmarks.imagined import Client, Imagine, as_it_is
 from benchmarks.pseudo_inputs import (
-    Federation,
     Parameters,
+    Trained,
     Variant,
     accuracy_of,
     federations_of,
     started,
     trained,
 )
-from fedfisher_core.client.class_moments import ClassMoments
-from fedfisher_core.distillation.pseudo_inputs import Draw, mixture
+from fedfisher_core.client.statistics.class_moments import ClassMoments
+from fedfisher_core.methods.distillation.pseudo_inputs import Draw, mixture
 from fedfisher_core.models.spec import ModelSpec
 
 # Directions, and frequencies along each side of an image; 32 are all that there are.
@@ -71,7 +71,7 @@ def numbers_of(spec: ModelSpec, directions: int, frequencies: int) -> int:
     return sum(shape.numel() for shape in shapes.values())
 
 
-def percent(imagine: Imagine, federation: Federation, begun: Parameters, seed: int) -> float:
+def percent(imagine: Imagine, federation: Trained, begun: Parameters, seed: int) -> float:
     """Distil on inputs of one kind, and measure the result on images that nobody trained on."""
     # What is sent is counted by its shapes.
     return 100 * accuracy_of(Variant(imagine, numbers=lambda size, held: 0), federation, begun, seed)
@@ -80,17 +80,17 @@ def percent(imagine: Imagine, federation: Federation, begun: Parameters, seed: i
 def measure(dataset: str, setting: Setting, store: Path) -> None:
     """Print the accuracy of every choice in one setting."""
     federations = federations_of(dataset, setting.model, setting.seeds, store, **setting.data)
-    for place in federations.places:
-        federation, seed = trained(federations, place), place.cell.seed
+    for one in federations.all:
+        federation, seed = trained(federations, one), one.setting.seed
         begun = started(federation, prior=0.0)
-        one = percent(as_it_is, federation, begun, seed)
+        whole = percent(as_it_is, federation, begun, seed)
         print(f"\n{dataset}, {setting.model}, seed {seed}")
-        print(f"{'gaussian_distillation':40}{one:6.2f} %", flush=True)
+        print(f"{'gaussian_distillation':40}{whole:6.2f} %", flush=True)
         for directions, frequencies in GRID:
             found = percent(of_classes(directions, frequencies), federation, begun, seed)
-            sent = numbers_of(place.spec, directions, frequencies)
+            sent = numbers_of(one.spec, directions, frequencies)
             name = f"{directions} directions of {frequencies} frequencies"
-            print(f"{name:40}{found:6.2f} %{found - one:8.2f}{sent:10,}", flush=True)
+            print(f"{name:40}{found:6.2f} %{found - whole:8.2f}{sent:10,}", flush=True)
 
 
 def main() -> None:

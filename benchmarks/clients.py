@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from fedfisher_core.client.statistic import Statistic
-from fedfisher_core.federation.federation import Federations
+from fedfisher_core.client.statistics.statistic import Statistic
+from fedfisher_core.engine.job import Job, map_roles
+from fedfisher_core.engine.performing import execute
+from fedfisher_core.engine.store import Artifact, open_store
+from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.inputs import StartInputs
-from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.uploads import read_statistics
-from fedfisher_core.jobs import graph_of, inputs_of, names_in, needed_for
-from fedfisher_core.store import Artifact, open_store
-from fedfisher_core.walk import walk_here
 
 
 @dataclass(frozen=True)
@@ -26,34 +27,34 @@ class Clients:
     statistics: tuple[Mapping[type[Statistic], Statistic], ...]
 
 
-def train_clients(federations: Federations, place: Place) -> Clients:
+def train_clients(federations: Federations, federation: Federation) -> Clients:
     """Train the clients of a federation, and compute what their methods declare.
 
     Args:
         federations: of some settings.
-        place: one of them.
+        federation: one of them.
 
     Returns:
         The clients.
     """
-    names = {}
-    for client in federations.clients(place):
-        jobs = federations.statistics_jobs(place, client)
-        trained = federations.training(place, client).name
-        names[client] = {
-            one.statistic.name: jobs[one.statistic].name if one.statistic in jobs else trained
-            for one in federations.statistics(place, client)
+    made: dict[int, dict[str, Job[Any]]] = {}
+    for client in federations.clients(federation):
+        jobs, trained = federations.statistics_jobs(federation, client), federations.training(federation, client)
+        made[client] = {
+            one.statistic.name: jobs.get(one.statistic, trained) for one in federations.statistics(federation, client)
         }
-    needs = StartInputs(federations.data(place).name, federations.partition(place).name, federations.start(place).name)
-    targets = [*names_in(needs), *(name for each in names.values() for name in each.values())]
-    graph = {job.name: job for job in needed_for(graph_of(federations.jobs()), targets)}
-    found = walk_here(graph, open_store(federations.settings.run.store)).artifacts
+    needs = StartInputs(federations.data(federation), federations.partition(federation), federations.start(federation))
+    targets = [needs.data, needs.partition, needs.start, *(job for each in made.values() for job in each.values())]
+    outcome = execute(targets, open_store(federations.settings.run.store))
+    found = {artifact.key: artifact for artifact in outcome.artifacts.values()}
     return Clients(
-        inputs=inputs_of(needs, found),
+        inputs=map_roles(needs, lambda job: found[job.key]),
         statistics=tuple(
             read_statistics(
-                federations.statistics(place, client), place.spec, {key: found[name] for key, name in each.items()}
+                federations.statistics(federation, client),
+                federation.spec,
+                {key: found[job.key] for key, job in each.items()},
             )
-            for client, each in names.items()
+            for client, each in made.items()
         ),
     )

@@ -11,10 +11,10 @@ import datasets as hub
 import torch
 from PIL import Image
 
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.tensors import Examples, Split, select
-from fedfisher_core.layouts import Images
 
 CLASSES = (10, 43, 100)
 TEST = 2000

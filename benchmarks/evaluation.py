@@ -11,8 +11,8 @@ import argparse
 import torch
 
 from benchmarks.timing import alternate
-from fedfisher_core.evaluation.predictions import logits
-from fedfisher_core.layouts import Images
+from fedfisher_core.data.layouts import Images
+from fedfisher_core.models.evaluation import logits
 from fedfisher_core.models.spec import ModelSpec
 
 IMAGES, ALTERNATIVE = 10_000, 1000

@@ -12,9 +12,8 @@ import torch
 
 from benchmarks.scale import report, seconds_of
 from fedfisher_core.data.sources import find_source, read_dataset
-from fedfisher_core.federation.features import BATCH_SIZE, features_of
-from fedfisher_core.trunks.trunk import trunks
-from fedfisher_core.trunks.weights import load_trunk, prepare
+from fedfisher_core.federation.decoding import BATCH_SIZE, features_of
+from fedfisher_core.models.trunks.trunk import Trunk, load_trunk, prepare, trunks
 
 _TURNS = 3
 SLOWER_THAN_BARE = 1 / 0.9
@@ -29,6 +28,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     trunk, cpu = trunks.get(options.trunk), torch.device("cpu")
+    if not isinstance(trunk, Trunk):
+        parser.error(f"--trunk={options.trunk}; allowed: trunks of images")
     network = load_trunk(trunk)
     pixels = read_dataset(find_source("cifar10")).test.inputs[: options.images]
     batches = [prepare(trunk, batch, options.size) for batch in pixels.split(BATCH_SIZE)]

@@ -18,14 +18,14 @@ from functools import partial
 import torch
 
 from fedfisher_core.client.training import train
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.tensors import Examples, select
-from fedfisher_core.evaluation.memory import working_memory
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import MEMORY_LIMIT, compute_fisher
 from fedfisher_core.fisher.estimators import MonteCarlo
 from fedfisher_core.fisher.nngeometry_backend import compute as compute_by_nngeometry
-from fedfisher_core.layouts import Images
+from fedfisher_core.models.memory import working_memory
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
 

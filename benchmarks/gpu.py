@@ -18,14 +18,14 @@ from torch.nn import functional
 
 from benchmarks.timing import alternate
 from fedfisher_core.client.training import train
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.engine.arithmetic import reproducible_gpu
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.nngeometry_backend import compute as compute_by_nngeometry
-from fedfisher_core.layouts import Images
-from fedfisher_core.models.dropout import begin_training
+from fedfisher_core.models.layers import begin_training
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.reproducible import reproducible_gpu
 from fedfisher_core.settings import TrainSettings
 
 EXAMPLES, BATCH_SIZE = 2048, 64

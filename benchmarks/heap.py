@@ -17,11 +17,11 @@ from multiprocessing.queues import SimpleQueue
 import torch
 
 from fedfisher_core.client.training import train
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.evaluation.memory import working_memory
+from fedfisher_core.engine.freed_memory import keep_freed
 from fedfisher_core.fisher.engine import compute_fisher
-from fedfisher_core.heap import keep_freed
-from fedfisher_core.layouts import Images
+from fedfisher_core.models.memory import working_memory
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
 

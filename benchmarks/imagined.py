@@ -6,11 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.input_moments import DIRECTIONS, InputMoments
 from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistics.input_moments import DIRECTIONS, InputMoments
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.distillation.pseudo_inputs import Draw, gaussian
-from fedfisher_core.federation.place import Place
+from fedfisher_core.federation.federation import Federation
+from fedfisher_core.methods.distillation.pseudo_inputs import Draw, gaussian
 
 MORE = 4 * DIRECTIONS
 Imagine = Callable[["Client"], Draw]
@@ -24,7 +24,7 @@ class Client:
         network: its trained network, in evaluation mode.
         share: its part of all examples.
         examples: what it holds.
-        place: its federation.
+        federation: its federation.
         low: the smallest number that a pixel can be, normalised, in the shape of one input.
         high: the largest.
     """
@@ -32,7 +32,7 @@ class Client:
     network: nn.Module
     share: float
     examples: Examples
-    place: Place
+    federation: Federation
     low: Tensor
     high: Tensor
 
@@ -43,14 +43,14 @@ class Client:
 
     def local(self, examples: Examples) -> Local:
         """Make what statistics are computed from, of some examples."""
-        place = self.place
+        federation = self.federation
         return Local(
             network=self.network,
             initial={},
             examples=examples,
-            classes=place.dataset.classes,
+            classes=federation.dataset.classes,
             batch_size=1,
-            settings=place.fisher,
+            settings=federation.fisher,
             approximations=frozenset(),
             generator=torch.Generator(),
         )

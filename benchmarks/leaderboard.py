@@ -15,10 +15,8 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
 from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.leaderboard.entries import make_entries
-from fedfisher_core.leaderboard.page import render_leaderboard
-from fedfisher_core.leaderboard.ranking import comparable_methods, mean_ranks_of
-from fedfisher_core.leaderboard.reading import read_reports
+from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
+from fedfisher_core.experiments.leaderboard.page import render_leaderboard
 from fedfisher_core.reporting.rows import write_rows
 
 _REPORTS, _ALPHAS, _CLIENTS, _METHODS = 10, 10, 5, 20
@@ -86,8 +84,7 @@ def main() -> None:
         begun = time.perf_counter()
         reports = read_reports([folder])
         entries = make_entries(reports.benchmarks)
-        best = mean_ranks_of(entries, comparable_methods(entries))
-        html = render_leaderboard(reports, entries, best, out=folder, command="python", created="now")
+        html = render_leaderboard(reports, entries, out=folder, command="python", created="now")
         page = folder / "index.html"
         page.write_text(html)
         made = time.perf_counter() - begun

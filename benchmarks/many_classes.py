@@ -21,21 +21,20 @@ from torch import Tensor
 
 from benchmarks.digit_pairs import CLASSES, training_pairs, write_pairs
 from fedfisher_core.client.training import train
-from fedfisher_core.configuration import validate
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.specs import DATA_DIR_VARIABLE
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.engine.performing import execute
+from fedfisher_core.engine.store import open_store
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.estimators import Estimator, Exact, MonteCarlo, Truncated
 from fedfisher_core.fisher.result import Fisher
-from fedfisher_core.jobs import graph_of
-from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
-from fedfisher_core.store import open_store
-from fedfisher_core.walk import walk_here
+from fedfisher_core.settings.reading import validate
 
 EPOCHS = 30
 UNSURE_EPOCHS = 4
@@ -195,7 +194,7 @@ def print_accuracies(dataset: str | None, classes: int, count: int, *, alpha: fl
                 "run": {"device": "cpu", "store": str(Path(folder) / "store"), "reports": folder},
             }
             plan = make_plan(validate(BenchmarkSettings, content))
-            rows = make_rows(plan, walk_here(graph_of(plan.jobs), open_store(plan.settings.run.store)))
+            rows = make_rows(plan, execute(plan.jobs, open_store(plan.settings.run.store)))
             by_method: dict[str, list[float]] = {}
             for row in sorted(rows, key=lambda row: row.seed):
                 by_method.setdefault(row.method, []).append(row.accuracy)

@@ -48,13 +48,17 @@ def kinds_of(command: psutil.Process) -> Iterator[tuple[str, int]]:
 
 
 def peak_of(process: int) -> int:
-    """Most bytes that a process has held so far; 0 where it has ended."""
+    """Most bytes that a process has held so far, or holds now where the system has no more; 0 where it has ended."""
     try:
-        status = Path(f"/proc/{process}/status").read_text()
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     except FileNotFoundError:
+        found = None
+    if found:
+        return int(found[1]) * 1024
+    try:
+        return int(psutil.Process(process).memory_info().rss)
+    except psutil.NoSuchProcess:
         return 0
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return int(found[1]) * 1024 if found else 0
 
 
 def run(clients: int, workers: int) -> tuple[dict[str, int], float]:

@@ -1,12 +1,14 @@
 """Jobs that keep a processor busy for a known time, as a client's training does, and store next to nothing."""
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 
-from fedfisher_core.jobs import Job, NoInputs
-from fedfisher_core.store import Content, Step
+from fedfisher_core.engine.job import Job, NoInputs
+from fedfisher_core.engine.store import Content
 
 _WIDTH = 128
 
@@ -19,15 +21,14 @@ class Nap(Job[NoInputs]):
         seconds: how long.
     """
 
+    kind: ClassVar[str] = "naps"
+    version: ClassVar[int] = 1
+
     seconds: float = 0.0
 
-    def size(self, inputs: NoInputs) -> float:
-        """Say how long it takes."""
-        return self.seconds
-
-    def step(self, inputs: NoInputs) -> Step:
+    def settings(self) -> Mapping[str, Any]:
         """Name its result."""
-        return Step(kind="naps", code="a benchmark's", settings={"name": self.name})
+        return {"name": self.name}
 
     def compute(self, inputs: NoInputs) -> Content:
         """Work, and say so."""
@@ -47,14 +48,18 @@ def work(seconds: float) -> None:
         matrix = matrix @ matrix
 
 
-def naps(count: int, seconds: float) -> list[Nap]:
+def naps(count: int, seconds: float, *, tasks: int) -> list[Nap]:
     """Make jobs.
 
     Args:
         count: how many.
         seconds: that each takes.
+        tasks: how many tasks compute them, as a run has few tasks for the clients of a large federation.
 
     Returns:
         Jobs that need nothing.
     """
-    return [Nap(name=f"nap {number}", seconds=seconds) for number in range(count)]
+    return [
+        Nap(name=f"nap {number}", task=f"naps, task {number * tasks // count}", seconds=seconds)
+        for number in range(count)
+    ]

@@ -1,15 +1,14 @@
-"""What the command, Prefect, MLflow, the store and the report add to the computation itself.
+"""What one Prefect task a client and step costs: the command now, and before Prefect scheduled all jobs.
 
-    python -m benchmarks.orchestration [help] [rerun] [tasks]
+    python -m benchmarks.orchestration [help] [demo] [rerun] [clients]
 
-Everything is measured in this tree and in that of the commit before experiments became graphs of jobs, in turn, and
-medians over the turns are compared. That tree is checked out from the project's history, and both run with the same
-interpreter, each in folders of its own with a temporary Prefect server. Processor time is that of user and system
-together, of the command and of what it starts.
+Everything is measured in this tree and in that of the commit before, in turn, and medians over the turns are compared.
+That tree is checked out from the project's history, and both run with the same interpreter, each in folders of its own
+with a temporary Prefect server. Processor time is that of user and system together, of the command and of what it
+starts.
 """
 
 import argparse
-import json
 import os
 import statistics
 import sys
@@ -24,71 +23,16 @@ import yaml
 
 from benchmarks.trees import HERE, HistoryError, Spent, Tree, checked_out
 
-BEFORE = "7add190"
-FIFTH, NO_MORE = 0.2, 1.0
-TARGETS = {
-    "--help: processor": FIFTH,
-    "rerun: processor": FIFTH,
-    "rerun: clock": FIFTH,
-    "each further task that runs": NO_MORE,
-    "each further task, nothing to compute": NO_MORE,
+BEFORE = "39086b3"
+TARGETS = {"demo: clock": 1.15, "rerun of the demo: clock": 2.0, "100 clients: clock": 1.3}
+_CLIENTS: dict[str, Any] = {
+    "name": "clients",
+    "seeds": [0],
+    "data": {"validation_size": 100},
+    "partition": {"scheme": "iid", "alpha": [0.5], "clients": [100]},
+    "train": {"epochs": 5},
+    "methods": ["fedavg", "fedfisher_diag", "fedfisher_kfac"],
 }
-DEFAULT_EPOCHS = 1
-CLIENTS, SEEDS = 5, 4
-_TINY: dict[str, Any] = {
-    "name": "tiny",
-    "partition": {"alpha": [0.5], "clients": [CLIENTS]},
-    "train": {"steps": 1},
-    "methods": ["fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfisher_kfac"],
-    "run": {"workers": 1},
-}
-
-# The work of the tiny benchmark as plain function calls, one after the other, in each tree; both print the processor
-# time without that of imports and plans, and how many tasks Prefect would run.
-_PLAIN_BEFORE = """
-import json, time
-from pathlib import Path
-import torch
-from fedfisher_core.configuration import load_settings
-from fedfisher_core.steps.aggregation import aggregate
-from fedfisher_core.steps.clients import compute_statistics, train_client
-from fedfisher_core.steps.data import decode_data
-from fedfisher_core.steps.partitions import split_data
-from flows.plan import make_plan
-plan = make_plan(load_settings(Path("params.yaml")))
-context = plan.context
-torch.set_num_threads(1)
-begun, tasks = time.process_time(), 1
-for cell in plan.cells:
-    data = decode_data(context, cell.dataset)
-    partition = split_data(context, cell, data)
-    clients = {}
-    for client in plan.clients(cell):
-        trained = train_client(context, cell, data, partition, client)
-        kinds = plan.kinds(cell, client)
-        clients[client] = compute_statistics(context, cell, data, partition, client, trained, kinds)
-    for bound in plan.methods.values():
-        aggregate(context, cell, bound, data, partition, clients)
-    tasks += 1 + 2 * len(clients) + len(plan.methods)
-print(json.dumps({"processor": time.process_time() - begun, "tasks": tasks}))
-"""
-_PLAIN_NOW = """
-import json, time
-from pathlib import Path
-import torch
-from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.experiments.loading import load
-from fedfisher_core.jobs import graph_of
-from fedfisher_core.store import open_store
-from fedfisher_core.walk import walk_here
-settings = load(Path("params.yaml"))
-graph = graph_of(make_plan(settings).jobs)
-torch.set_num_threads(1)
-begun = time.process_time()
-walk_here(graph, open_store(settings.run.store))
-tasks = len({job.batch for job in graph.values()})
-print(json.dumps({"processor": time.process_time() - begun, "tasks": tasks}))
-"""
 
 
 @dataclass(frozen=True)
@@ -98,12 +42,10 @@ class Side:
     Args:
         tree: runs its commands.
         work: the folder of its runs.
-        plain: the program that makes plain calls in it.
     """
 
     tree: Tree
     work: Path
-    plain: str
 
     def run(self, name: str) -> Spent:
         """Run the benchmark of a folder, or find that nothing is left of it."""
@@ -164,45 +106,35 @@ def in_turn(sides: Mapping[str, Side], measure: Callable[[Side, int], dict[str, 
 
 def show_help(side: Side, turn: int) -> dict[str, float]:
     """Time the command where it has nothing to do."""
-    spent = side.tree.fedfisher(side.work, "--help")
-    return {"--help: processor": spent.processor, "--help: clock": spent.wall}
+    return _both("--help", side.tree.fedfisher(side.work, "--help"))
+
+
+def demo(side: Side, turn: int) -> dict[str, float]:
+    """Time the default benchmark in an empty folder."""
+    name = f"demo-{turn}"
+    side.write(name, yaml.safe_load((HERE / "params.yaml").read_text()))
+    return _both("demo", side.run(name))
 
 
 def rerun(side: Side, turn: int) -> dict[str, float]:
-    """Time a rerun of a finished benchmark."""
-    spent = side.run("default")
-    return {"rerun: processor": spent.processor, "rerun: clock": spent.wall}
+    """Time a rerun of the finished default benchmark."""
+    if not (side.work / "demo-0").exists():
+        demo(side, 0)
+    return _both("rerun of the demo", side.run("demo-0"))
 
 
-def tasks(side: Side, turn: int) -> dict[str, float]:
-    """Time first runs and reruns with one seed and with several, beside plain calls; in processor time."""
-    if not side.tree.home.exists():
-        # Prefect makes its database at the first use.
-        side.write("first", _TINY)
-        side.run("first")
-    first, again, plain, count = {}, {}, {}, {}
-    for seeds in (1, SEEDS):
-        name = f"tiny-{seeds}-{turn}"
-        side.write(name, _TINY | {"seeds": list(range(seeds))})
-        first[seeds], again[seeds] = side.run(name).processor, side.run(name).processor
-        side.write(f"{name}-plain", _TINY | {"seeds": list(range(seeds))})
-        printed = json.loads(side.tree.python(side.work / f"{name}-plain", side.plain)[1].splitlines()[-1])
-        plain[seeds], count[seeds] = printed["processor"], printed["tasks"]
-    added = {seeds: first[seeds] - plain[seeds] for seeds in first}
-    running, resting = added[SEEDS] - added[1], again[SEEDS] - again[1]
-    more_tasks, more_seeds = count[SEEDS] - count[1], SEEDS - 1
-    return {
-        "first run, 1 seed, without the plain calls": added[1],
-        "plain calls of 1 seed": plain[1],
-        "tasks of a further seed": more_tasks / more_seeds,
-        "each further task that runs": running / more_tasks,
-        "each further seed that runs, without plain calls": running / more_seeds,
-        "each further task, nothing to compute": resting / more_tasks,
-        "each further seed, nothing to compute": resting / more_seeds,
-    }
+def clients(side: Side, turn: int) -> dict[str, float]:
+    """Time a benchmark of a hundred clients, each with a task of its own for each step."""
+    name = f"clients-{turn}"
+    side.write(name, _CLIENTS)
+    return _both("100 clients", side.run(name))
 
 
-PARTS = {"help": show_help, "rerun": rerun, "tasks": tasks}
+PARTS = {"help": show_help, "demo": demo, "rerun": rerun, "clients": clients}
+
+
+def _both(what: str, spent: Spent) -> dict[str, float]:
+    return {f"{what}: clock": spent.wall, f"{what}: processor": spent.processor}
 
 
 @contextmanager
@@ -210,26 +142,15 @@ def both_sides() -> Iterator[dict[str, Side]]:
     """Check the earlier tree out, and give each tree folders of its own."""
     with tempfile.TemporaryDirectory() as temporary, checked_out(BEFORE, Path(temporary, "tree")) as earlier:
         folder = Path(temporary)
-        roots = {"before": (earlier, _PLAIN_BEFORE), "now": (HERE, _PLAIN_NOW)}
         sides = {
-            name: Side(Tree(root, folder / f"prefect-{name}", folder / "data"), folder / name, plain)
-            for name, (root, plain) in roots.items()
+            name: Side(Tree(root, folder / f"prefect-{name}", folder / "data"), folder / name)
+            for name, root in {"before": earlier, "now": HERE}.items()
         }
         (folder / "data").mkdir()
         sides["now"].tree.fedfisher(folder, "data", "fetch", "mnist5k")
         # The earlier tree's modules are not compiled yet.
         sides["before"].tree.fedfisher(folder, "methods")
         yield sides
-
-
-def finish_default(sides: Mapping[str, Side]) -> None:
-    """Run the default benchmark once in each tree, with few epochs."""
-    settings = yaml.safe_load((HERE / "params.yaml").read_text())
-    settings["train"]["epochs"] = DEFAULT_EPOCHS
-    for name, side in sides.items():
-        side.write("default", settings)
-        spent = side.run("default")
-        print(f"first run, {name}: {spent.wall:.1f} s by the clock, {spent.processor:.1f} s of processor time")
 
 
 def main() -> None:
@@ -244,8 +165,6 @@ def main() -> None:
     try:
         with both_sides() as sides:
             print(f"{os.cpu_count()} cores, temporary Prefect servers, medians of {turns} turns; before: {BEFORE}")
-            if "rerun" in parts:
-                finish_default(sides)
             figures = [figure for part in parts for figure in in_turn(sides, PARTS[part], turns)]
     except HistoryError as error:
         sys.exit(f"{error}")

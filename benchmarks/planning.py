@@ -1,16 +1,15 @@
-"""What it takes to plan one-shot federations of many clients, and to walk their graphs, without computing anything.
+"""What it takes to plan one-shot federations of many clients, and to find what is missing, without computing anything.
 
-    FEDFISHER_DATA_DIR=... python -m benchmarks.planning [--clients 1000 10000] [--walks 1 10]
+    FEDFISHER_DATA_DIR=... python -m benchmarks.planning [--clients 1000 10000] [--federations 1 10]
 
-Each plan is made in a process of its own, whose peak of memory has torch in it; `torch alone` says how much that is. A
-walk has the graphs of several federations of the largest plan in one and looks for each result in a store. What other
-jobs are named by is made, splits of MNIST and first weights; for all else a made-up result is taken. So it costs what a
-run costs its own process beside tasks, Prefect and the store's files.
+Each plan is made in a process of its own, whose peak of memory has torch in it; `torch alone` says how much that is.
+What is missing is found for several federations of the largest plan at once: each job gets its key and is looked for
+in an empty store, and the jobs are put into tasks. So it costs what a run costs its own process without Prefect and
+the store's files.
 """
 
 import argparse
 import multiprocessing
-import resource
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -18,14 +17,16 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from fedfisher_core.batches import compute
-from fedfisher_core.configuration import validate
+from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.plan import agenda_of, graph_of
+from fedfisher_core.engine.store import Store
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.jobs import Job, graph_of
-from fedfisher_core.store import Artifact, Store
-from fedfisher_core.walk import Walk
+from fedfisher_core.models.memory import most_ever_held
+from fedfisher_core.settings import RunSettings
+from fedfisher_core.settings.reading import validate
+from flows.submitting import pieces_of
 
-_REAL = ("data", "partitions", "starts")
+WORKERS = 2
 
 
 def torch_alone() -> int:
@@ -74,8 +75,8 @@ def planned(clients: int) -> int:
     return len(graph_of(jobs_of(clients, seed=0)))
 
 
-def walked(clients: int, federations: int) -> int:
-    """Walk the graph of several federations without computing anything.
+def found_missing(clients: int, federations: int) -> int:
+    """Find what is missing of several federations, and put it into tasks.
 
     Args:
         clients: of each federation.
@@ -85,13 +86,11 @@ def walked(clients: int, federations: int) -> int:
         How many jobs there are.
     """
     with tempfile.TemporaryDirectory() as folder:
-        store = Store(Path(folder))
-        walk = Walk(graph_of(job for seed in range(federations) for job in jobs_of(clients, seed)), store)
-        while (batch := walk.take()) is not None:
-            made_up = [Artifact(one.kind, one.key, one.key, Path(folder)) for one in batch.steps]
-            walk.keep(batch, compute(batch, store) if batch.steps[0].kind in _REAL else made_up)
-        assert walk.finished
-        return walk.done
+        jobs = [job for seed in range(federations) for job in jobs_of(clients, seed)]
+        missing = agenda_of(jobs, Store(Path(folder))).missing
+        pieces = pieces_of(missing, RunSettings(), WORKERS)
+        assert sum(len(piece.jobs) for piece in pieces) == len(missing)
+        return len(missing)
 
 
 def measured(call: Callable[..., int], *arguments: int) -> tuple[int, float, float]:
@@ -107,14 +106,14 @@ def measured(call: Callable[..., int], *arguments: int) -> tuple[int, float, flo
     begun = time.perf_counter()
     result = call(*arguments)
     seconds = time.perf_counter() - begun
-    return result, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return result, seconds, most_ever_held() / 2**20
 
 
 def main() -> None:
     """Print jobs, seconds and memory of each plan."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[1000, 10_000], help="of the plans (1000 10000)")
-    parser.add_argument("--walks", type=int, nargs="+", default=[1, 10], help="federations of the walks (1 10)")
+    parser.add_argument("--federations", type=int, nargs="+", default=[1, 10], help="looked for at once (1 10)")
     options = parser.parse_args()
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as pool:
@@ -123,9 +122,9 @@ def main() -> None:
         for clients in options.clients:
             jobs, seconds, mebibytes = pool.submit(measured, planned, clients).result()
             print(f"{clients} clients: {jobs} jobs, {seconds:.1f} s, {mebibytes:.0f} MiB")
-        for count in options.walks:
-            jobs, seconds, mebibytes = pool.submit(measured, walked, max(options.clients), count).result()
-            print(f"walk of {count} such federations: {jobs} jobs, {seconds:.1f} s, {mebibytes:.0f} MiB", flush=True)
+        for count in options.federations:
+            jobs, seconds, mebibytes = pool.submit(measured, found_missing, max(options.clients), count).result()
+            print(f"{count} such federations missing: {jobs} jobs, {seconds:.1f} s, {mebibytes:.0f} MiB", flush=True)
 
 
 if __name__ == "__main__":

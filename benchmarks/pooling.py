@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.timing import alternate
-from fedfisher_core.layouts import Images
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.models import convolutional
-from fedfisher_core.models.pooling import max_pool
+from fedfisher_core.models.layers import max_pool
 from fedfisher_core.models.spec import ModelSpec
 
 Pool = Callable[[Tensor], Tensor]

@@ -30,26 +30,26 @@ from benchmarks.imagined import (
     clipped,
     of_more_directions,
 )
-from fedfisher_core.client.input_moments import DIRECTIONS
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import validate
+from fedfisher_core.client.statistics.input_moments import DIRECTIONS
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.data.tensors import Examples, normalise, select
-from fedfisher_core.distillation import pseudo_inputs
-from fedfisher_core.distillation.pseudo_inputs import distil
-from fedfisher_core.evaluation.predictions import accuracy
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.partition import examples_of
-from fedfisher_core.federation.place import Place
+from fedfisher_core.methods.distillation import pseudo_inputs
+from fedfisher_core.methods.distillation.pseudo_inputs import distil
 from fedfisher_core.methods.server import Server
+from fedfisher_core.methods.solvers.exact import conjugate_gradients
+from fedfisher_core.methods.solvers.quadratic import Quadratic, kronecker_quadratic, with_penalty
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.reporting.measure import Measure, paired_difference
-from fedfisher_core.solvers.conjugate_gradients import conjugate_gradients
-from fedfisher_core.solvers.quadratic import Quadratic, kronecker_quadratic, with_penalty
+from fedfisher_core.settings.reading import validate
 
 SETTINGS = (("mnist", "mlp"), ("fashion_mnist", "lenet"))
 CLIENTS = 5
@@ -61,7 +61,7 @@ Parameters = Mapping[str, Tensor]
 
 
 @dataclass(frozen=True)
-class Federation:
+class Trained:
     """A federation after training.
 
     Args:
@@ -146,22 +146,22 @@ def federations_of(dataset: str, model: str, seeds: Sequence[int], store: Path, 
     return check_federations(validate(BenchmarkSettings, settings))
 
 
-def trained(federations: Federations, place: Place) -> Federation:
+def trained(federations: Federations, federation: Federation) -> Trained:
     """Find or train the clients of a federation."""
-    made = train_clients(federations, place)
-    server = server_of(place, made.inputs)
+    made = train_clients(federations, federation)
+    server = server_of(federation, made.inputs)
     inputs = PartitionInputs(made.inputs.data, made.inputs.partition)
-    held = [examples_of(place, inputs, client) for client in range(CLIENTS)]
+    held = [examples_of(federation, inputs, client) for client in range(CLIENTS)]
     total = sum(len(each) for each in held)
     models = tuple(one[Weights].tensors for one in made.statistics)
     factors = [KFAC.of(one[KFAC].tensors).factors for one in made.statistics]
     shares = [len(each) / total for each in held]
     shape = held[0].inputs.shape[1:]
-    low, high = (normalise(torch.full((1, *shape), value), place.dataset)[0] for value in (0.0, 1.0))
+    low, high = (normalise(torch.full((1, *shape), value), federation.dataset)[0] for value in (0.0, 1.0))
     data = load_data(made.inputs.data)
-    return Federation(
+    return Trained(
         clients=tuple(
-            Client(server.network(model), share, each, place, low, high)
+            Client(server.network(model), share, each, federation, low, high)
             for model, share, each in zip(models, shares, held, strict=True)
         ),
         server=server,
@@ -171,7 +171,7 @@ def trained(federations: Federations, place: Place) -> Federation:
     )
 
 
-def started(federation: Federation, prior: float) -> Parameters:
+def started(federation: Trained, prior: float) -> Parameters:
     """Solve FedFisher(K-FAC), with a prior that counts once.
 
     The product of the clients' posteriors, less all but one of their priors delta |w - w_0|^2, is the objective with
@@ -187,10 +187,10 @@ def started(federation: Federation, prior: float) -> Parameters:
     return conjugate_gradients(quadratic, steps=SOLVER_STEPS, damping=DAMPING, check_every=SOLVER_STEPS).parameters
 
 
-def balanced(student: nn.Module, federation: Federation, drawn: Sequence[pseudo_inputs.Local], seed: int) -> nn.Module:
+def balanced(student: nn.Module, federation: Trained, drawn: Sequence[pseudo_inputs.Local], seed: int) -> nn.Module:
     """Add biases to the outputs that bring the mean prediction on drawn inputs to the clients' label counts."""
     generator = torch.Generator().manual_seed(seed)
-    classes = federation.clients[0].place.dataset.classes
+    classes = federation.clients[0].federation.dataset.classes
     labels = torch.cat([client.examples.labels for client in federation.clients])
     wanted = labels.bincount(minlength=classes) / len(labels)
     with torch.no_grad():
@@ -214,7 +214,7 @@ class Biases(nn.Module):
         return outputs + self.values
 
 
-def accuracy_of(variant: Variant, federation: Federation, begun: Parameters, seed: int) -> float:
+def accuracy_of(variant: Variant, federation: Trained, begun: Parameters, seed: int) -> float:
     """Distil in one way, and measure the result on images that nobody trained on."""
     student: nn.Module = federation.server.network(begun)
     drawn = [
@@ -235,9 +235,11 @@ def measured(federations: Federations) -> tuple[dict[str, dict[int, float]], dic
     """
     found: dict[str, dict[int, float]] = {}
     numbers: dict[str, list[int]] = {}
-    for place in federations.places:
-        federation, seed = trained(federations, place), place.cell.seed
-        starts = {prior: started(federation, prior) for prior in dict.fromkeys(one.prior for one in VARIANTS.values())}
+    for one in federations.all:
+        federation, seed = trained(federations, one), one.setting.seed
+        starts = {
+            prior: started(federation, prior) for prior in dict.fromkeys(variant.prior for variant in VARIANTS.values())
+        }
         for prior, begun in starts.items():
             name = "FedFisher(K-FAC)" + (f", prior {prior:.0e} counted once" if prior else "")
             found.setdefault(name, {})[seed] = accuracy(federation.server.network(begun), federation.held_out)
@@ -248,7 +250,7 @@ def measured(federations: Federations) -> tuple[dict[str, dict[int, float]], dic
             numbers.setdefault(name, []).extend(
                 variant.numbers(size, len(client.classes())) for client in federation.clients
             )
-            print(f"{place.cell.label}: {name}: {100 * right:.2f} %", file=sys.stderr, flush=True)
+            print(f"{one.setting.label}: {name}: {100 * right:.2f} %", file=sys.stderr, flush=True)
     return found, {name: sum(each) / len(each) for name, each in numbers.items()}
 
 

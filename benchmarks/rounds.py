@@ -26,14 +26,14 @@ import yaml
 
 from benchmarks.held import ClientsData, clients_data
 from benchmarks.trees import HERE, Tree
+from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.training import train
-from fedfisher_core.client.upload import Upload
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.evaluation.predictions import accuracy
-from fedfisher_core.heap import keep_freed
-from fedfisher_core.methods.averaging import mean_parameters
+from fedfisher_core.client.uploads import Upload
+from fedfisher_core.engine.freed_memory import keep_freed
+from fedfisher_core.engine.seeds import Stream, torch_generator
+from fedfisher_core.methods.shared.averaging import mean_parameters
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import Parameters
-from fedfisher_core.seeds import Stream, torch_generator
 
 CLIENTS, IMAGES, WORKERS = 20, 100, 2
 ROUNDS, FIRST = 22, 2
@@ -108,13 +108,13 @@ def by_plain_calls(folder: Path, settings: dict[str, Any]) -> float:
     hold(folder, settings)
     (data,) = _held
     ends = []
-    weights = data.place.spec.initialise(torch_generator(0, Stream.INITIALISATION))
+    weights = data.federation.spec.initialise(torch_generator(0, Stream.INITIALISATION))
     with pool(folder, settings) as workers:
         for number in range(1, ROUNDS + 1):
             jobs = [workers.submit(trained, client, weights, number) for client in range(CLIENTS)]
             sent = [Upload(IMAGES, {Weights: Weights(job.result())}) for job in jobs]
             weights = mean_parameters(sent)
-            accuracy(data.place.spec.load(weights).eval(), data.test)
+            accuracy(data.federation.spec.load(weights).eval(), data.test)
             ends.append(time.perf_counter())
     return seconds_of_one(ends)
 
@@ -161,8 +161,8 @@ def trained(client: int, start: Parameters, number: int) -> Parameters:
         Its weights.
     """
     (data,) = _held
-    chance = torch_generator(0, Stream.CLIENT, client + 1, turn=number)
-    network, recipe = data.place.spec.load(start), data.place.settings.train
+    chance = torch_generator(0, Stream.CLIENT, client + 1, round_number=number)
+    network, recipe = data.federation.spec.load(start), data.federation.settings.train
     return train(network, data.clients[client], recipe, generator=chance).parameters
 
 
@@ -182,8 +182,8 @@ def main() -> None:
         for model, runner in itertools.product(options.models, RUNNERS):
             federation = Federation(model, runner, epochs, batch_size)
             ours, plain = [], []
-            for turn in range(options.turns):
-                folder = Path(name) / f"{model}-{runner}-{turn}"
+            for round_number in range(options.turns):
+                folder = Path(name) / f"{model}-{runner}-{round_number}"
                 folder.mkdir()
                 ours.append(by_command(tree, folder / "command", federation.settings))
                 plain.append(by_plain_calls(folder / "plain", federation.settings))

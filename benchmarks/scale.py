@@ -3,10 +3,11 @@
     python -m benchmarks.scale [--long 200] [--short 5000] [--bucket s3://BUCKET/PREFIX]
 
 Two kinds of jobs, of 2 s and of 20 ms of processor time, are run by two workers of this machine. `threads` and `dask`
-are this project's runners with all that belongs to a run: Prefect's tasks, the store, the walk. `bare map` has Dask map
-the same work and writes to the same kind of store, without Prefect and without a walk. `bare work` is the number of
-jobs times their length, divided by the workers. All sides start and end their workers within what is timed. With a
-bucket, the long jobs run once more by threads that store there, and the requests that they send are counted.
+are this project's runners with all that belongs to a run: Prefect's tasks and the store. The jobs share a few tasks, as
+the clients of a large federation do. `bare map` has Dask map the same work and writes to the same kind of store,
+without Prefect. `bare work` is the number of jobs times their length, divided by the workers. All sides start and end
+their workers within what is timed. With a bucket, the long jobs run once more by threads that store there, and the
+requests that they send are counted.
 """
 
 import argparse
@@ -24,13 +25,15 @@ from unittest.mock import patch
 import torch
 
 from benchmarks.naps import Nap, naps
-from fedfisher_core.jobs import NOTHING, graph_of
+from fedfisher_core.engine.job import NOTHING
+from fedfisher_core.engine.performing import Transients
+from fedfisher_core.engine.plan import agenda_of
+from fedfisher_core.engine.store import Store, open_store
 from fedfisher_core.settings import WorkSettings
-from fedfisher_core.store import Store, open_store
-from fedfisher_core.walk import Walk
 from flows.server import PrefectServer
 
 WORKERS = 2
+TASKS = 4 * WORKERS
 LONG, SHORT = 2.0, 0.02
 SLOWER_THAN_THREADS, SLOWER_IN_A_BUCKET, TIMES_BARE_WORK = 1.1, 1.2, 3.0
 
@@ -44,15 +47,18 @@ def by_runner(run: WorkSettings, jobs: list[Nap]) -> None:
     """
     from prefect import flow
 
-    from flows.pool import walk_in_tasks
+    from flows.submitting import submit_missing
 
     store = open_store(run.store, run.cache).absolute()
     store.prepare()
 
     @flow(name="naps", persist_result=False)
     def body() -> None:
-        with store.rested_on("a benchmark") as lease:
-            walk_in_tasks(Walk(graph_of(jobs), store), store, lease, run, name=run.runner)
+        with store.used_by_run("a benchmark") as own:
+            agenda = agenda_of(jobs, store)
+            outcome = submit_missing(agenda, store, Transients(agenda, store, own), run, name=run.runner)
+        if outcome.failed:
+            raise RuntimeError(f"{len(outcome.failed)} jobs failed: {next(iter(outcome.failed.values())).reason}")
 
     body()
 
@@ -79,7 +85,7 @@ def by_map(jobs: list[Nap], folder: Path) -> None:
 
 def _nap(store: Store, job: Nap) -> str:
     torch.set_num_threads(1)
-    return store.write(job.step(NOTHING), job.compute(NOTHING)).key
+    return store.write(job.recipe, job.compute(NOTHING)).key
 
 
 @contextmanager
@@ -124,7 +130,7 @@ def main() -> None:
         # A bucket's cache is in the working directory.
         os.chdir(name)
         for count, seconds in ((options.long, LONG), (options.short, SHORT)):
-            jobs = naps(count, seconds)
+            jobs = naps(count, seconds, tasks=TASKS)
             place = Path(name) / f"{seconds}"
             sides: dict[str, Callable[[], None]] = {
                 runner: partial(by_runner, WorkSettings(runner=runner, workers=WORKERS, store=place / runner), jobs)

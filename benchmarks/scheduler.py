@@ -21,7 +21,7 @@ import psutil
 import torch
 
 from benchmarks.naps import naps
-from benchmarks.scale import WORKERS, by_runner
+from benchmarks.scale import TASKS, WORKERS, by_runner
 from fedfisher_core.settings import WorkSettings
 from fedfisher_core.settings.work import DaskSettings
 from flows.server import PrefectServer
@@ -111,7 +111,9 @@ def main() -> None:
         def run(count: int) -> None:
             dask = DaskSettings(scheduler=address)
             place = Path(name) / f"{count}"
-            by_runner(WorkSettings(runner="dask", workers=WORKERS, store=place, dask=dask), naps(count, 0.0))
+            by_runner(
+                WorkSettings(runner="dask", workers=WORKERS, store=place, dask=dask), naps(count, 0.0, tasks=TASKS)
+            )
 
         run(_WARM_UP)
         for count in given.jobs:

@@ -12,12 +12,11 @@ from typing import Any
 
 import torch
 
-from fedfisher_core.configuration import validate
+from fedfisher_core.engine.performing import execute
+from fedfisher_core.engine.store import open_store, read_timings
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.jobs import graph_of
-from fedfisher_core.store import open_store, read_timings
-from fedfisher_core.walk import walk_here
+from fedfisher_core.settings.reading import validate
 
 FEW, MANY = 5, 30
 SECONDS_FEW, SECONDS_MANY, SECONDS_DENSE = 10, 60, 30 * 60
@@ -60,9 +59,10 @@ def server_steps(clients: int, methods: Mapping[str, dict[str, Any]], folder: Pa
         "run": {"device": "cpu", "store": str(folder)},
     }
     federations = check_federations(validate(BenchmarkSettings, content))
-    (place,) = federations.places
-    made = walk_here(graph_of(federations.jobs()), open_store(folder)).artifacts
-    return {label: read_timings(made[federations.aggregation(place, label).name]) for label in methods}
+    (place,) = federations.all
+    jobs = {label: federations.aggregation(place, label) for label in methods}
+    made = execute(jobs.values(), open_store(folder)).artifacts
+    return {label: read_timings(made[job.name]) for label, job in jobs.items()}
 
 
 def main() -> None:

@@ -4,9 +4,9 @@
 
 By default the clients are like those of configs/mnist_heterogeneity.yaml at alpha 0.1 on random splits; those that the
 store lacks are trained first. As the default solver is chosen by these accuracies, they are of training images that
-nobody trained on, with seeds that no report has. Nothing is compressed. Seconds are processor seconds of one thread,
-scoring on the validation images included; ratios are taken cell by cell, then their median. Accuracies are means over
-seeds with their sample standard deviation.
+no client trained on, with seeds that no report has. Nothing is compressed. Seconds are processor seconds of one thread,
+scoring on the validation images included; ratios are taken setting by setting, then their median. Accuracies are means
+over seeds with their sample standard deviation.
 """
 
 import argparse
@@ -21,21 +21,21 @@ from pathlib import Path
 import torch
 
 from benchmarks.clients import train_clients
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.weights import Weights
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.data.tensors import Examples, select
-from fedfisher_core.errors import InputError
-from fedfisher_core.evaluation.predictions import accuracy
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.loading import load
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.federation import Federations
+from fedfisher_core.federation.federation import Federation
+from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.partition import label_counts
-from fedfisher_core.federation.place import Place
-from fedfisher_core.methods.fedfisher import (
+from fedfisher_core.methods.server import Server
+from fedfisher_core.methods.shared.fedfisher import (
     ClosedForm,
     ConjugateGradients,
     GradientDescent,
@@ -43,10 +43,10 @@ from fedfisher_core.methods.fedfisher import (
     PaperKronecker,
     Solver,
 )
-from fedfisher_core.methods.server import Server
+from fedfisher_core.methods.solvers.quadratic import Quadratic, diagonal_quadratic, kronecker_quadratic
+from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.reporting.measure import Measure
 from fedfisher_core.settings import MethodEntry
-from fedfisher_core.solvers.quadratic import Quadratic, diagonal_quadratic, kronecker_quadratic
 
 CONFIG = Path("configs/mnist_heterogeneity.yaml")
 APART = ("seeds=[100,101,102,103,104]", "data.held_out=5000")
@@ -77,7 +77,7 @@ DIAGONAL: dict[str, Solver] = {
 
 @dataclass(frozen=True)
 class Measured:
-    """What one solver did in one cell."""
+    """What one solver did in one setting."""
 
     seconds: float
     selected: int
@@ -86,8 +86,8 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Federation:
-    """One cell after its clients are trained.
+class Trained:
+    """One setting after its clients are trained.
 
     Args:
         quadratics: the objectives by the kind of Fisher.
@@ -119,21 +119,21 @@ def both_fishers(config: Path, overrides: Sequence[str]) -> Federations:
     return check_federations(settings.model_copy(update={"methods": methods}))
 
 
-def federation(federations: Federations, place: Place) -> Federation:
-    """Find or train the clients of a cell."""
-    clients = train_clients(federations, place)
+def train_federation(federations: Federations, federation: Federation) -> Trained:
+    """Find or train the clients of a setting."""
+    clients = train_clients(federations, federation)
     counts = [sum(row) for row in label_counts(clients.inputs.partition)]
     models = [client[Weights].tensors for client in clients.statistics]
     diagonals = [client[DiagonalFisher].tensors for client in clients.statistics]
     factors = [KFAC.of(client[KFAC].tensors).factors for client in clients.statistics]
     shares = [count / sum(counts) for count in counts]
     dataset = load_data(clients.inputs.data)
-    return Federation(
+    return Trained(
         quadratics={
             "diagonal": diagonal_quadratic(models, diagonals, shares),
             "K-FAC": kronecker_quadratic(models, factors, shares),
         },
-        server=server_of(place, clients.inputs),
+        server=server_of(federation, clients.inputs),
         held_out=select(dataset.test, dataset.spec),
     )
 
@@ -168,7 +168,7 @@ def print_target(measured: Mapping[str, Sequence[Measured]]) -> None:
 
 
 def main() -> None:
-    """Measure every solver in every cell."""
+    """Measure every solver in every setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", nargs="?", type=Path, default=CONFIG)
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE")
@@ -181,17 +181,17 @@ def main() -> None:
     federations = both_fishers(arguments.config, overrides)
     solvers = {"diagonal": DIAGONAL, "K-FAC": KRONECKER}
     measured: dict[tuple[str, str], dict[str, list[Measured]]] = {}
-    for place in federations.places:
-        cell, clients = place.cell, federation(federations, place)
+    for federation in federations.all:
+        setting, clients = federation.setting, train_federation(federations, federation)
         for kind, chosen in solvers.items():
-            table = measured.setdefault((cell.setting, kind), {name: [] for name in chosen})
+            table = measured.setdefault((setting.name, kind), {name: [] for name in chosen})
             for name, solver in chosen.items():
                 one = clients.measure(kind, solver)
                 table[name].append(one)
-                line = f"{cell.label}: {kind}, {name}: {one.seconds:.2f} s, {100 * one.accuracy:.2f} %"
+                line = f"{setting.label}: {kind}, {name}: {one.seconds:.2f} s, {100 * one.accuracy:.2f} %"
                 print(line, file=sys.stderr, flush=True)
-    for (setting, kind), table in measured.items():
-        print_table(f"{setting}, {kind}", table)
+    for (name, kind), table in measured.items():
+        print_table(f"{name}, {kind}", table)
         if kind == "K-FAC":
             print_target(table)
 

@@ -11,7 +11,6 @@ clients end at are compared as well.
 import argparse
 import itertools
 import multiprocessing
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,10 +21,11 @@ import torch
 from benchmarks.timing import alternate
 from fedfisher_core.client.together import Member, train_together
 from fedfisher_core.client.training import Trained, train
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.layouts import Images
+from fedfisher_core.engine.arithmetic import reproducible_gpu
+from fedfisher_core.engine.costs import usable_processors
 from fedfisher_core.models.spec import ModelSpec, Parameters
-from fedfisher_core.reproducible import reproducible_gpu
 from fedfisher_core.settings import TrainSettings
 
 EXAMPLES, EPOCHS = 64, 5
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 16, 64], help="of clients (8 16 64)")
     given = parser.parse_args()
     # Workers that share a GPU wait for each other.
-    cores = len(os.sched_getaffinity(0)) if given.device.type == "cpu" else 1
+    cores = usable_processors() if given.device.type == "cpu" else 1
     print(
         f"{given.clients} clients of {EXAMPLES} images, {EPOCHS} epochs, {given.device}, {cores} workers, "
         f"median of {given.repeats}"

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from benchmarks.timing import alternate
 from fedfisher_core.client.training import train
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.tensors import Examples, select
-from fedfisher_core.layouts import Images
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import TrainSettings
 

@@ -15,24 +15,24 @@ from torch import Tensor
 
 from benchmarks.clients import train_clients
 from benchmarks.timing import alternate
-from fedfisher_core.client.bound import bind_statistics
-from fedfisher_core.client.diagonal_fisher import DiagonalFisher
-from fedfisher_core.client.kfac import KFAC
-from fedfisher_core.client.weights import Weights
-from fedfisher_core.configuration import validate
+from fedfisher_core.client.statistics.configured import configure_statistics
+from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.kfac import KFAC
+from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.communication.wire.budget import Family, StatisticSpec, fedavg_bits, fit
+from fedfisher_core.communication.wire.codec import Codec, TensorSpec
+from fedfisher_core.communication.wire.elementwise import Float32, Root, Uniform
+from fedfisher_core.communication.wire.formula import formula_bits
+from fedfisher_core.communication.wire.packing import BitReader, BitWriter, Codes
+from fedfisher_core.communication.wire.payload import Schema, Section, decode, encode
+from fedfisher_core.communication.wire.spectral import Spectral
+from fedfisher_core.data.layouts import Images
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federations
-from fedfisher_core.federation.place import Place
-from fedfisher_core.layouts import Images
+from fedfisher_core.federation.federation import Federation
+from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.wire.budget import Family, StatisticSpec, fedavg_bits, fit
-from fedfisher_core.wire.codec import Codec, TensorSpec
-from fedfisher_core.wire.elementwise import Float32, Root, Uniform
-from fedfisher_core.wire.formula import formula_bits
-from fedfisher_core.wire.packing import BitReader, BitWriter, Codes
-from fedfisher_core.wire.payload import Schema, Section, decode, encode
-from fedfisher_core.wire.spectral import Spectral
+from fedfisher_core.settings.reading import validate
 
 _ENTRIES = 1_000_000
 _REPEATS = 7
@@ -177,7 +177,7 @@ def sizes() -> None:
         ("cnn", ModelSpec("cnn", Images(3, 32, 32), classes=10)),
     ):
         for statistic in (KFAC, DiagonalFisher):
-            statistics = [one.wire_spec(model) for one in bind_statistics((Weights, statistic), {})]
+            statistics = [one.wire_spec(model) for one in configure_statistics((Weights, statistic), {})]
             budget = fedavg_bits(statistics[0].size)
             plain = fit(statistics, family=Family.FLOAT32, budget_bits=None)
             paper = fit(statistics, family=Family.PAPER, budget_bits=budget)
@@ -188,9 +188,9 @@ def sizes() -> None:
             )
 
 
-def real_clients(federations: Federations, place: Place) -> list[dict[str, Tensors]]:
+def real_clients(federations: Federations, federation: Federation) -> list[dict[str, Tensors]]:
     """Train the clients of a federation and compute their Fishers."""
-    clients = train_clients(federations, place).statistics
+    clients = train_clients(federations, federation).statistics
     return [{kind.name: dict(one.tensors) for kind, one in client.items()} for client in clients]
 
 
@@ -226,12 +226,12 @@ def real_errors() -> None:
     with tempfile.TemporaryDirectory() as store:
         settings = validate(BenchmarkSettings, {**_BENCHMARK, "run": {"store": store, "device": "cpu"}})
         federations = check_federations(settings)
-        for place in federations.places:
-            model = place.spec
-            clients = real_clients(federations, place)
-            print(f"{place.label}: errors at equal bits, median over the clients")
+        for federation in federations.all:
+            model = federation.spec
+            clients = real_clients(federations, federation)
+            print(f"{federation.label}: errors at equal bits, median over the clients")
             weights, kfac, diagonal = (
-                one.wire_spec(model) for one in bind_statistics((Weights, KFAC, DiagonalFisher), {})
+                one.wire_spec(model) for one in configure_statistics((Weights, KFAC, DiagonalFisher), {})
             )
             paper = fit([weights, kfac], family=Family.PAPER, budget_bits=fedavg_bits(weights.size)).sections[1]
             cases: list[tuple[str, Codec]] = [("paper", paper.codec)]
