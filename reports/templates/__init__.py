@@ -1,1 +1,0 @@
-"""The template and the style of the report page, as package data."""
