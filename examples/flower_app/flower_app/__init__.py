@@ -1,0 +1,1 @@
+"""FedFisher in Flower, on the embedded digits."""
