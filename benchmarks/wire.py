@@ -19,11 +19,9 @@ from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.communication.wire.budget import Family, StatisticSpec, fedavg_bits, fit
-from fedfisher_core.communication.wire.codec import Codec, TensorSpec
+from fedfisher_core.communication.wire.budget import Family, StatisticSpec, fedavg_bits, fit, formula_bits
+from fedfisher_core.communication.wire.codec import BitReader, BitWriter, Codec, Codes, TensorSpec
 from fedfisher_core.communication.wire.elementwise import Float32, Root, Uniform
-from fedfisher_core.communication.wire.formula import formula_bits
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter, Codes
 from fedfisher_core.communication.wire.payload import Schema, Section, decode, encode
 from fedfisher_core.communication.wire.spectral import Spectral
 from fedfisher_core.data.layouts import Images

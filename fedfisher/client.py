@@ -23,7 +23,7 @@ from fedfisher_core.methods.configured import ConfiguredMethod, configure
 from fedfisher_core.methods.method import RESERVED
 from fedfisher_core.models.spec import ModelSpec, Parameters, parameters_of
 from fedfisher_core.settings import MethodEntry, WireSettings
-from fedfisher_core.settings.signatures import choose
+from fedfisher_core.settings.choices import choose
 
 _BATCH_SIZE = 64
 Tensors = dict[str, Tensor]

@@ -18,7 +18,7 @@ from fedfisher_core.models.batch_norm import BatchNorm, read_running_statistics
 from fedfisher_core.models.spec import BatchNormalisation, ModelSpec, Parameters, parameters_of
 from fedfisher_core.models.streams import StreamLayer, chain
 from fedfisher_core.settings import FisherSettings
-from fedfisher_core.settings.signatures import choose
+from fedfisher_core.settings.choices import choose
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from prefect_dask import DaskTaskRunner
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import Job
-from fedfisher_core.engine.scratch import scratch
+from fedfisher_core.engine.locks import scratch
 from fedfisher_core.engine.store import Mark, open_store
 from fedfisher_core.settings import WorkSettings
 from flows.cluster import GPU, Guarded, versions

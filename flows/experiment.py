@@ -11,9 +11,9 @@ from prefect import Flow, flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.runtime import flow_run
 
-from fedfisher_core.engine.distributions import is_core
 from fedfisher_core.engine.errors import IncompleteError
-from fedfisher_core.engine.failures import failed_jobs, failed_json, traces_text
+from fedfisher_core.engine.installed import is_core
+from fedfisher_core.engine.plan import failed_jobs, failed_json, traces_text
 from fedfisher_core.experiments.contract import experiments
 from fedfisher_core.reporting.formats import as_markdown, as_records, plural
 from fedfisher_core.reporting.page import DATA, write_page_data

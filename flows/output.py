@@ -53,7 +53,7 @@ def print_report(folder: Path, *, json: bool = False) -> None:
     Args:
         json: prints the tables alone, as JSON.
     """
-    from fedfisher_core.engine.failures import read_failed
+    from fedfisher_core.engine.plan import read_failed
     from fedfisher_core.experiments.contract import experiments
     from fedfisher_core.experiments.loading import DEFAULT
     from fedfisher_core.reporting.rows import FAILED, RESULTS, experiment_of_rows

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import OutputError
-from fedfisher_core.engine.scratch import scratch
+from fedfisher_core.engine.locks import scratch
 from fedfisher_core.reporting.runs import SUMMARY, Dataset, Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks.options import step

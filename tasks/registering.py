@@ -4,7 +4,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import in_one_line
-from fedfisher_core.engine.scratch import scratch
+from fedfisher_core.engine.locks import scratch
 from fedfisher_core.reporting.runs import Registered
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fedfisher_core.data.columns import Codes, coded, holds_integers, holds_texts, value_type
-from fedfisher_core.data.pachinko import coarse_of_labels
+from fedfisher_core.data.natural import coarse_of_labels
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tables import Table
 from fedfisher_core.engine.errors import InputError, printable, shortened

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedfisher_core.data.natural import (
+    allocate,
     by_column,
     by_domain,
     by_size,
@@ -15,7 +16,6 @@ from fedfisher_core.data.natural import (
     require_domain,
     require_largest,
 )
-from fedfisher_core.data.pachinko import allocate
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.seeds import Stream, numpy_generator
 from fedfisher_core.settings import PartitionSettings, SeededSetting

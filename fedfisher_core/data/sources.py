@@ -15,17 +15,16 @@ from torch import Tensor
 
 from fedfisher_core.data.columns import require_like, tokens, vectors
 from fedfisher_core.data.hub import PROJECT_DATA_DIR, SPLITS, fetch, load_from_hub, revision_of
-from fedfisher_core.data.imported import open_split
+from fedfisher_core.data.importing import open_split
 from fedfisher_core.data.labels import Labels, joined_labels, read_coarse, read_labels
 from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens, Vectors
 from fedfisher_core.data.makers import Makers, makers_of_parts, read_makers
 from fedfisher_core.data.pictures import ImageSizes, images, named_files
-from fedfisher_core.data.plays import CHARACTER_NAMES, read_plays
 from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.specs import DATA_DIR_VARIABLE, EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tables import Table, may_lack, of_hub, open_file, require_file
 from fedfisher_core.data.tensors import Dataset, Split
-from fedfisher_core.data.texts import LongTexts, texts, tokenise
+from fedfisher_core.data.texts import CHARACTER_NAMES, LongTexts, read_plays, texts, tokenise
 from fedfisher_core.engine.errors import InputError
 
 

@@ -160,7 +160,7 @@ class _Datasets(Registry[DatasetSpec]):
         """Look a name up, or read what a file says of its data; errors as for `Registry.get`."""
         if not name.endswith(FILE):
             return super().get(name)
-        spec: DatasetSpec = import_module("fedfisher_core.data.imported").spec_of(Path(name))
+        spec: DatasetSpec = import_module("fedfisher_core.data.importing").spec_of(Path(name))
         return spec
 
 

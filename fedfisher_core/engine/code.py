@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fedfisher_core.engine.distributions import CORE, belong_together, locate, module_name, unwrapped
 from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.installed import CORE, belong_together, locate, module_name, unwrapped
 
 _BLOCKS = frozenset({"body", "orelse", "finalbody"})
 _DROPPED_FIELDS = frozenset({"ctx", "type_comment", "returns", "annotation"})

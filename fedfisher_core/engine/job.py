@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from fedfisher_core.engine.code import code_of
 from fedfisher_core.engine.computed_once import computed_once
-from fedfisher_core.engine.distributions import is_core
 from fedfisher_core.engine.errors import DivergedClientError, InputError
+from fedfisher_core.engine.installed import is_core
 from fedfisher_core.engine.store import Artifact, Content, Recipe
 from fedfisher_core.settings import RunSettings, WorkSettings
 

@@ -1,13 +1,15 @@
-"""Locks on files that die with the process that holds them, and messages that name it."""
+"""Locks on files that die with the process that holds them, and temporary folders that they guard."""
 
 import logging
 import os
 import platform
 import re
+import shutil
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -21,6 +23,10 @@ log = logging.getLogger("fedfisher")
 _POLL_SECONDS = 0.1
 _MOST_BYTES = 2**16
 _NAMED = 3
+
+
+_PREFIX = "fedfisher-"
+_LOCK = ".lock"
 
 
 class LockedError(InputError):
@@ -160,3 +166,42 @@ def _notes(path: Path) -> list[Path]:
     named = re.compile(re.escape(path.name) + r"\.[0-9a-f]{32}")
     found = [one for one in path.parent.iterdir() if named.fullmatch(one.name)]
     return [one for one in found if one.is_file() and not one.is_symlink()]
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Make a folder that only this user can read, and remove it when the block ends.
+
+    Leftovers of killed processes are removed first. Next to each folder is a file that its process keeps locked.
+    """
+    root = Path(tempfile.gettempdir())
+    _remove_left(root)
+    folder = root / f"{_PREFIX}{uuid.uuid4().hex}"
+    lock = Path(f"{folder}{_LOCK}")
+    # Another process that removes leftovers may hold the new file for a moment.
+    while (file := take(lock)) is None:
+        pass
+    with closing(file):
+        try:
+            folder.mkdir(mode=0o700)
+            yield folder
+        finally:
+            shutil.rmtree(folder)
+            lock.unlink()
+
+
+def _remove_left(root: Path) -> None:
+    for lock in root.glob(f"{_PREFIX}*{_LOCK}"):
+        file = take(lock) if _is_own(lock) else None
+        if file is not None:
+            with closing(file):
+                shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
+                lock.unlink()
+
+
+def _is_own(lock: Path) -> bool:
+    try:
+        return lock.lstat().st_uid == os.getuid()
+    except FileNotFoundError:
+        # Another process has just removed it.
+        return False

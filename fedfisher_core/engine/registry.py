@@ -12,8 +12,8 @@ from importlib.metadata import EntryPoint, distributions, entry_points
 from types import FrameType, ModuleType
 from typing import Any, Generic, TypeVar
 
-from fedfisher_core.engine.distributions import CORE, distribution_of
 from fedfisher_core.engine.errors import InputError, in_one_line, shown
+from fedfisher_core.engine.installed import CORE, distribution_of
 from fedfisher_core.settings.reading import nearest
 
 T = TypeVar("T")

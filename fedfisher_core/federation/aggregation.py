@@ -8,7 +8,7 @@ from torch import nn
 
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.uploads import Ask, StoredUploads, Upload
-from fedfisher_core.communication.wire.formula import formula_bits
+from fedfisher_core.communication.wire.budget import formula_bits
 from fedfisher_core.communication.wire.payload import Schema
 from fedfisher_core.engine.store import Artifact, path_of
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Timings

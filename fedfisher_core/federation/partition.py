@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from fedfisher_core.data.scaling import Scaling
 from fedfisher_core.data.shifts import Shifts
-from fedfisher_core.data.tensors import Examples, select
+from fedfisher_core.data.tensors import Examples, Scaling, select
 from fedfisher_core.engine.store import Artifact, read_document, read_tensors, understood
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import POOLED, Federation

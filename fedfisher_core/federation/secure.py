@@ -23,7 +23,7 @@ from fedfisher_core.engine.errors import InputError, shown
 from fedfisher_core.engine.job import artifacts_in
 from fedfisher_core.engine.seeds import Stream, numpy_generator
 from fedfisher_core.engine.store import Artifact
-from fedfisher_core.engine.store.recipe import as_json
+from fedfisher_core.engine.store.manifest import as_json
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Timings
 from fedfisher_core.federation.global_models import Traffic
 from fedfisher_core.federation.partition import held_by

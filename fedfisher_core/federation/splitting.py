@@ -9,8 +9,8 @@ import torch
 from fedfisher_core.data.makers import count_makers
 from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.partitions import Indices, Partition, split
-from fedfisher_core.data.scaling import observe
 from fedfisher_core.data.shifts import draw_shifts
+from fedfisher_core.data.tensors import observe
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.store import Artifact, Content

@@ -16,7 +16,7 @@ from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import Summation, Sums
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import MethodEntry, WireFields, WireSettings
-from fedfisher_core.settings.signatures import choose
+from fedfisher_core.settings.choices import choose
 
 DEFAULT_WIRE = WireSettings()
 NO_SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})

@@ -15,7 +15,7 @@ from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.methods.shared.averaging import Summation
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import MethodEntry
-from fedfisher_core.settings.signatures import settings_of
+from fedfisher_core.settings.choices import settings_of
 
 Aggregation = Callable[..., Aggregate]
 Requirement = Callable[[Any, int], None]

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.data.layouts import require_images
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.extras import require_packages
+from fedfisher_core.engine.installed import require_packages
 from fedfisher_core.models.batch_norm import BatchNorm
 from fedfisher_core.models.layers import Dropout
 from fedfisher_core.models.spec import ModelSpec, model

@@ -1,13 +1,11 @@
-"""What all settings have in common: their base class, and types of values with bounds.
-
-The bounds are far beyond what any experiment needs. They stop a typing error from starting a run that never ends.
-"""
+"""What all settings have in common: their base class, types of values with bounds, and what is a number."""
 
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -17,29 +15,85 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    ValidationError,
     model_validator,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
-from fedfisher_core.settings.numbers_only import require_numbers
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_LIKE_A_NUMBER = re.compile(r"[+-]?\d")
+
 
 MAX_POINTS = 10_000
 """Combinations of data set, network, split and seed."""
-
 MAX_UPLOADS = 100_000
 """Uploads of all clients to all methods, in all seeded settings."""
-
 SECRET = "secret"
 """The type of errors whose value must not be shown."""
-
 FILE = "sqlite:///"
 """Prefix of the address of a database's file."""
-
 LEADERBOARD = "leaderboard"
 """Name of the leaderboard's default folder."""
-
 _MAX_PART_BYTES = 255
 _MAX_PATH_BYTES = 4000
+Momentum = Annotated[float, Field(ge=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+Count = Annotated[int, Field(ge=1, le=10**6)]
+Steps = Annotated[int, Field(ge=1, le=10**7)]
+Examples = Annotated[int, Field(ge=0, le=10**9)]
+Positive = Annotated[float, Field(gt=0, le=1e30)]
+Nonnegative = Annotated[float, Field(ge=0, le=1e30)]
+_T = TypeVar("_T")
+
+
+def require_numbers(given: Any, fields: Mapping[str, FieldInfo]) -> None:
+    """Refuse booleans and text where a number is expected: pydantic reads true as 1, and 0-4 as -4.
+
+    Text that is a number is allowed, since YAML reads 1e-3 as text.
+
+    Args:
+        given: settings by name, as they were written; anything but a mapping is not checked here.
+
+    Raises:
+        ValidationError: a value is or holds a boolean that the field's type does not name, or text that begins like a
+            number where the type names numbers.
+    """
+    if not isinstance(given, Mapping):
+        return
+    for name, field in fields.items():
+        if name not in given:
+            continue
+        values = list(_values_in(given[name]))
+        if any(isinstance(one, bool) for one in values) and not _names(field.annotation, bool):
+            raise _refused(name, given[name], "must be no boolean")
+        texts = (one.strip() for one in values if isinstance(one, str))
+        if any(_LIKE_A_NUMBER.match(one) and not _NUMBER.fullmatch(one) for one in texts) and any(
+            _names(field.annotation, number) for number in (int, float)
+        ):
+            raise _refused(name, given[name], "is no number; allowed: numbers, several of them as in [0, 1, 2]")
+
+
+def _values_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _values_in(one)
+    else:
+        yield value
+
+
+def _names(annotation: Any, kind: type) -> bool:
+    """Say whether a field's type names a type of values, or one of its values."""
+    return (
+        annotation in (kind, Any, object)
+        or type(annotation) is kind
+        or any(_names(one, kind) for one in get_args(annotation))
+    )
+
+
+def _refused(name: str, value: Any, reason: str) -> ValidationError:
+    problem = InitErrorDetails(type=PydanticCustomError("no_number", reason), loc=(name,), input=value)
+    return ValidationError.from_exception_data("settings", [problem])
 
 
 def _printable(value: str) -> str:
@@ -86,8 +140,6 @@ def _named(value: Any) -> Any:
     return value
 
 
-Momentum = Annotated[float, Field(ge=0, lt=1)]
-
 Name = Annotated[
     str,
     Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=200, description="folder name of the report"),
@@ -97,13 +149,6 @@ Label = Annotated[str, Field(max_length=100), AfterValidator(_label)]
 Line = Annotated[str, Field(max_length=1000), AfterValidator(_printable)]
 Paragraphs = Annotated[str, Field(max_length=100_000), AfterValidator(_paragraphs)]
 Folder = Annotated[Path, BeforeValidator(_named), AfterValidator(_path)]
-
-Seed = Annotated[int, Field(ge=0, lt=2**63)]
-Count = Annotated[int, Field(ge=1, le=10**6)]
-Steps = Annotated[int, Field(ge=1, le=10**7)]
-Examples = Annotated[int, Field(ge=0, le=10**9)]
-Positive = Annotated[float, Field(gt=0, le=1e30)]
-Nonnegative = Annotated[float, Field(ge=0, le=1e30)]
 
 
 def as_folder(value: str | Path) -> Path:
@@ -164,8 +209,6 @@ def _as_mapping(value: Any) -> Any:
         raise ValueError("allowed: names that differ, or a mapping of names to settings")
     return {key: {} for key in value}
 
-
-_T = TypeVar("_T")
 
 Several = Annotated[tuple[_T, ...], Forms(_as_tuple, lambda found: [found["items"]])]
 """A setting with several values; a single value may be given alone."""

@@ -1,7 +1,11 @@
-"""Settings of an experiment: its methods, its rounds, its measures, and the seeded settings that it spans."""
+"""Settings of an experiment: its methods, rounds, measures and seeded settings, and its file for people."""
 
 import hashlib
+import inspect
 import json
+import math
+import textwrap
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import yaml
@@ -21,6 +25,11 @@ from fedfisher_core.settings.clients import Clients, PartitionScheme
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
 from fedfisher_core.settings.wire import WireFields
 from fedfisher_core.settings.work import PageSettings, TrackingSettings, WorkSettings
+
+LAST = ("run", "tracking", "report")
+"""Keys that stand at the end of a settings file."""
+_FIRST = ("name", "seeds", "data", "partition", "methods")
+_WIDTH = 116
 
 
 class SeededSetting(Strict):
@@ -157,13 +166,6 @@ class MethodEntry(BaseModel):
         return written
 
 
-LAST = ("run", "tracking", "report")
-"""Keys that stand at the end of a settings file."""
-
-
-_FIRST = ("name", "seeds", "data", "partition", "methods")
-
-
 def _order(schema: dict[str, Any]) -> None:
     """Let forms that are made of a schema begin with what most people set."""
     fields = schema["properties"]
@@ -202,3 +204,32 @@ class ExperimentSettings(Strict):
     def named_groups(self) -> list[str]:
         """List the settings that map names to settings, such as the methods."""
         return [name for name in type(self).model_fields if isinstance(getattr(self, name), dict)]
+
+
+def commented(settings: BaseModel) -> str:
+    """Write settings as a settings file with a comment above each key that has a description."""
+    return "\n".join(_lines(settings, "")) + "\n"
+
+
+def _lines(settings: BaseModel, indent: str) -> Iterator[str]:
+    written = settings.model_dump(mode="json")
+    for name in sorted(written, key=LAST.__contains__):
+        field = type(settings).model_fields[name]
+        value = getattr(settings, name)
+        described = field.description
+        if described is None and isinstance(value, BaseModel):
+            described = (inspect.getdoc(value) or "").partition("\n")[0]
+        yield from textwrap.wrap(described or "", _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# ")
+        if isinstance(value, BaseModel):
+            yield f"{indent}{name}:"
+            yield from _lines(value, f"{indent}  ")
+        elif isinstance(written[name], dict) and written[name]:
+            yield f"{indent}{name}:"
+            yield from (f"{indent}  {_inline(key)}: {_inline(own)}" for key, own in written[name].items())
+        else:
+            yield f"{indent}{name}: {_inline(written[name])}"
+
+
+def _inline(value: Any) -> str:
+    """Write a value as YAML in one line."""
+    return yaml.safe_dump([value], default_flow_style=True, allow_unicode=True, width=math.inf).strip()[1:-1]

@@ -14,7 +14,7 @@ from fedfisher_core.engine.errors import (
     OutputError,
     printable_lines,
 )
-from fedfisher_core.engine.extras import packages_of, require_packages
+from fedfisher_core.engine.installed import packages_of, require_packages
 from flows import running
 from flows.cli import completion, explain, init, listings, report, run, store, submit, take_away, ui
 from flows.cli.options import require_values

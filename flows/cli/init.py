@@ -39,8 +39,8 @@ def add_commands(commands: Commands) -> None:
 def _config(options: argparse.Namespace) -> None:
     from fedfisher_core.experiments.contract import experiments
     from fedfisher_core.reporting.rows import write_file
+    from fedfisher_core.settings.experiment import commented
     from fedfisher_core.settings.reading import validate
-    from fedfisher_core.settings.writing import commented
 
     path = Path(options.file if options.file.endswith((".yaml", ".yml")) else f"{options.file}.yaml")
     text = commented(validate(experiments.get(options.experiment).settings, {"name": path.stem}))

@@ -116,7 +116,7 @@ def _merge_adapters(options: argparse.Namespace) -> None:
     from fedfisher import merge_adapters, read_adapter, write_adapter
     from fedfisher_core.engine.seeds import Stream, torch_generator
     from fedfisher_core.methods.method import methods
-    from fedfisher_core.settings.signatures import choose
+    from fedfisher_core.settings.choices import choose
 
     for name in ("network", "validation", "initial"):
         if getattr(options, name) is not None:
@@ -137,7 +137,7 @@ def _merge_files(options: argparse.Namespace) -> None:
     from fedfisher_core.engine.seeds import Stream, torch_generator
     from fedfisher_core.methods.method import methods
     from fedfisher_core.models.trunks.reading import read_weights_file
-    from fedfisher_core.settings.signatures import choose
+    from fedfisher_core.settings.choices import choose
 
     settings = _chosen(options.overrides)
     choose(methods.get(options.method).settings, settings, key=f"methods.{options.method}")

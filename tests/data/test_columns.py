@@ -14,11 +14,10 @@ import torch
 from fedfisher_core.data.columns import vectors
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.layouts import Vectors
-from fedfisher_core.data.scaling import observe
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tables import Table
-from fedfisher_core.data.tensors import Dataset, Split, select
+from fedfisher_core.data.tensors import Dataset, Split, observe, select
 from fedfisher_core.engine.errors import InputError
 from tests import arranged, tiny
 

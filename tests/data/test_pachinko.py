@@ -3,7 +3,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from fedfisher_core.data.pachinko import Indices, allocate, coarse_of_labels
+from fedfisher_core.data.natural import Indices, allocate, coarse_of_labels
 from fedfisher_core.data.partitions import Partition, split
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import PartitionSettings, SeededSetting

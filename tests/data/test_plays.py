@@ -10,10 +10,10 @@ import torch
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.layouts import Tokens, Vectors
 from fedfisher_core.data.partitions import split
-from fedfisher_core.data.plays import CHARACTER_NAMES, MIN_CHARACTERS, STRIDES, VOCABULARY, read_plays, spoken
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Dataset
+from fedfisher_core.data.texts import CHARACTER_NAMES, MIN_CHARACTERS, STRIDES, VOCABULARY, read_plays, spoken
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import PartitionSettings, SeededSetting
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.data.scaling import observe
 from fedfisher_core.data.specs import Impute
+from fedfisher_core.data.tensors import observe
 
 NAN = math.nan
 

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 ASKING = """
 import importlib, json, sys
 from fedfisher_core.engine.code import code_of, modules_of
-from fedfisher_core.engine.distributions import distribution_of, module_name, unwrapped
+from fedfisher_core.engine.installed import distribution_of, module_name, unwrapped
 module, name = sys.argv[1].split(":")
 thing = getattr(importlib.import_module(module), name)
 modules = modules_of(module_name(unwrapped(thing)))
@@ -297,7 +297,7 @@ def test_a_module_that_imports_a_compiled_one_of_its_own_is_refused(tmp_path: Pa
 def test_a_script_has_its_file(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     text = """
         from fedfisher_core.engine.code import modules_of
-        from fedfisher_core.engine.distributions import module_name
+        from fedfisher_core.engine.installed import module_name
 
         try:
             from . import beside

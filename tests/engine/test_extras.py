@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.extras import packages_of, require_packages
+from fedfisher_core.engine.installed import packages_of, require_packages
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 

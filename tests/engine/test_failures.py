@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.engine.errors import DivergedClientError, InputError, JobError
-from fedfisher_core.engine.failures import Failure, failed_jobs, failed_json, read_failed, traces_text
+from fedfisher_core.engine.plan import Failure, failed_jobs, failed_json, read_failed, traces_text
 
 
 def raised(error: Exception) -> Exception:

@@ -135,7 +135,7 @@ def test_words_settings_orchestration_and_shared_modules_change_nothing(project:
         # Golden numbers guard the modules that several results share; their versions are raised by hand.
         **appended("fedfisher_core/methods/solvers/exact.py"),
         **appended("fedfisher_core/client/training.py"),
-        **appended("fedfisher_core/communication/wire/packing.py"),
+        **appended("fedfisher_core/communication/wire/codec.py"),
     }
     edits = {name: edit for name, edit in edits.items() if (project.folder / name).exists()}
     assert project.missing(edits) == set()

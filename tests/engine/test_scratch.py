@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.engine.locks import take
-from fedfisher_core.engine.scratch import scratch
+from fedfisher_core.engine.locks import scratch, take
 
 PROGRAM = """
 import time
-from fedfisher_core.engine.scratch import scratch
+from fedfisher_core.engine.locks import scratch
 with scratch() as folder:
     print(folder, flush=True)
     time.sleep(60)
@@ -39,7 +38,7 @@ def test_a_process_that_looks_at_the_new_lock_at_the_wrong_moment_is_waited_for(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries = iter([None, None])
-    monkeypatch.setattr("fedfisher_core.engine.scratch.take", lambda path: next(tries, None) or take(path))
+    monkeypatch.setattr("fedfisher_core.engine.locks.take", lambda path: next(tries, None) or take(path))
     with scratch() as folder:
         assert folder.is_dir()
     assert list(root.iterdir()) == []

@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from fedfisher.client import digest_of
 from fedfisher.exporting import choose_row, export
 from fedfisher_core.data.layouts import Images
-from fedfisher_core.engine import extras
+from fedfisher_core.engine import installed
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.failures import FailedJob, failed_json
+from fedfisher_core.engine.plan import FailedJob, failed_json
 from fedfisher_core.engine.store import Store, open_store
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.federation.data import load_data
@@ -121,7 +121,7 @@ def test_onnx_runtime_predicts_what_the_row_says(run: tuple[Benchmarked, Path], 
 def test_onnx_without_its_packages_is_refused_and_writes_nothing(
     run: tuple[Benchmarked, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(extras, "_is_installed", lambda name: name != "onnxscript")
+    monkeypatch.setattr(installed, "_is_installed", lambda name: name != "onnxscript")
     row = choose_row(run[1], method="fedavg", settings={"seed": 0})
     with pytest.raises(InputError, match=r"^--onnx needs onnxscript, not installed; allowed: .*'fedfisher\[onnx\]'$"):
         export(row, stored(run[1]), tmp_path / "out", onnx=True)

@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.communication.wire.codec import TensorSpec
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter
+from fedfisher_core.communication.wire.codec import BitReader, BitWriter, TensorSpec
 from fedfisher_core.communication.wire.spectral import Spectral
 from fedfisher_core.fisher.kronecker import Kronecker, KroneckerSum
 from fedfisher_core.fisher.low_rank import TOLERANCE, LowRankSum, ShiftedLowRank, low_rank, shortened

@@ -12,7 +12,7 @@ from fedfisher_core.client.objectives.objective import RESERVED, Losses, Objecti
 from fedfisher_core.client.past import NO_PAST, Past
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import PLAIN, Choice
-from fedfisher_core.settings.signatures import choose
+from fedfisher_core.settings.choices import choose
 
 
 @dataclass(frozen=True)

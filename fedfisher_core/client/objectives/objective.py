@@ -17,7 +17,7 @@ from fedfisher_core.client.past import NO_PAST, Exchange, Past
 from fedfisher_core.engine.registry import Registry, import_submodules
 from fedfisher_core.models.spec import Parameters, parameters_of
 from fedfisher_core.settings import ObjectiveChoice, TrainSettings
-from fedfisher_core.settings.signatures import settings_of
+from fedfisher_core.settings.choices import settings_of
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """Takes outputs, shape (batch, classes), and labels, shape (batch,); gives the loss of each example, shape (batch,)."""

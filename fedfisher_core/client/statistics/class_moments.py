@@ -12,7 +12,7 @@ from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistics.class_gaussians import FEWEST
 from fedfisher_core.client.statistics.principal import LowFrequencies, Principal, principal
 from fedfisher_core.client.statistics.statistic import ServerView, TensorStatistic
-from fedfisher_core.communication.wire.mixture import MIXTURE
+from fedfisher_core.communication.wire.leading import MIXTURE
 from fedfisher_core.communication.wire.structure import Structure
 from fedfisher_core.data.layouts import Tokens
 from fedfisher_core.engine.errors import InputError

@@ -18,7 +18,7 @@ from fedfisher_core.communication.wire.payload import Schema
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import WireSettings
-from fedfisher_core.settings.signatures import choose, settings_of
+from fedfisher_core.settings.choices import choose, settings_of
 
 
 @dataclass(frozen=True)

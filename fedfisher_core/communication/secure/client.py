@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 
 from fedfisher_core.communication.secure import shamir
-from fedfisher_core.communication.secure.double_masks import add_pair, own_mask
-from fedfisher_core.communication.secure.fixed_point import Tensors
+from fedfisher_core.communication.secure.fixed_point import Tensors, Vector, mask
 from fedfisher_core.communication.secure.keys import (
     KEY_BYTES,
     SIGNATURE_BYTES,
@@ -21,6 +20,26 @@ from fedfisher_core.communication.secure.keys import (
 from fedfisher_core.communication.secure.terms import KEYS_BYTES, Terms, keys_message, survivors_message
 from fedfisher_core.engine.errors import ProtocolError
 from fedfisher_core.settings import Round
+
+
+def own_mask(seed: bytes, terms: Terms) -> Vector:
+    """The mask that a client adds on its own, from its secret of 32 bytes; shape (size of the code,)."""
+    return mask(seed, terms.code.size, bits=terms.code.bits, session=terms.context)
+
+
+def add_pair(vector: Vector, client: int, other: int, private: bytes, keys: bytes, terms: Terms) -> None:
+    """Add the mask that a client has in common with another, in place: the one adds what the other subtracts.
+
+    Args:
+        vector: shape (size of the code,).
+        private: the client's private key of its pairs.
+        keys: the first message of the other client, its public keys.
+    """
+    seed = agree(private, keys[KEY_BYTES:KEYS_BYTES], purpose=b"pair" + terms.context)
+    if client < other:
+        vector += own_mask(seed, terms)
+    else:
+        vector -= own_mask(seed, terms)
 
 
 class Client:

@@ -1,18 +1,43 @@
-"""Real tensors as whole numbers modulo 2^bits, so that the sum over clients is exact and does not wrap."""
+"""Real tensors as whole numbers modulo 2^bits, and pseudo-random masks that hide them."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedfisher_core.communication.secure.masking import Vector, ring_type
+from fedfisher_core.communication.secure.keys import derive, stream
 from fedfisher_core.engine.errors import InputError
+
+Vector: TypeAlias = NDArray[np.unsignedinteger[Any]]
+"""Numbers modulo 2^32 or 2^64: the arithmetic of the type wraps as the ring does."""
+
 
 Tensors = Mapping[str, NDArray[np.float64]]
 Layout = Mapping[str, tuple[int, ...]]
 """Shapes by name, in the order of the vector."""
+
+
+def ring_type(bits: int) -> np.dtype[np.unsignedinteger[Any]]:
+    """The type of numbers modulo 2^bits, little-endian on every machine; bits are 32 or 64."""
+    return np.dtype(f"<u{bits // 8}")
+
+
+def mask(seed: bytes, size: int, *, bits: int, session: bytes) -> Vector:
+    """Expand a seed of 32 bytes to a mask (HKDF, then ChaCha20).
+
+    Args:
+        size: length of the mask.
+        bits: of a number, 32 or 64.
+        session: names the aggregation; the same seed gives another mask in another one.
+
+    Returns:
+        Shape (size,); without the seed, the numbers can't be distinguished from uniform ones.
+    """
+    kind = ring_type(bits)
+    return np.frombuffer(stream(derive(seed, purpose=b"mask" + session))(size * kind.itemsize), dtype=kind)
 
 
 @dataclass(frozen=True)

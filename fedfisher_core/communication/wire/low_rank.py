@@ -5,10 +5,14 @@ from dataclasses import dataclass
 
 import torch
 
-from fedfisher_core.communication.wire.codec import Array, TensorSpec
-from fedfisher_core.communication.wire.elementwise import SCALE_BITS, read_scale, write_scale
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter
-from fedfisher_core.communication.wire.quantisers import uniform_codes, uniform_values
+from fedfisher_core.communication.wire.codec import Array, BitReader, BitWriter, TensorSpec
+from fedfisher_core.communication.wire.elementwise import (
+    SCALE_BITS,
+    read_scale,
+    uniform_codes,
+    uniform_values,
+    write_scale,
+)
 from fedfisher_core.engine.errors import InputError
 
 

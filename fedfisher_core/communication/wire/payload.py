@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedfisher_core.communication.wire.codec import Array, Codec, TensorSpec
+from fedfisher_core.communication.wire.codec import Array, BitReader, BitWriter, Codec, TensorSpec
 from fedfisher_core.communication.wire.elementwise import Float32
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError
 
 MAGIC = b"FFW"

@@ -1,9 +1,9 @@
 """What is known of a tensor's entries, which decides how it is encoded: any, none below 0, symmetric."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from fedfisher_core.communication.wire.by_dimension import ByDimension, by_dimension
-from fedfisher_core.communication.wire.codec import Codec, TensorSpec
+from fedfisher_core.communication.wire.codec import Array, BitReader, BitWriter, Codec, TensorSpec
 from fedfisher_core.communication.wire.elementwise import MAX_QUANTISED_WIDTH, SCALE_BITS, Root, Uniform
 from fedfisher_core.communication.wire.low_rank import LowRank
 from fedfisher_core.communication.wire.spectral import Spectral, minimum_bits
@@ -12,6 +12,36 @@ from fedfisher_core.engine.errors import InputError
 
 PAPER_WIDTH = 16
 """Bits an entry of the paper's vectors."""
+
+
+@dataclass(frozen=True)
+class ByDimension:
+    """All matrices by one codec, and then all vectors by another."""
+
+    matrices: Codec
+    vectors: Codec
+
+    def bits(self, tensors: Sequence[TensorSpec]) -> int:
+        """What both take."""
+        matrices, vectors = by_dimension(tensors)
+        return self.matrices.bits(matrices) + self.vectors.bits(vectors)
+
+    def encode(self, tensors: Mapping[str, Array], writer: BitWriter) -> None:
+        """Append the matrices, and then the vectors."""
+        self.matrices.encode({name: one for name, one in tensors.items() if one.ndim > 1}, writer)
+        self.vectors.encode({name: one for name, one in tensors.items() if one.ndim == 1}, writer)
+
+    def decode(self, tensors: Sequence[TensorSpec], reader: BitReader) -> dict[str, Array]:
+        """Read the tensors back, in their order."""
+        matrices, vectors = by_dimension(tensors)
+        found = self.matrices.decode(matrices, reader) | self.vectors.decode(vectors, reader)
+        return {tensor.name: found[tensor.name] for tensor in tensors}
+
+
+def by_dimension(tensors: Sequence[TensorSpec]) -> tuple[list[TensorSpec], list[TensorSpec]]:
+    """Part tensors into matrices and vectors, both in their order."""
+    vectors = [tensor for tensor in tensors if len(tensor.shape) == 1]
+    return [tensor for tensor in tensors if len(tensor.shape) > 1], vectors
 
 
 class Signed(Structure):

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError, OutputError, anonymous
-from fedfisher_core.engine.extras import require_packages
+from fedfisher_core.engine.installed import require_packages
 from fedfisher_core.settings import BUCKET
 
 log = logging.getLogger("fedfisher")

@@ -11,9 +11,17 @@ from fedfisher_core.engine.files import parse_json
 from fedfisher_core.engine.store.bucket import Bucket, BucketError, require_library
 from fedfisher_core.engine.store.caching import keep_within, manifest_name, object_name, put
 from fedfisher_core.engine.store.folder_store import NOTE_BYTES, Store
-from fedfisher_core.engine.store.manifest import MANIFEST, MOST_MANIFEST_BYTES, content_digest, read_manifest, sealed
-from fedfisher_core.engine.store.recipe import Artifact, Content, Recipe
-from fedfisher_core.engine.store.tracing import warn
+from fedfisher_core.engine.store.manifest import (
+    MANIFEST,
+    MOST_MANIFEST_BYTES,
+    Artifact,
+    Content,
+    Recipe,
+    content_digest,
+    read_manifest,
+    sealed,
+)
+from fedfisher_core.engine.store.reading import warn
 from fedfisher_core.engine.store.writing import Mark
 
 _SMALL = 2**10

@@ -20,13 +20,13 @@ from fedfisher_core.engine.store.manifest import (
     MANIFEST,
     MOST_BYTES,
     MOST_MANIFEST_BYTES,
+    Artifact,
     Manifest,
     content_digest,
     file_has_digest,
     has_digest,
     read_manifest,
 )
-from fedfisher_core.engine.store.recipe import Artifact
 
 log = logging.getLogger("fedfisher")
 

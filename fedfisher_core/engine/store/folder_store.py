@@ -11,10 +11,16 @@ from pathlib import Path
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError, UnwritableError
 from fedfisher_core.engine.files import parse_json, read_regular
 from fedfisher_core.engine.locks import held, sharing, take
-from fedfisher_core.engine.store.manifest import content_digest, sealed
-from fedfisher_core.engine.store.reading import look_up, manifest_at
-from fedfisher_core.engine.store.recipe import Artifact, Content, Recipe
-from fedfisher_core.engine.store.tracing import folders_in, is_of_old_layout, manifests_in, reached, warn
+from fedfisher_core.engine.store.manifest import Artifact, Content, Recipe, content_digest, sealed
+from fedfisher_core.engine.store.reading import (
+    folders_in,
+    is_of_old_layout,
+    look_up,
+    manifest_at,
+    manifests_in,
+    reached,
+    warn,
+)
 from fedfisher_core.engine.store.writing import Mark, new_folder, remove_entry, require_folder, sweep
 
 log = logging.getLogger("fedfisher")

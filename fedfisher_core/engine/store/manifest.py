@@ -5,12 +5,12 @@ import json
 import math
 import platform
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from io import FileIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from blake3 import blake3
 from pydantic import (
@@ -26,11 +26,90 @@ from pydantic import (
 
 from fedfisher_core.engine.errors import CorruptArtifactError
 from fedfisher_core.engine.files import parse_json, read_regular
-from fedfisher_core.engine.store.recipe import Artifact, Content, Recipe, as_json, digest
+
+# Settings, rows and pages are read without torch, which takes seconds.
+if TYPE_CHECKING:
+    from torch import Tensor
+
 
 PATTERN = "^blake3-[0-9a-f]{64}$"
 _PREFIX = "blake3-"
 _blake3: Callable[[], Any] = blake3
+MANIFEST = "manifest.json"
+MOST_MANIFEST_BYTES = 2**24
+MOST_BYTES = 2**34
+"""The most bytes that a file of an artifact may have."""
+_MOST_NAME_BYTES = 255
+_SHOWN = 60
+_Digest = Annotated[StrictStr, StringConstraints(pattern=PATTERN)]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that can change a result. It is known before any work, and its digest names the result.
+
+    Args:
+        kind: of the result; names its folder.
+        version: of the code that makes it, raised by hand.
+        settings: what can change the result, as JSON has it.
+        inputs: keys of the results that it is made from, by role.
+    """
+
+    kind: str
+    version: int
+    settings: Mapping[str, Any]
+    inputs: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def key(self) -> str:
+        """Digest of the recipe, 24 hexadecimal digits."""
+        return digest([self.kind, self.version, self.settings, self.inputs])[:24]
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a job makes.
+
+    Args:
+        tensors: safetensors files by name, each with named tensors.
+        documents: JSON files by name.
+        files: other files by name.
+        timings: seconds and bytes that were measured; not part of the digest.
+    """
+
+    tensors: Mapping[str, "Mapping[str, Tensor]"] = field(default_factory=dict)
+    documents: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A reference to a stored result.
+
+    Args:
+        kind: names its folder.
+        key: of its recipe.
+        digest: of its content, without timings.
+        path: its folder; for an artifact in a bucket, the folder of this machine's copies.
+        bucket: URL of the bucket that holds it; None where its folder holds all of it.
+    """
+
+    kind: str
+    key: str
+    digest: str
+    path: Path
+    bucket: str | None = None
+
+
+def as_json(value: Any) -> bytes:
+    """Write a value of plain types and finite numbers as JSON, equal values as equal bytes."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def digest(value: Any) -> str:
+    """SHA-256 of a value's JSON (see `as_json`), 64 hexadecimal digits."""
+    return hashlib.sha256(as_json(value)).hexdigest()
 
 
 def digest_of(content: bytes) -> str:
@@ -46,14 +125,6 @@ def has_digest(content: bytes, digest: str) -> bool:
 def file_has_digest(file: FileIO, digest: str) -> bool:
     """Say whether an open file, read from its start, has a digest, without holding a large one in memory."""
     return f"{_PREFIX}{hashlib.file_digest(file, _blake3).hexdigest()}" == digest
-
-
-MANIFEST = "manifest.json"
-MOST_MANIFEST_BYTES = 2**24
-MOST_BYTES = 2**34
-"""The most bytes that a file of an artifact may have."""
-_MOST_NAME_BYTES = 255
-_SHOWN = 60
 
 
 def _plain(name: str) -> str:
@@ -73,7 +144,6 @@ def _finite(number: float) -> float:
 
 
 _FileName = Annotated[StrictStr, AfterValidator(_plain)]
-_Digest = Annotated[StrictStr, StringConstraints(pattern=PATTERN)]
 _Measure = Annotated[StrictInt | StrictFloat, AfterValidator(_finite)]
 
 

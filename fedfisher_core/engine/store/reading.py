@@ -1,12 +1,10 @@
-"""Reading artifacts: every file is verified by its digest before it is used.
+"""Reading artifacts, whose files are verified by their digests, and what a folder of artifacts holds."""
 
-All functions raise `CorruptArtifactError` for a file that is not what was written, and `BucketError` where the bucket
-that holds it does not answer.
-"""
-
+import logging
+import os
 import stat
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -15,8 +13,16 @@ from safetensors import SafetensorError, safe_open
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError, in_one_line
 from fedfisher_core.engine.files import open_regular, parse_json, read_regular
 from fedfisher_core.engine.store.caching import bytes_of, manifest_here, path_of
-from fedfisher_core.engine.store.manifest import MOST_BYTES, Manifest, file_has_digest, has_digest, read_manifest
-from fedfisher_core.engine.store.recipe import Artifact
+from fedfisher_core.engine.store.manifest import (
+    MANIFEST,
+    MOST_BYTES,
+    MOST_MANIFEST_BYTES,
+    Artifact,
+    Manifest,
+    file_has_digest,
+    has_digest,
+    read_manifest,
+)
 
 # Settings, rows and pages are read without torch, which takes seconds.
 if TYPE_CHECKING:
@@ -24,6 +30,12 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+log = logging.getLogger("fedfisher")
+_MOST_CHARACTERS = 500
+_MEASURED = "aggregate"
+"""The role of the input of a measurement."""
 
 
 def understood(read: Callable[Concatenate[Artifact, P], T]) -> Callable[Concatenate[Artifact, P], T]:
@@ -150,3 +162,69 @@ def _check(path: Path, name: str, expected: str | None) -> None:
 
 def _changed(path: Path, name: str) -> CorruptArtifactError:
     return CorruptArtifactError(f"artifact {path}: {name} was changed")
+
+
+def manifests_in(root: Path) -> dict[Path, Manifest]:
+    """Read the manifests of a store's artifacts by folder. A folder without a readable manifest is left out."""
+    found = {}
+    for kind in folders_in(root):
+        for path in folders_in(kind):
+            try:
+                if os.path.lexists(path / MANIFEST) and not is_of_old_layout(path):
+                    found[path] = read_manifest(path)
+            except CorruptArtifactError as error:
+                # Another process may have deleted the artifact meanwhile, which needs no warning.
+                if os.path.lexists(path / MANIFEST):
+                    warn(f"{error}; it is passed over")
+    return found
+
+
+def is_of_old_layout(path: Path) -> bool:
+    """Say whether the artifact in a folder is one that earlier versions of this project named by their code."""
+    try:
+        fields = parse_json(read_regular(path / MANIFEST, limit=MOST_MANIFEST_BYTES))
+    except (OSError, ValueError):
+        return False
+    return isinstance(fields, dict) and "code" in fields and "version" not in fields
+
+
+def reached(manifests: Mapping[Path, Manifest], keys: Sequence[str]) -> set[Path]:
+    """Return the folders of some artifacts, of their direct and indirect inputs, and of what was measured of any.
+
+    Args:
+        manifests: of all artifacts, by folder.
+        keys: of those to begin with.
+    """
+    by_key = {path.name: path for path in manifests}
+    found: set[Path] = set()
+    todo = [by_key[key] for key in keys if key in by_key]
+    while todo:
+        path = todo.pop()
+        if path not in found:
+            found.add(path)
+            todo += [by_key[key] for key in manifests[path].inputs.values() if key in by_key]
+    names = {path.name for path in found}
+    return found | {path for path, manifest in manifests.items() if manifest.inputs.get(_MEASURED) in names}
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """List the visible folders in a folder, sorted, without links. A missing folder has none."""
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(
+                folder / entry.name
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+            )
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        warn(f"{folder} can't be read: {error.strerror}; it is passed over")
+        return []
+
+
+@cache
+def warn(message: str) -> None:
+    """Warn once in each process, with unprintable characters replaced and a long message cut."""
+    printable = "".join(character if character.isprintable() else "?" for character in message)
+    log.warning("%s", printable[:_MOST_CHARACTERS])

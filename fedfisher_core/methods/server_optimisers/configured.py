@@ -11,7 +11,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server_optimisers.optimiser import RESERVED, ServerOptimiser, server_optimisers
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.settings import AVERAGE, Choice, TrainSettings
-from fedfisher_core.settings.signatures import choose
+from fedfisher_core.settings.choices import choose
 
 Moments = Mapping[str, Parameters]
 """What an optimiser keeps between rounds: by the moment's name, a tensor for each weight."""

@@ -11,7 +11,7 @@ from torch import Tensor
 import fedfisher_core.methods.server_optimisers
 from fedfisher_core.engine.registry import Registry, import_submodules
 from fedfisher_core.settings import Choice, TrainSettings
-from fedfisher_core.settings.signatures import settings_of
+from fedfisher_core.settings.choices import settings_of
 
 RESERVED = tuple(Choice.model_fields)
 """Keys next to an optimiser's own settings, which an optimiser must not use."""

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.engine.extras import require_packages
+from fedfisher_core.engine.installed import require_packages
 from fedfisher_core.models.trunks.trunk import Trunk, trunks
 
 

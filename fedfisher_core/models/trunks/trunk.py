@@ -14,7 +14,7 @@ from torch.nn import functional
 import fedfisher_core.models.trunks
 from fedfisher_core.data.layouts import Layout, require_texts
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.extras import packaged_file
+from fedfisher_core.engine.installed import packaged_file
 from fedfisher_core.engine.registry import Registry, import_submodules
 from fedfisher_core.models.spec import models
 from fedfisher_core.models.trunks.reading import read_weights_file

@@ -13,9 +13,8 @@ from torch import Size, Tensor
 from fedfisher_core.client.local import Local, Releasing
 from fedfisher_core.client.statistics.statistic import ServerView, TensorStatistic
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.communication.wire.codec import Array, Codec, TensorSpec
+from fedfisher_core.communication.wire.codec import Array, BitReader, BitWriter, Codec, TensorSpec
 from fedfisher_core.communication.wire.elementwise import Uniform, read_scale, write_scale
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter
 from fedfisher_core.communication.wire.structure import EXACT, Fixed, Structure
 from fedfisher_core.communication.wire.tensors import SIGNED
 from fedfisher_core.models.spec import ModelSpec

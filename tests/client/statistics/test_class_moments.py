@@ -7,7 +7,7 @@ from fedfisher_core.client.statistics.configured import configure_statistics, up
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.principal import LowFrequencies
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.communication.wire.mixture import Owned
+from fedfisher_core.communication.wire.leading import Owned
 from fedfisher_core.data.layouts import Images, Tokens, Vectors
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import InputError

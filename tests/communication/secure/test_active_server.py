@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from fedfisher_core.communication.secure import shamir
-from fedfisher_core.communication.secure.client import Client
-from fedfisher_core.communication.secure.double_masks import add_pair, own_mask
+from fedfisher_core.communication.secure.client import Client, add_pair, own_mask
 from fedfisher_core.communication.secure.keys import KEY_BYTES, SIGNATURE_BYTES, TAG_BYTES, public_key, sign
 from fedfisher_core.communication.secure.terms import Terms, keys_message, survivors_message
 from fedfisher_core.engine.errors import ProtocolError

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from fedfisher_core.communication.secure.client import Client
-from fedfisher_core.communication.secure.fixed_point import FixedPoint
+from fedfisher_core.communication.secure.fixed_point import FixedPoint, mask
 from fedfisher_core.communication.secure.keys import TAG_BYTES
-from fedfisher_core.communication.secure.masking import mask
 from fedfisher_core.communication.secure.protocol import collect
 from fedfisher_core.communication.secure.shamir import SHARE_BYTES
 from fedfisher_core.communication.secure.terms import KEYS_BYTES, Terms

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from fedfisher_core.communication.secure import shamir
-from fedfisher_core.communication.secure.client import Client
-from fedfisher_core.communication.secure.double_masks import add_pair, own_mask
+from fedfisher_core.communication.secure.client import Client, add_pair, own_mask
+from fedfisher_core.communication.secure.fixed_point import Vector
 from fedfisher_core.communication.secure.keys import KEY_BYTES, stream
-from fedfisher_core.communication.secure.masking import Vector
 from fedfisher_core.communication.secure.protocol import Collected, collect
 from fedfisher_core.settings import Round
 from tests.communication.secure.parties import members, terms, values

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedfisher_core.communication.wire.allocation import allocate
+from fedfisher_core.communication.wire.spectral import allocate
 
 GROUPS = (3, 2)
 OPTIONS = 4

@@ -5,10 +5,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedfisher_core.communication.wire.budget import Family, StatisticSpec, fedavg_bits, fit
+from fedfisher_core.communication.wire.budget import Family, StatisticSpec, fedavg_bits, fit, formula_bits
 from fedfisher_core.communication.wire.codec import TensorSpec
 from fedfisher_core.communication.wire.elementwise import Float32, Root, Uniform
-from fedfisher_core.communication.wire.formula import formula_bits
 from fedfisher_core.communication.wire.low_rank import LowRank
 from fedfisher_core.communication.wire.payload import decode, encode
 from fedfisher_core.communication.wire.spectral import Spectral

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedfisher_core.communication.wire.columns import row_errors, row_ranges
+from fedfisher_core.communication.wire.spectra import row_errors, row_ranges
 
 # Rows so long that few of them are looked at together.
 ROWS = np.random.default_rng(0).standard_t(3, size=(7, 20_000))

@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fedfisher_core.communication.wire.codec import Array, Codec, TensorSpec
+from fedfisher_core.communication.wire.codec import Array, BitReader, BitWriter, Codec, TensorSpec
 from fedfisher_core.communication.wire.elementwise import Float32, Root, Uniform, write_scale
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)

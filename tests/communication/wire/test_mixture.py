@@ -3,10 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfisher_core.communication.wire.codec import Array, TensorSpec
-from fedfisher_core.communication.wire.leading import WIDTH, Truncated
-from fedfisher_core.communication.wire.mixture import MIXTURE, Owned
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter
+from fedfisher_core.communication.wire.codec import Array, BitReader, BitWriter, TensorSpec
+from fedfisher_core.communication.wire.leading import MIXTURE, WIDTH, Owned, Truncated
 from fedfisher_core.communication.wire.tensors import PAPER_WIDTH
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError
 

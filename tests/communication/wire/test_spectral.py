@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedfisher_core.communication.wire import spectra, spectral
-from fedfisher_core.communication.wire.codec import Codec, TensorSpec
+from fedfisher_core.communication.wire.codec import BitReader, BitWriter, Codec, TensorSpec
 from fedfisher_core.communication.wire.low_rank import LowRank
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter
 from fedfisher_core.communication.wire.spectra import from_reflectors, to_reflectors
 from fedfisher_core.communication.wire.spectral import Spectral, minimum_bits
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from fedfisher_core.engine import extras
+from fedfisher_core.engine import installed
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.store import bucket as buckets
 from fedfisher_core.engine.store import open_store
@@ -68,7 +68,7 @@ def test_a_password_in_the_address_of_a_service_is_not_shown(url: str, monkeypat
 
 
 def test_a_missing_library_is_named(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extras, "_is_installed", lambda name: False)
+    monkeypatch.setattr(installed, "_is_installed", lambda name: False)
     with pytest.raises(
         InputError, match=rf"^run\.store='{url}' needs boto3, not installed; allowed: pip install 'fedfisher\[s3\]'"
     ):

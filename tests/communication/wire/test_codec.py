@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedfisher_core.communication.wire.packing import BitReader, BitWriter
+from fedfisher_core.communication.wire.codec import BitReader, BitWriter
 from fedfisher_core.engine.errors import CorruptArtifactError
 
 RUNS = st.lists(
