@@ -8,8 +8,7 @@ from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.engine.job import Job, map_roles
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.store import Artifact, open_store
-from fedfisher_core.federation.federation import Federation
-from fedfisher_core.federation.inputs import StartInputs
+from fedfisher_core.federation.federation import Federation, StartInputs
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.uploads import read_statistics
 

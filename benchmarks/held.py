@@ -10,9 +10,8 @@ from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.store import open_store
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.federation import Federation
-from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.federation import Federation, PartitionInputs
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.settings.reading import validate
 

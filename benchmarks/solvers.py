@@ -27,10 +27,10 @@ from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.contract import load
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.decoding import load_data
 from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.partition import label_counts

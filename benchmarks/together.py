@@ -19,8 +19,7 @@ from functools import partial
 import torch
 
 from benchmarks.timing import alternate
-from fedfisher_core.client.together import Member, train_together
-from fedfisher_core.client.training import Trained, train
+from fedfisher_core.client.training import Member, Trained, train, train_together
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.arithmetic import reproducible_gpu

@@ -8,8 +8,7 @@ The jobs are in `fedfisher_core/federation`, the tasks in `tasks/`, and `flows/s
 """
 
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from flows.chosen import chosen
-from flows.experiment import experiment_flow, run
+from flows.experiment import chosen, experiment_flow, run
 
 DEFAULT = BenchmarkSettings()
 

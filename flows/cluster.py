@@ -22,8 +22,8 @@ from fedfisher_core.engine.job import Numerics
 from fedfisher_core.engine.plan import described
 from fedfisher_core.engine.store import Mark, Store, open_store
 from fedfisher_core.settings import CacheSettings, WorkSettings
-from flows.asking import unreached
 from flows.dask_client import connected
+from flows.reach import unreached
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -1,4 +1,4 @@
-"""What the flows of all experiments do: compute what is missing, report, record."""
+"""What the flows of all experiments do: take settings, compute what is missing, report, record, end."""
 
 import importlib
 import re
@@ -6,29 +6,88 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
 
 from prefect import Flow, flow
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.runtime import flow_run
+from prefect.states import Crashed
 
-from fedfisher_core.engine.errors import IncompleteError
+from fedfisher_core.engine.errors import IncompleteError, InputError, shown
 from fedfisher_core.engine.installed import is_core
 from fedfisher_core.engine.plan import failed_jobs, failed_json, traces_text
-from fedfisher_core.experiments.contract import experiments
+from fedfisher_core.experiments.contract import experiments, load
 from fedfisher_core.reporting.formats import as_markdown, as_records, plural
 from fedfisher_core.reporting.page import DATA, write_page_data
 from fedfisher_core.reporting.rows import ARTIFACTS, FAILED, PAGE, TRACES, artifacts_json, write_file
 from fedfisher_core.settings import ExperimentSettings
-from flows.chosen import chosen, run_name
+from fedfisher_core.settings.reading import nearest
 from flows.content import content_of
-from flows.ending import end_tasks
 from flows.provenance import command, git_commit, page_of
 from flows.submitting import submit_missing
-from flows.unchanged import is_unchanged
-from flows.work import Work, prepare
+from flows.work import Work, is_unchanged, prepare
 from tasks.options import limited
 from tasks.record import record
 from tasks.report import report
+
+S = TypeVar("S", bound=ExperimentSettings)
+
+CONFIGS = Path("configs")
+
+
+def chosen(settings: S, config: str | None, *, default: S) -> S:
+    """Return the settings, or those of the file that is named.
+
+    Args:
+        settings: of the parameters.
+        config: a file's name in `configs`, without its ending.
+        default: what settings are where none are given.
+
+    Raises:
+        InputError: there is no such file, it is of another experiment, or both settings and a file are given.
+    """
+    if config is None:
+        return settings
+    files = {path.stem: path for path in sorted(CONFIGS.glob("*.yaml")) if path.stem != "dvc"}
+    if config not in files:
+        raise InputError(f"config={shown(config)}: no file in {CONFIGS}/ has this name; {nearest(config, list(files))}")
+    if settings != default:
+        raise InputError(f"config={shown(config)} with settings; allowed: one of them")
+    found = load(files[config])
+    if not isinstance(found, type(settings)):
+        kind, own = found.experiment, settings.experiment
+        raise InputError(f"config={shown(config)} is of the experiment {kind!r}; allowed: files of {own!r}")
+    return found
+
+
+def run_name() -> str:
+    """Name a run after its settings, or after the file that it takes them from."""
+    given: dict[str, Any] = flow_run.parameters
+    return given.get("config") or given["settings"].name
+
+
+def end_tasks(flow: Flow[..., object], flow_run: FlowRun, state: State[object]) -> None:
+    """Record that tasks under way have ended with their flow.
+
+    A task reports its end in the background, and a stopped command does not wait for that. Without this, a server that
+    goes on would show the tasks as running for ever.
+    """
+    unfinished = TaskRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING])
+    wanted = TaskRunFilter(state=TaskRunFilterState(type=unfinished))
+    own = FlowRunFilter(id=FlowRunFilterId(any_=[flow_run.id]))
+    with get_client(sync_client=True) as client:
+        for run in client.read_task_runs(flow_run_filter=own, task_run_filter=wanted):
+            client.set_task_run_state(run.id, Crashed(message="Its flow was stopped."), force=True)
 
 
 def experiment_flow(body: Callable[..., str]) -> Flow[..., str]:

@@ -1,8 +1,7 @@
 """FedFish's toy regression (Section 5.1): FedAvg and FedFish where clients' inputs overlap or not."""
 
 from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
-from flows.chosen import chosen
-from flows.experiment import experiment_flow, run
+from flows.experiment import chosen, experiment_flow, run
 
 DEFAULT = FedFishToySettings()
 

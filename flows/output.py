@@ -1,5 +1,6 @@
-"""What a command prints, and whether its output is still read."""
+"""What a command prints, whether its output is still read, and what the terminal shows while a flow runs."""
 
+import logging
 import os
 import select
 import sys
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.engine.errors import InputError, in_one_line, printable, shown
+from fedfisher_core.engine.errors import InputError, in_one_line, printable, printable_lines, shown
 
 if TYPE_CHECKING:
     from fedfisher_core.reporting.formats import Table
@@ -54,8 +55,7 @@ def print_report(folder: Path, *, json: bool = False) -> None:
         json: prints the tables alone, as JSON.
     """
     from fedfisher_core.engine.plan import read_failed
-    from fedfisher_core.experiments.contract import experiments
-    from fedfisher_core.experiments.loading import DEFAULT
+    from fedfisher_core.experiments.contract import DEFAULT, experiments
     from fedfisher_core.reporting.rows import FAILED, RESULTS, experiment_of_rows
 
     path = folder / RESULTS
@@ -86,8 +86,7 @@ def draw_page(folder: Path) -> None:
     Raises:
         InputError: one of these files is missing or not valid, or a file can't be written.
     """
-    from fedfisher_core.experiments.contract import experiments
-    from fedfisher_core.experiments.loading import DEFAULT
+    from fedfisher_core.experiments.contract import DEFAULT, experiments
     from fedfisher_core.reporting.charts import write_script
     from fedfisher_core.reporting.page import DATA, read_page_data
     from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows, write_file
@@ -98,3 +97,31 @@ def draw_page(folder: Path) -> None:
     write_script(folder.parent)
     for name, content in files.items():
         write_file(folder / name, content)
+
+
+class _Printable(logging.Formatter):
+    """Escapes what a terminal would act on; names of files and errors of libraries may hold such characters."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
+
+
+class _OneErrorOnce(logging.Filter):
+    """Drops Prefect's messages on errors, which the command reports itself."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        dropped = ("Finished in state", "Task run exceeded", "Crash detected")
+        return not (record.exc_info or record.getMessage().startswith(dropped))
+
+
+def configure_logging() -> None:
+    """Show warnings of the project on standard error, and each error once."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Printable("%(levelname)s: %(message)s"))
+    log = logging.getLogger("fedfisher")
+    log.handlers = [handler]
+    log.propagate = False
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(name).addFilter(_OneErrorOnce())

@@ -5,8 +5,7 @@ the tasks of a benchmark ─┬─ train the prior ──────┬─ atta
 """
 
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
-from flows.chosen import chosen
-from flows.experiment import experiment_flow, run
+from flows.experiment import chosen, experiment_flow, run
 
 DEFAULT = AttackSettings()
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from fedfisher_core.engine.errors import InputError, anonymous
 from fedfisher_core.engine.store import open_store
 from fedfisher_core.settings import ExperimentSettings, TrackingSettings
-from flows.asking import answered, unreached
 from flows.cluster import require_cluster
-from flows.databases import require_database, require_writable
+from flows.reach import answered, require_database, require_writable, unreached
 
 if TYPE_CHECKING:
     from fedfisher_core.models.memory import Load

@@ -12,7 +12,7 @@ from fedfisher_core.engine.errors import IncompleteError, InputError, OutputErro
 from flows.output import print_report
 from flows.server import PrefectServer
 from flows.stopping import stop_on_sigterm
-from tasks.cycles import loading
+from tasks.process import loading
 
 if TYPE_CHECKING:
     from prefect import Flow
@@ -45,7 +45,7 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
         InputError: an experiment's settings can't be used, or two name different servers.
         OutputError: Prefect's server is gone.
     """
-    from fedfisher_core.experiments.loading import load, named
+    from fedfisher_core.experiments.contract import load, named
 
     chosen = [load(config, overrides) for config in configs]
     _require_own_folders(configs, chosen)
@@ -93,7 +93,7 @@ def run_stage(config: Path, overrides: Sequence[str]) -> list[IncompleteError]:
     """
     incomplete = run([config], overrides)
     if not incomplete:
-        from fedfisher_core.experiments.loading import load
+        from fedfisher_core.experiments.contract import load
         from flows.sharing import link
         from flows.work import prepare
 
@@ -120,8 +120,7 @@ def _load() -> None:
 def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
     """Check an experiment, and drop its plan, which is large with many clients; the flow makes it again."""
     from flows.invocation import command_line
-    from flows.unchanged import is_unchanged
-    from flows.work import prepare
+    from flows.work import is_unchanged, prepare
 
     work = prepare(settings)
     # No other command may delete what the store holds before the flow uses it.
@@ -172,7 +171,7 @@ def _needing_prefect(name: str) -> Iterator[None]:
 
 def _reach(server: PrefectServer) -> None:
     """Load Prefect, which takes seconds, and wait for its server."""
-    from flows.console import configure_logging
+    from flows.output import configure_logging
 
     stop_on_sigterm()
     server.find()

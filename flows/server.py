@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import InputError
-from flows.databases import require_database, require_writable
-from tasks.cycles import loading, spare_the_end
-from tasks.lifeline import end_with_input
+from flows.reach import require_database, require_writable
+from tasks.process import end_with_input, loading, spare_the_end
 
 if TYPE_CHECKING:
     from pydantic import SecretStr

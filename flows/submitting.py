@@ -26,7 +26,7 @@ from fedfisher_core.engine.plan import Agenda, Failure, Outcome, groups_of
 from fedfisher_core.engine.store import Store
 from fedfisher_core.federation.federation import ClientJob, client_name
 from fedfisher_core.settings import RunSettings, WorkSettings
-from flows.console import configure_logging
+from flows.output import configure_logging
 from flows.progress import Progress
 from tasks.computing import JobsFailedError, compute
 from tasks.options import limited

@@ -1,8 +1,7 @@
 """The two-layer experiment: the theory of FedFisher (Section 3, Figure 1), measured seed by seed."""
 
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
-from flows.chosen import chosen
-from flows.experiment import experiment_flow, run
+from flows.experiment import chosen, experiment_flow, run
 
 DEFAULT = TwoLayerSettings()
 

@@ -1,4 +1,4 @@
-"""The work of an experiment: its plan, what the store holds of it, and what comes out."""
+"""The work of an experiment: its plan, what the store holds of it, and whether a run would change anything."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,15 +12,15 @@ from fedfisher_core.engine.errors import OutputError
 from fedfisher_core.engine.performing import Transients
 from fedfisher_core.engine.plan import Agenda, Outcome, agenda_of
 from fedfisher_core.engine.store import Artifact, Store, open_store
-from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of
-from fedfisher_core.experiments.loading import own_name
-from fedfisher_core.reporting.rows import PAGE
+from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of, own_name
+from fedfisher_core.reporting.rows import PAGE, is_current
 from fedfisher_core.reporting.runs import Runs, with_page
 from fedfisher_core.settings import ExperimentSettings, WorkSettings
 from flows.best import with_best
 from flows.content import content_of
 from flows.invocation import command_line
 from flows.probes import require_places
+from tasks.tracking import is_recorded
 
 
 @dataclass
@@ -103,3 +103,19 @@ def prepare(settings: ExperimentSettings) -> Work:
 def _store_of(run: WorkSettings) -> Store:
     store = open_store(run.store, run.cache)
     return store.absolute() if run.runner == "dask" else store
+
+
+def is_unchanged(work: Work) -> bool:
+    """Say whether all of an experiment is there: results, report and records.
+
+    Args:
+        work: prepared, or finished.
+
+    Returns:
+        Whether a run would do nothing.
+    """
+    if work.outcome.failed or any(name not in work.outcome.artifacts for name in work.agenda.targets):
+        return False
+    return is_current(work.folder, content_of(work.experiment, work.settings, work.rows)) and is_recorded(
+        work.settings.tracking, work.settings.name, work.runs()
+    )

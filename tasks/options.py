@@ -18,7 +18,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.freed_memory import keep_freed
 from fedfisher_core.engine.job import Numerics
 from fedfisher_core.settings import WorkSettings
-from tasks.gpu import gpu_slot
+from tasks.waiting import gpu_slot
 
 P = ParamSpec("P")
 R = TypeVar("R")

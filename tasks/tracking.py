@@ -6,12 +6,12 @@ from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.files import read_regular
 from fedfisher_core.reporting.rows import write_file
-from fedfisher_core.reporting.runs import Record, Runs, digest
+from fedfisher_core.reporting.runs import SUMMARY, Record, Runs, digest
 from fedfisher_core.settings import TrackingSettings
 from tasks.waiting import patiently_held
 
@@ -23,6 +23,10 @@ SCHEME = "fedfisher:"
 
 _PATIENCE_SECONDS = 1800
 _MOST_NOTE_BYTES = 2**24
+
+
+_METHODS = "tags.reference = 'false'"
+_BEST_FIRST = {"orderByKey": "metrics.`accuracy`", "orderByAsc": "false"}
 
 
 def client_of(settings: TrackingSettings) -> "MlflowClient":
@@ -202,3 +206,24 @@ def lost_figures(client: "MlflowClient") -> dict[str, str]:
         for name, place in places.items()
         if place.startswith("file:") and not Path(unquote(urlsplit(place).path)).is_dir()
     }
+
+
+def place_of(client: "MlflowClient", name: str) -> str:
+    """Find the page of an experiment's comparison: methods without references, the most accurate first.
+
+    Args:
+        client: of what MLflow keeps runs in.
+        name: of the experiment; its means over repetitions are shown where there are any.
+
+    Returns:
+        What follows the server's address; nothing where no run of the experiment is recorded.
+    """
+    found = client.get_experiment_by_name(f"{name}{SUMMARY}") or client.get_experiment_by_name(name)
+    if found is None:
+        return ""
+    # Runs of other experiments than benchmarks are of no methods, and the page shows them all.
+    methods = client.search_runs([found.experiment_id], filter_string=_METHODS, max_results=1)
+    chosen = {"searchFilter": _METHODS, **_BEST_FIRST} if methods else {}
+    # Otherwise the page takes the experiment for one about language models.
+    asked = urlencode({**chosen, "workflowType": "machine_learning"})
+    return f"#/experiments/{found.experiment_id}/runs?{asked}"

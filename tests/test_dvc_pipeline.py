@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.contract import load
 from tests.configs import CONFIGS, ROOT
 
 DEFAULT: Mapping[str, Any] = yaml.safe_load((ROOT / "dvc.yaml").read_text())["stages"]

@@ -12,9 +12,8 @@ from fedfisher_core.experiments.benchmark.algorithms import as_algorithms
 from fedfisher_core.experiments.benchmark.answer import answer, standings
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import summarise
-from fedfisher_core.experiments.contract import experiments
+from fedfisher_core.experiments.contract import DEFAULT, experiments
 from fedfisher_core.experiments.leaderboard.ranking import MeanRanks
-from fedfisher_core.experiments.loading import DEFAULT
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import gather
 from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows

@@ -1,13 +1,14 @@
-"""What an experiment is: settings, a plan of jobs, and what is made of their results."""
+"""What an experiment is: settings, a plan of jobs, what is made of their results, and how settings are read."""
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import fedfisher_core.experiments
-from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.errors import InputError, shown
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.registry import Registry, import_submodules
@@ -16,6 +17,7 @@ from fedfisher_core.reporting.page import PageData
 from fedfisher_core.reporting.rows import read_rows
 from fedfisher_core.reporting.runs import Runs
 from fedfisher_core.settings import ExperimentSettings
+from fedfisher_core.settings.reading import override, read_file, validate
 
 # Settings, rows and pages are read without torch, which takes seconds.
 if TYPE_CHECKING:
@@ -24,6 +26,13 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=ExperimentSettings)
 P = TypeVar("P", bound="Plan")
 R = TypeVar("R")
+
+
+E = TypeVar("E", bound=ExperimentSettings)
+PARAMS = Path("params.yaml")
+"""The default experiment."""
+DEFAULT = "benchmark"
+"""The experiment of a file that does not name one."""
 
 
 @dataclass(frozen=True)
@@ -113,3 +122,72 @@ experiments: Registry[Experiment[Any, Any, Any]] = Registry(
     group="fedfisher.experiments",
     builtin=lambda: import_submodules(fedfisher_core.experiments),
 )
+
+
+def load(config: Path, overrides: Sequence[str] = ()) -> ExperimentSettings:
+    """Read the configuration file of an experiment and apply overrides.
+
+    Args:
+        config: a YAML file; keys that it leaves out have their defaults.
+        overrides: each `key=value`, with a dotted key and a YAML value. Unless one is `name=...`, the changed settings
+            get a new name, the file's with a digest, so that their results never replace the file's.
+
+    Raises:
+        InputError: the file can't be read, its experiment is unknown, or a key or value is not allowed. The message
+            names the file, the key, the value and what is allowed.
+    """
+    content = read_file(config)
+    with named(config):
+        model = experiments.get(str(content.get("experiment", DEFAULT))).settings
+        original = validate(model, content)
+    # The file may leave the methods out. An override of one method's settings must keep the other methods.
+    written: dict[str, Any] = original.model_dump(mode="json")
+    content |= {name: written[name] for name in original.named_groups()}
+    for text in overrides:
+        if text.partition("=")[0].strip() == "experiment":
+            raise InputError(f"--set {text}: another experiment has other settings; allowed: in a separate file")
+        override(content, text)
+    with named(config, overrides):
+        return name_apart(validate(model, content), original)
+
+
+@contextmanager
+def named(config: Path, overrides: Sequence[str] = ()) -> Iterator[None]:
+    """Prefix messages of `InputError` with the file that the settings come from.
+
+    Args:
+        overrides: of the command line; where there are any, the message says that the value may come from them.
+    """
+    try:
+        yield
+    except InputError as error:
+        place = f"config {shown(str(config))}{' with --set' if overrides else ''}"
+        raise InputError("\n".join(f"{place}: {line}" for line in str(error).splitlines())) from error
+
+
+def own_name(settings: E) -> E:
+    """Add a digest to the name of settings that differ from params.yaml but have its name.
+
+    Their results would otherwise replace those of params.yaml.
+
+    Raises:
+        InputError: the settings have its name, but belong to another experiment.
+    """
+    if not PARAMS.is_file():
+        return settings
+    default = load(PARAMS)
+    if settings.name == default.name and settings.experiment != default.experiment:
+        raise InputError(
+            f"name={settings.name!r} is that of {PARAMS}, whose report this would replace; allowed: others"
+        )
+    return name_apart(settings, default)
+
+
+def name_apart(changed: E, original: ExperimentSettings) -> E:
+    """Add a digest to the name of changed settings, so that their results never replace the original's.
+
+    Settings that are equal, or have another name already, stay as they are.
+    """
+    if changed.name == original.name and changed != original:
+        return changed.model_copy(update={"name": f"{changed.name[:190]}-{changed.digest()}"})
+    return changed

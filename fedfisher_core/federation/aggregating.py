@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic
 import torch
 
 from fedfisher_core.client.local import estimator_of
-from fedfisher_core.client.objectives.configured import configure_objective
+from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.data.tensors import select
 from fedfisher_core.engine.code import code_of
@@ -19,26 +19,25 @@ from fedfisher_core.engine.job import Job, artifacts_in
 from fedfisher_core.engine.performing import divergence
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import Artifact, Content, read_tensors, read_timings
-from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.downloads import download
-from fedfisher_core.federation.federation import Federation
+from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.federation import Federation, R, StartInputs
 from fedfisher_core.federation.global_models import (
     CLIENTS,
     ENCODING,
     RESULT,
     TRAINING,
+    Files,
+    Memory,
     Result,
     Traffic,
     files_of,
     statistic_timing,
 )
-from fedfisher_core.federation.inputs import R, StartInputs
-from fedfisher_core.federation.memory import Files, Memory
 from fedfisher_core.federation.partition import held_by, training_scale, validation_set
 from fedfisher_core.federation.private_training import spent_by
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.statistics import read_scatter
-from fedfisher_core.federation.uploads import PAYLOAD
+from fedfisher_core.federation.uploads import PAYLOAD, download
 from fedfisher_core.fisher.estimators import draws_directions
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.methods.server import Aggregate, Server, require_networks

@@ -1,6 +1,6 @@
-"""Aggregating the uploads of one federation by one method, which may ask the clients again."""
+"""Aggregating the uploads of one federation by one method, which may ask the clients again, and what is sent."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,9 +10,10 @@ from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.uploads import Ask, StoredUploads, Upload
 from fedfisher_core.communication.wire.budget import formula_bits
 from fedfisher_core.communication.wire.payload import Schema
+from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.store import Artifact, path_of
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Timings
-from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.decoding import load_data
 from fedfisher_core.federation.global_models import Traffic
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.statistics import local_with
@@ -88,3 +89,32 @@ class AggregateByAsking(AggregateUploads):
             return statistic.compute(local_with(network, self.federation, inputs, client, server.generator))
 
         return ask
+
+
+@dataclass(frozen=True)
+class ExpectedUploads:
+    """The uploads of all clients to all methods.
+
+    Args:
+        count: how many payloads methods receive.
+        bits: the most that these payloads take together.
+        largest: the most bits of one of them.
+        uncounted: clients' parts in secure sums, whose bits are counted while they run.
+    """
+
+    count: int
+    bits: int
+    largest: int
+    uncounted: int
+
+
+def expected_uploads(jobs: Iterable[Job[Any]]) -> ExpectedUploads:
+    """Add up the uploads of all aggregations among some jobs; pooled data is no upload."""
+    found = [job for job in jobs if isinstance(job, Aggregation) and not job.configured.method.pooled]
+    sizes = [(len(job.needs.clients), job.schema.bits) for job in found if isinstance(job, AggregateUploads)]
+    return ExpectedUploads(
+        count=sum(clients for clients, _ in sizes),
+        bits=sum(clients * bits for clients, bits in sizes),
+        largest=max((bits for _, bits in sizes), default=0),
+        uncounted=sum(len(job.needs.clients) for job in found if not isinstance(job, AggregateUploads)),
+    )

@@ -7,7 +7,7 @@ from functools import cache
 import torch
 
 from fedfisher_core.client.local import estimator_of
-from fedfisher_core.client.objectives.configured import configure_objective
+from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.partitions import require_split
@@ -20,7 +20,7 @@ from fedfisher_core.engine.job import Numerics
 from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.model_checks import require_models, require_networks, require_running_statistics
-from fedfisher_core.federation.privacy import require_privacy, require_private_objective
+from fedfisher_core.federation.private_training import require_privacy, require_private_objective
 from fedfisher_core.federation.round_checks import (
     require_features,
     require_measured,
@@ -31,7 +31,7 @@ from fedfisher_core.federation.round_checks import (
 from fedfisher_core.federation.secure import require_protocol
 from fedfisher_core.federation.start import pretrained_of, read_weights
 from fedfisher_core.federation.statistics import group_by_pass, require_starts
-from fedfisher_core.federation.training_together import require_together
+from fedfisher_core.federation.training import require_together
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.estimators import Loss

@@ -15,8 +15,7 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.seeds import Stream
 from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
 from fedfisher_core.federation.aggregating import Aggregation, Sent, finite_clients
-from fedfisher_core.federation.federation import ClientJob, Federation, client_title
-from fedfisher_core.federation.inputs import ModelInputs, R
+from fedfisher_core.federation.federation import ClientJob, Federation, ModelInputs, R, client_title
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS

@@ -1,7 +1,8 @@
-"""The federation of a job, with its setting and seed, and the job's round."""
+"""The federation of a job, with its setting and seed, the job's round, and the inputs that jobs share."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -18,6 +19,9 @@ I = TypeVar("I")  # noqa: E741
 
 POOLED = -1
 """Number of the pooled client, which holds the data of all clients."""
+
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -198,3 +202,50 @@ def testing_name(federation: Federation, label: str, number: int) -> str:
 
 def _method_title(federation: Federation, label: str, number: int) -> str:
     return f"{label}{'' if number == 1 else f', round {number}'} of {federation.label}"
+
+
+@dataclass(frozen=True)
+class DataInputs(Generic[R]):
+    """The decoded data set."""
+
+    data: R
+
+
+@dataclass(frozen=True)
+class PartitionInputs(DataInputs[R]):
+    """The decoded data set, and which client holds which example."""
+
+    partition: R
+
+
+@dataclass(frozen=True)
+class StartInputs(PartitionInputs[R]):
+    """What a client has before its training, and the server before the first upload.
+
+    Args:
+        start: the initial weights, or what the server made in the round before.
+    """
+
+    start: R
+
+
+@dataclass(frozen=True)
+class ModelInputs(PartitionInputs[R]):
+    """What a measure of a global model needs.
+
+    Args:
+        aggregate: the global model that clients get, after the server's optimiser.
+    """
+
+    aggregate: R
+
+
+@dataclass(frozen=True)
+class TrainingInputs(StartInputs[R]):
+    """What a client trains from.
+
+    Args:
+        before: the client's last training, by its round; empty where the objective does not read it.
+    """
+
+    before: Mapping[str, R] = field(default_factory=dict)

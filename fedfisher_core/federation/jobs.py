@@ -5,40 +5,38 @@ from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Any, TypeVar
 
-from fedfisher_core.client.objectives.configured import configure_objective
-from fedfisher_core.client.objectives.objective import Knowledge
-from fedfisher_core.client.statistics.configured import ConfiguredStatistic, upload_schema
+from fedfisher_core.client.objectives.objective import Knowledge, configure_objective
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
+from fedfisher_core.client.uploads import ConfiguredStatistic, upload_schema
 from fedfisher_core.communication.wire.payload import Schema
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.engine.job import Job, Numerics, fields_of
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Sent
 from fedfisher_core.federation.aggregation import AggregateByAsking, AggregateUploads
-from fedfisher_core.federation.auditing import AuditClient
 from fedfisher_core.federation.client_measures import Measuring
 from fedfisher_core.federation.decoding import DecodeData, ExtractFeatures
 from fedfisher_core.federation.federation import (
     FIRST,
     POOLED,
+    DataInputs,
     Federation,
     Round,
+    StartInputs,
+    TrainingInputs,
     aggregation_name,
     client_title,
     testing_name,
     training_name,
 )
-from fedfisher_core.federation.inputs import DataInputs, StartInputs, TrainingInputs
-from fedfisher_core.federation.privacy import Budget
-from fedfisher_core.federation.private_training import ReleaseStatistic, TrainPrivately
+from fedfisher_core.federation.partition import SplitData
+from fedfisher_core.federation.private_training import AuditClient, Budget, ReleaseStatistic, TrainPrivately
 from fedfisher_core.federation.secure import AggregateSecurely
-from fedfisher_core.federation.splitting import SplitData
 from fedfisher_core.federation.start import DrawStart, ReadStart, StartJob, pretrained_of
 from fedfisher_core.federation.statistics import ComputeByTraining, ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.testing import MeasureModel
-from fedfisher_core.federation.training import TrainClient
-from fedfisher_core.federation.training_together import TrainTogether, group_of, group_size
+from fedfisher_core.federation.training import TrainClient, TrainTogether, group_of, group_size
 from fedfisher_core.federation.uploads import PAYLOAD, SendInputs, SendUpload
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.models.spec import ModelSpec

@@ -3,9 +3,8 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 
-from fedfisher_core.client.features import last_layer
-from fedfisher_core.client.objectives.configured import configure_objective
-from fedfisher_core.client.objectives.objective import Knowledge
+from fedfisher_core.client.local import last_layer
+from fedfisher_core.client.objectives.objective import Knowledge, configure_objective
 from fedfisher_core.engine.code import code_of
 from fedfisher_core.engine.errors import InputError, UnsupportedLayerError
 from fedfisher_core.federation.federation import Federation

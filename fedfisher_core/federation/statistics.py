@@ -9,15 +9,14 @@ import torch
 from torch import nn
 
 from fedfisher_core.client.local import Local
-from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.statistics.statistic import Statistic
+from fedfisher_core.client.uploads import ConfiguredStatistic
 from fedfisher_core.engine.code import code_of
 from fedfisher_core.engine.costs import Spent, Stopwatch
 from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
-from fedfisher_core.federation.federation import POOLED, ClientJob, Federation
-from fedfisher_core.federation.inputs import R, StartInputs, TrainingInputs
+from fedfisher_core.federation.federation import POOLED, ClientJob, Federation, R, StartInputs, TrainingInputs
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.training import TrainClient

@@ -7,9 +7,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from fedfisher_core.client.statistics.configured import ConfiguredStatistic, configure_statistics, upload_schema
 from fedfisher_core.client.statistics.statistic import ServerView
-from fedfisher_core.client.uploads import Upload
+from fedfisher_core.client.uploads import ConfiguredStatistic, Upload, configure_statistics, upload_schema
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.method import RESERVED, Method, methods
 from fedfisher_core.methods.server import Aggregate, Server

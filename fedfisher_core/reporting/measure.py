@@ -1,4 +1,4 @@
-"""Quantities over repetitions, differences between them, and equivalence of means."""
+"""Quantities over repetitions, differences between them, equivalence of means, and ranks of methods."""
 
 import math
 import statistics
@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from fedfisher_core.engine.errors import InputError
@@ -241,3 +243,36 @@ class WelchDifference:
         if self.error == 0:
             return float(distance >= 0)
         return float(stdtr(self.degrees, distance / self.error))
+
+
+def ranks(scores: Sequence[float]) -> NDArray[np.float64]:
+    """Rank methods in one setting, 1 for the best; methods that tie share the mean of their ranks.
+
+    Args:
+        scores: one a method; higher is better.
+    """
+    from scipy.stats import rankdata
+
+    return rankdata([-score for score in scores])
+
+
+def mean_ranks(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Average the ranks of methods over settings, shape (methods,) (Demsar 2006, section 3.2.2).
+
+    Args:
+        scores: higher is better, shape (settings, methods).
+    """
+    return np.mean([ranks(row) for row in scores], axis=0)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct the p-values of several tests for their number, in the same order (Holm 1979).
+
+    Rejecting those below a level errs in any of them with at most that probability.
+    """
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for done, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
+        largest = max(largest, min(1.0, (len(p_values) - done) * p_values[index]))
+        corrected[index] = largest
+    return corrected

@@ -1,5 +1,7 @@
-"""What the pages of all experiments share: the frame of a report, its templates and its notes."""
+"""What the pages of all experiments share: the frame of a report, its templates, its notes and its pictures."""
 
+import base64
+import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -9,8 +11,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 from jinja2 import Environment
 from markupsafe import Markup, escape
+from numpy.typing import NDArray
+from PIL import Image
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedfisher_core.engine.errors import InputError
@@ -20,6 +25,51 @@ from fedfisher_core.reporting import formats
 
 TEMPLATES = files("fedfisher_core.reporting") / "templates"
 """Folder of the pages' templates, styles and scripts."""
+DATA = "page.json"
+"""Name of the file with what a report shows in addition to its results, of which its page can be made again."""
+_MOST_BYTES = 2**26
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Images side by side.
+
+    Args:
+        title: what they have in common.
+        rows: what each row shows.
+        images: in [0, 1], shape (rows, columns, channels, height, width).
+    """
+
+    title: str
+    rows: tuple[str, ...]
+    images: NDArray[np.floating]
+
+    def shown(self) -> dict[str, Any]:
+        """Write it as plain data: the title, and each row's name with its images in one PNG picture."""
+        strips = [base64.b64encode(_png(images[None])).decode() for images in self.images]
+        return {
+            "title": self.title,
+            "columns": self.images.shape[1],
+            "rows": [{"name": name, "png": png} for name, png in zip(self.rows, strips, strict=True)],
+        }
+
+    def png(self) -> bytes:
+        """Draw all rows without their names as a PNG file."""
+        return _png(self.images)
+
+
+def _png(images: NDArray[np.floating]) -> bytes:
+    rows, columns, channels, height, width = images.shape
+    # White lines separate the images.
+    canvas = np.ones((channels, rows * (height + 1) - 1, columns * (width + 1) - 1))
+    for row in range(rows):
+        for column in range(columns):
+            top, left = row * (height + 1), column * (width + 1)
+            canvas[:, top : top + height, left : left + width] = images[row, column]
+    pixels = np.rint(255 * canvas).astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)).save(buffer, "png", optimize=True)
+    return buffer.getvalue()
 
 
 def notes_html(text: str) -> Markup:
@@ -114,10 +164,6 @@ class PageData:
     shown: Mapping[str, Any] = field(default_factory=dict)
 
 
-DATA = "page.json"
-"""Name of the file with what a report shows in addition to its results, of which its page can be made again."""
-
-
 def write_page_data(page: PageData) -> bytes:
     """Write what a report shows in addition to its results as JSON."""
     return json.dumps(asdict(page), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
@@ -137,9 +183,6 @@ def read_page_data(path: Path) -> PageData:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"]))
         raise InputError(f"{path}, {place or 'content'}: {problem['msg']}; allowed: what a run writes") from error
-
-
-_MOST_BYTES = 2**26
 
 
 def render(template: str, page: PageData, **shown: Any) -> str:
@@ -187,8 +230,8 @@ def template_environment() -> Environment:
     """Make the environment that renders templates, with the filters that all of them use, once a process."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+    from fedfisher_core.reporting.formats import in_words
     from fedfisher_core.reporting.measure import Measure
-    from fedfisher_core.reporting.names import in_words
 
     environment = Environment(
         loader=FunctionLoader(template_text),

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,11 +16,11 @@ from fedfisher_core.engine.errors import (
 )
 from fedfisher_core.engine.installed import packages_of, require_packages
 from flows import running
-from flows.cli import completion, explain, init, listings, report, run, store, submit, take_away, ui
-from flows.cli.options import require_values
+from flows.cli import init, report, run, store, take_away, ui
+from flows.cli.options import Commands, add_command, require_values
 from flows.output import nobody_reads
 from flows.stopping import leave, told_to_stop
-from tasks.cycles import spare_the_end
+from tasks.process import spare_the_end
 
 # Prefect reports failures only, not every task. A temporary server that is stopped while it writes an event would print
 # a hundred lines about it; no result rests on that event.
@@ -106,7 +106,36 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('fedfisher')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="asked")
-    for module in (init, run, explain, report, listings, store, ui, take_away, submit):
+    for module in (init, run, report, store, ui, take_away):
         module.add_commands(commands)
-    completion.add_command_for(parser, commands)
+    _add_completion(parser, commands)
     return parser
+
+
+def _add_completion(parser: argparse.ArgumentParser, commands: Commands) -> None:
+    """Add the command, which completes all others of a parser."""
+    completion = add_command(
+        commands,
+        "completion",
+        "print what a shell needs to complete the command",
+        'completion bash > "${XDG_DATA_HOME:-$HOME/.local/share}/bash-completion/completions/fedfisher"',
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
+    completion.set_defaults(command=lambda options: _print_completion(parser, options.shell))
+
+
+def _print_completion(parser: argparse.ArgumentParser, shell: str) -> None:
+    import shtab
+
+    for action in _actions(parser):
+        if action.type is Path:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell))
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for inner in action.choices.values():
+                yield from _actions(inner)

@@ -66,6 +66,6 @@ def require_values(options: argparse.Namespace, unknown: Sequence[str]) -> None:
 
 def settings_of(options: argparse.Namespace) -> "ExperimentSettings":
     """Read the settings file and apply the overrides."""
-    from fedfisher_core.experiments.loading import load
+    from fedfisher_core.experiments.contract import load
 
     return load(options.config, options.overrides)

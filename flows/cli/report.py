@@ -1,6 +1,7 @@
-"""`fedfisher report`, `fedfisher compare` and `fedfisher leaderboard`: what finished benchmarks have found."""
+"""`fedfisher report`, `compare`, `leaderboard` and `submit`: what finished benchmarks have found."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from flows.cli.options import Commands, add_command, add_config, add_json, settings_of
@@ -56,6 +57,16 @@ def add_commands(commands: Commands) -> None:
     add_config(board)
     board.set_defaults(command=_leaderboard)
 
+    submit = add_command(
+        commands,
+        "submit",
+        "check results, compute one of their rows again, and write an entry for the leaderboard",
+        "submit results/my_method my_method/compare.yaml",
+    )
+    submit.add_argument("results", type=Path, help="folder of the report, with results.json")
+    add_config(submit)
+    submit.set_defaults(command=_submit)
+
 
 def _report(options: argparse.Namespace) -> None:
     folders = REPORTS if options.reports is None else (options.reports,)
@@ -90,3 +101,11 @@ def _leaderboard(options: argparse.Namespace) -> None:
         return
     print(f"\nleaderboard: {options.out / 'index.html'}")
     print(f"MLflow: {tracking.mlflow}, browse it with `fedfisher ui`")
+
+
+def _submit(options: argparse.Namespace) -> None:
+    from fedfisher_core.experiments.contract import own_name
+    from fedfisher_core.experiments.leaderboard.submissions import submit
+
+    print("computing one of the rows again, from the data on", file=sys.stderr)
+    print(submit(options.results, own_name(settings_of(options))))

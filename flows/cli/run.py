@@ -1,4 +1,4 @@
-"""`fedfisher run` and `fedfisher stage`: run experiments, or what is left of them."""
+"""`fedfisher run`, `stage` and `explain`: run experiments, or what is left of them, and say what a run would do."""
 
 import argparse
 import os
@@ -8,15 +8,16 @@ from pathlib import Path
 
 from fedfisher_core.engine.errors import IncompleteError
 from flows import running
-from flows.cli.options import PARAMS, Commands, add_command, add_config, add_overrides
-from tasks.lifeline import end_with_parent
+from flows.cli.options import PARAMS, Commands, add_command, add_config, add_json, add_overrides, settings_of
+from flows.output import REPORTS, print_tables
+from tasks.process import end_with_parent
 
 # DVC sets it for the commands that it starts, and does not stop them when it is killed.
 _DVC_STAGE = "DVC_STAGE"
 
 
 def add_commands(commands: Commands) -> None:
-    """Add both commands."""
+    """Add the commands."""
     run = add_command(
         commands,
         "run",
@@ -35,6 +36,17 @@ def add_commands(commands: Commands) -> None:
     add_config(stage)
     stage.set_defaults(command=_stage)
 
+    explain = add_command(
+        commands,
+        "explain",
+        "say what a run would compute, send and take, and what the store has of it",
+        "explain",
+        "explain configs/mnist_methods.yaml --set seeds=[0]",
+    )
+    add_json(explain)
+    add_config(explain)
+    explain.set_defaults(command=_explain)
+
 
 def _run(options: argparse.Namespace) -> None:
     _exit_for(running.run(options.config, options.overrides))
@@ -49,3 +61,14 @@ def _stage(options: argparse.Namespace) -> None:
 def _exit_for(incomplete: Sequence[IncompleteError]) -> None:
     if incomplete:
         sys.exit(running.code_of(incomplete))
+
+
+def _explain(options: argparse.Namespace) -> None:
+    from fedfisher_core.experiments.benchmark.plan import explain
+    from fedfisher_core.reporting.rows import RESULTS
+    from flows.work import prepare
+
+    work = prepare(settings_of(options))
+    found = (folder / work.settings.name for folder in REPORTS)
+    earlier = next((folder for folder in found if (folder / RESULTS).is_file()), None)
+    print_tables(explain(work.settings, work.agenda, work.store, earlier=earlier), json=options.json)

@@ -181,7 +181,7 @@ def _network_of(headers: Sequence["ClientHeader"], options: argparse.Namespace) 
 def _export(options: argparse.Namespace) -> None:
     from fedfisher.exporting import choose_row, export
     from fedfisher_core.engine.store import open_store
-    from fedfisher_core.experiments.loading import load
+    from fedfisher_core.experiments.contract import load
 
     settings = _chosen(options.setting) | ({} if options.seed is None else {"seed": options.seed})
     folder = find_report(options.name, REPORTS)

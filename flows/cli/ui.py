@@ -1,17 +1,18 @@
-"""`fedfisher ui` and `fedfisher doctor`: show what was recorded, and what is installed."""
+"""`fedfisher ui`, `doctor` and `methods` to `models`: what was recorded, is installed, and can be named."""
 
 import argparse
+import json
 import os
 import socket
 import subprocess
 import sys
 
 from fedfisher_core.engine.errors import InputError, printable_lines
-from flows.cli.options import Commands, add_command, add_config, settings_of
+from flows.cli.options import Commands, add_command, add_config, add_json, settings_of
 
 
 def add_commands(commands: Commands) -> None:
-    """Add both commands."""
+    """Add the commands."""
     ui = add_command(commands, "ui", "compare an experiment's recorded runs in MLflow", "ui", "ui --port 5001")
     ui.add_argument("--port", type=_port, default=5000, help="from 1 to 65535 (default: 5000)")
     add_config(ui)
@@ -22,6 +23,11 @@ def add_commands(commands: Commands) -> None:
     )
     add_config(doctor)
     doctor.set_defaults(command=_doctor)
+
+    for what in ("methods", "objectives", "optimisers", "datasets", "models"):
+        listing = add_command(commands, what, f"list the {what} that settings can name", what, f"{what} --json")
+        add_json(listing)
+        listing.set_defaults(command=_list, what=what)
 
 
 def _port(text: str) -> int:
@@ -37,8 +43,7 @@ def _ui(options: argparse.Namespace) -> None:
     if tracking.database is None:
         print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
         return
-    from tasks.comparison import place_of
-    from tasks.tracking import client_of, lost_figures
+    from tasks.tracking import client_of, lost_figures, place_of
 
     client = client_of(tracking)
     for name, place in lost_figures(client).items():
@@ -76,3 +81,17 @@ def _doctor(options: argparse.Namespace) -> None:
     print("\n".join(map(printable_lines, lines)))
     if not ready:
         sys.exit(1)
+
+
+def _list(options: argparse.Namespace) -> None:
+    from flows import listings
+
+    listed = {
+        "methods": listings.methods,
+        "objectives": listings.objectives,
+        "optimisers": listings.optimisers,
+        "datasets": listings.datasets,
+        "models": listings.models,
+    }
+    entries = listed[options.what]()
+    print(json.dumps(entries, indent=2) if options.json else listings.as_text(entries))

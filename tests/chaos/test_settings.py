@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from fedfisher_core.client.objectives.objective import objectives
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.plan import graph_of
-from fedfisher_core.experiments.contract import experiment_of, experiments
-from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.contract import experiment_of, experiments, load
 from fedfisher_core.methods.method import methods
 from fedfisher_core.privacy.accountant import spent
 from tests import tiny

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedfisher_core.client.features import Features, last_layer
+from fedfisher_core.client.local import Features, last_layer
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.models.layers import begin_training

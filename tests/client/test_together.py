@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.objectives.configured import configure_objective
-from fedfisher_core.client.together import Member, train_together
-from fedfisher_core.client.training import Trained, train
+from fedfisher_core.client.objectives.objective import configure_objective
+from fedfisher_core.client.training import Member, Trained, train, train_together
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.settings import ObjectiveChoice, TrainSettings

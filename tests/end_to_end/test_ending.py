@@ -12,8 +12,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.ending import end_tasks
-from flows.experiment import flow_of
+from flows.experiment import end_tasks, flow_of
 
 pytestmark = pytest.mark.end_to_end
 
@@ -21,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = """
 import sys, time
 from prefect import flow, task
-from flows.ending import end_tasks
+from flows.experiment import end_tasks
 from flows.stopping import leave, stop_on_sigterm
 
 @task

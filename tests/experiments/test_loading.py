@@ -9,9 +9,8 @@ import yaml
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.experiments.contract import experiment_of, experiments
+from fedfisher_core.experiments.contract import experiment_of, experiments, load, name_apart, own_name
 from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
-from fedfisher_core.experiments.loading import load, name_apart, own_name
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.settings import ExperimentSettings, MethodEntry

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.objectives.configured import configure_objective
+from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.client.past import NO_PAST
 from fedfisher_core.communication.wire.payload import bits_of
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.store import read_tensors
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.inputs import StartInputs
+from fedfisher_core.federation.federation import StartInputs
 from fedfisher_core.federation.start import NETWORK
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.settings import Choice

@@ -17,9 +17,8 @@ from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.client_measures import Personalise, read_personalisation
-from fedfisher_core.federation.federation import POOLED
+from fedfisher_core.federation.federation import POOLED, PartitionInputs
 from fedfisher_core.federation.global_models import read_result
-from fedfisher_core.federation.inputs import PartitionInputs
 from fedfisher_core.federation.partition import examples_of, held_by, label_counts, validation_set
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.models.spec import Parameters

@@ -12,9 +12,9 @@ from fedfisher_core.communication.wire.codec import TensorSpec
 from fedfisher_core.communication.wire.elementwise import Float32
 from fedfisher_core.communication.wire.payload import Schema, Section, decode, encode
 from fedfisher_core.engine.store import Artifact, read_tensors
-from fedfisher_core.federation.downloads import NOTHING, SEED, SEED_BITS
 from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.partition import label_counts
+from fedfisher_core.federation.uploads import NOTHING, SEED, SEED_BITS
 from tests import tiny
 from tests.walked import walk_tiny
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from fedfisher_core.client.objectives.configured import configure_objective
+from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.client.training import train
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.seeds import Stream, torch_generator
@@ -15,8 +15,7 @@ from fedfisher_core.engine.store import read_tensors
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Federation
-from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.federation import Federation, PartitionInputs
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.training import TrainClient

@@ -16,8 +16,7 @@ from fedfisher_core.engine.store import read_tensors, read_timings
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.federation import Round
-from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.federation import PartitionInputs, Round
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.statistics import ComputeStatistic
 from fedfisher_core.federation.training import TrainClient

@@ -23,9 +23,8 @@ from fedfisher_core.experiments.benchmark.shown import shown_of
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.federation import POOLED
-from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.federation import POOLED, PartitionInputs
 from fedfisher_core.federation.partition import examples_of, held_by, label_counts, shifts_of
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.settings.reading import validate

@@ -9,15 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client import together
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.engine.plan import graph_of
 from fedfisher_core.engine.store import Artifact, read_document, read_tensors
-from fedfisher_core.federation import training_together
+from fedfisher_core.federation import training
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federation, Round
-from fedfisher_core.federation.training_together import TrainTogether, group_of, group_size
+from fedfisher_core.federation.training import TrainTogether, group_of, group_size
 from fedfisher_core.federation.uploads import TENSORS
 from tests import tiny
 from tests.models.test_batch_norm import SPEC
@@ -39,13 +38,13 @@ def weights(done: Walked, client: int) -> dict[str, Tensor]:
 def groups(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many clients trained in one call each time."""
     sizes: list[int] = []
-    whole = together.train_together
+    whole = training.train_together
 
     def noting(spec: Any, members: Any, settings: Any) -> Any:
         sizes.append(len(members))
         return whole(spec, members, settings)
 
-    monkeypatch.setattr(training_together, "train_together", noting)
+    monkeypatch.setattr(training, "train_together", noting)
     return sizes
 
 
@@ -114,13 +113,13 @@ def test_each_round_has_groups_of_its_cohort(workplace: Path, groups: list[int])
 @pytest.fixture
 def one_explodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the second client examples on which no loss is finite."""
-    own = training_together.examples_of
+    own = training.examples_of
 
     def examples_of(federation: Any, inputs: Any, client: int) -> Examples:
         found = own(federation, inputs, client)
         return replace(found, inputs=found.inputs * torch.nan) if client == 1 else found
 
-    monkeypatch.setattr(training_together, "examples_of", examples_of)
+    monkeypatch.setattr(training, "examples_of", examples_of)
 
 
 def test_one_that_diverges_is_lost_and_those_beside_it_are_not(
@@ -202,9 +201,9 @@ def test_small_clients_that_are_many_train_together_of_themselves(
 def test_large_networks_train_one_at_a_time(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     federation = many(workplace)
     weights = sum(shape.numel() for shape in federation.spec.shapes().values())
-    monkeypatch.setattr(training_together, "_FEW_WEIGHTS", weights)
+    monkeypatch.setattr(training, "_FEW_WEIGHTS", weights)
     assert group_size(federation) == 5
-    monkeypatch.setattr(training_together, "_FEW_WEIGHTS", weights - 1)
+    monkeypatch.setattr(training, "_FEW_WEIGHTS", weights - 1)
     assert group_size(federation) is None
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from flows import databases
-from flows.databases import require_database
+from flows import reach
+from flows.reach import require_database
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_a_lost_end_is_found(path: Path) -> None:
 
 
 def test_one_that_another_holds_is_refused_soon(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(databases, "_BUSY_SECONDS", 0.1)
+    monkeypatch.setattr(reach, "_BUSY_SECONDS", 0.1)
     with closing(sqlite3.connect(path)) as database:
         database.execute("BEGIN EXCLUSIVE")
         with pytest.raises(InputError, match="the database can't be opened: database is locked"):
@@ -52,8 +52,8 @@ def test_one_that_another_holds_is_refused_soon(path: Path, monkeypatch: pytest.
 
 
 def test_a_large_one_is_not_read_to_its_end(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(databases, "_CHECK_SECONDS", 0)
-    monkeypatch.setattr(databases, "_INSTRUCTIONS_BETWEEN_LOOKS", 10)
+    monkeypatch.setattr(reach, "_CHECK_SECONDS", 0)
+    monkeypatch.setattr(reach, "_INSTRUCTIONS_BETWEEN_LOOKS", 10)
     content = bytearray(path.read_bytes())
     content[30 * 4096 : 31 * 4096] = b"\xa5" * 4096
     path.write_bytes(content)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from fedfisher_core.experiments.contract import experiments
-from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.contract import experiments, load
 from flows.cli import main
 from tests.plugins.installed import ROOT, environment
 

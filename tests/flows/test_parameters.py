@@ -11,8 +11,7 @@ from prefect.utilities.callables import parameter_schema
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from flows.chosen import chosen
-from flows.experiment import flow_of
+from flows.experiment import chosen, flow_of
 from tests.configs import CONFIGS, ROOT
 
 FILES = [*CONFIGS, ROOT / "params.yaml"]

@@ -14,7 +14,7 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import Transients
 from fedfisher_core.engine.plan import Outcome, agenda_of
 from fedfisher_core.engine.store import Store
-from fedfisher_core.federation.inputs import DataInputs
+from fedfisher_core.federation.federation import DataInputs
 from fedfisher_core.settings import WorkSettings
 from flows import submitting
 from flows.submitting import Piece, Runner, pieces_of, submit_missing

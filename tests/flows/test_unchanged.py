@@ -11,8 +11,7 @@ from mlflow.entities import Experiment
 
 from fedfisher_core.reporting.rows import write_folder
 from flows.content import content_of
-from flows.unchanged import is_unchanged
-from flows.work import Work, prepare
+from flows.work import Work, is_unchanged, prepare
 from tasks.record import record
 from tests.flows.test_work import do
 from tests.tiny import tiny_settings

@@ -15,8 +15,7 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.plan import graph_of
 from fedfisher_core.engine.store import Artifact, names_of, open_store, read_bytes, read_document, read_tensors
-from fedfisher_core.experiments.contract import experiment_of
-from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.contract import experiment_of, load
 from tests.golden.numbers import Numbers, file_of, leaves, summaries
 
 

@@ -12,7 +12,7 @@ from fedfisher_core.methods.server_optimisers.configured import configure_server
 from fedfisher_core.methods.server_optimisers.optimiser import server_optimisers
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.privacy.accountant import Noise
-from fedfisher_core.privacy.local import PrivateLocal
+from fedfisher_core.privacy.fishers import PrivateLocal
 from fedfisher_core.settings import Choice, PrivacySettings
 from tests import tiny
 from tests.golden.numbers import Golden, Numbers, file_of, own, summaries, summary

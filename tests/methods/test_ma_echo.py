@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.statistics.configured import upload_schema
 from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.statistics.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import Upload, decode, encode
+from fedfisher_core.client.uploads import Upload, decode, encode, upload_schema
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.fisher.layers import to_matrix

@@ -11,8 +11,7 @@ from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.privacy.accountant import Noise
-from fedfisher_core.privacy.input_moments import clipped_input_sums, private_input_moments
-from fedfisher_core.privacy.local import PrivateLocal
+from fedfisher_core.privacy.fishers import PrivateLocal, clipped_input_sums, private_input_moments
 from fedfisher_core.settings import PrivacySettings
 from tests import tiny
 from tests.privacy.networks import generator

@@ -1,6 +1,6 @@
 import pytest
 
-from fedfisher_core.reporting.names import in_words
+from fedfisher_core.reporting.formats import in_words
 
 
 @pytest.mark.parametrize(

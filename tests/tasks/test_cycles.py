@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks.cycles import loading
+from tasks.process import loading
 
 
 class Ring:
@@ -35,7 +35,8 @@ def test_loading_that_fails_is_over() -> None:
 
 def test_a_process_whose_end_is_spared_still_leaves_nothing(tmp_path: Path) -> None:
     code = (
-        "import tempfile; from tasks.cycles import spare_the_end; spare_the_end(); kept = tempfile.TemporaryDirectory()"
+        "import tempfile; from tasks.process import spare_the_end; "
+        "spare_the_end(); kept = tempfile.TemporaryDirectory()"
     )
     subprocess.run(
         [sys.executable, "-c", code], env={"TMPDIR": str(tmp_path)}, cwd=Path(__file__).parents[2], check=True

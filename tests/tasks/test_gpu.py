@@ -16,11 +16,11 @@ import pytest
 
 from fedfisher_core.engine.locks import LockedError
 from tasks import waiting
-from tasks.gpu import gpu_slot
+from tasks.waiting import gpu_slot
 
 HOLDER = """
 import time
-from tasks.gpu import gpu_slot
+from tasks.waiting import gpu_slot
 with gpu_slot("one", shared=False, timeout=0):
     print("held", flush=True)
     time.sleep(60)

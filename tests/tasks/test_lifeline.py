@@ -9,7 +9,7 @@ import pytest
 from tests.waiting import wait_until
 
 ENDS = {"end_with_input": subprocess.PIPE, "end_with_parent": subprocess.DEVNULL}
-CHILD = "import time; from tasks import lifeline; lifeline.{end}(); print('there', flush=True); time.sleep(3000)"
+CHILD = "import time; from tasks import process; process.{end}(); print('there', flush=True); time.sleep(3000)"
 PARENT = """
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", {child!r}], stdin={stdin}, stdout=subprocess.PIPE)
@@ -39,9 +39,9 @@ def is_running(process: int) -> bool:
 
 
 def test_a_child_ends_whose_parent_was_gone_before_it_looked() -> None:
-    child = "import os, time; from tasks import lifeline; print('there', flush=True)\n"
-    child += "while os.getppid() == lifeline._PARENT: time.sleep(0.05)\n"
-    child += "lifeline.end_with_parent(); time.sleep(3000)"
+    child = "import os, time; from tasks import process; print('there', flush=True)\n"
+    child += "while os.getppid() == process._PARENT: time.sleep(0.05)\n"
+    child += "process.end_with_parent(); time.sleep(3000)"
     source = PARENT.format(child=child, stdin=subprocess.DEVNULL)
     with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as parent:
         assert parent.stdout is not None

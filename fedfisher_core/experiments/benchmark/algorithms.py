@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from fedfisher_core.experiments.benchmark.roles import Seconds
-from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row
+from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row, Seconds
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, Setting, SettingSummary, overview
 from fedfisher_core.reporting.measure import (
     DIGITS,

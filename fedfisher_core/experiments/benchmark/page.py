@@ -6,11 +6,23 @@ from typing import Any
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.algorithms import algorithm_of, as_algorithms, by_algorithm, by_objective
-from fedfisher_core.experiments.benchmark.answer import Standing, answer, setting_names, standings
+from fedfisher_core.experiments.benchmark.answer import (
+    LEVEL,
+    Standing,
+    answer,
+    compare_pairs,
+    decided,
+    setting_names,
+    standings,
+)
 from fedfisher_core.experiments.benchmark.clients import client_costs, on_clients
-from fedfisher_core.experiments.benchmark.figures import means_chart, rounds_charts, settings_charts, trade_off_charts
-from fedfisher_core.experiments.benchmark.grids import Grid
-from fedfisher_core.experiments.benchmark.pairs import LEVEL, compare_pairs, decided
+from fedfisher_core.experiments.benchmark.figures import (
+    Grid,
+    means_chart,
+    rounds_charts,
+    settings_charts,
+    trade_off_charts,
+)
 from fedfisher_core.experiments.benchmark.published import (
     LEAST_REPEATS,
     MARGIN,
@@ -21,8 +33,7 @@ from fedfisher_core.experiments.benchmark.published import (
     published_tables,
 )
 from fedfisher_core.experiments.benchmark.remarks import remarks
-from fedfisher_core.experiments.benchmark.roles import Role, compared_seconds
-from fedfisher_core.experiments.benchmark.rows import Row, round_rows, sorted_rows
+from fedfisher_core.experiments.benchmark.rows import Role, Row, compared_seconds, round_rows, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED
 from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, summarise
 from fedfisher_core.reporting.charts import to_html, to_png

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import get_args
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.benchmark.pairs import LEVEL
+from fedfisher_core.experiments.benchmark.answer import LEVEL
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from fedfisher_core.reporting.formats import plural
-from fedfisher_core.reporting.measure import DIGITS, Measure, WelchDifference, gather
-from fedfisher_core.reporting.ranks import holm
+from fedfisher_core.reporting.measure import DIGITS, Measure, WelchDifference, gather, holm
 from fedfisher_core.settings import AVERAGE, PLAIN, PartitionScheme
 
 COLUMNS = (

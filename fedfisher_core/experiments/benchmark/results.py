@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedfisher_core.client.objectives.configured import configure_objective
+from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.engine.costs import Spent, total
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.store import Artifact, read_timings
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
 from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row, sorted_rows
 from fedfisher_core.experiments.benchmark.summary import Setting
-from fedfisher_core.federation.auditing import read_audit
 from fedfisher_core.federation.client_measures import mean_score, read_barrier, read_personalisation
 from fedfisher_core.federation.federation import Federation, Round
 from fedfisher_core.federation.global_models import Result, RoundClients, read_clients, read_result
 from fedfisher_core.federation.jobs import Federations
+from fedfisher_core.federation.private_training import read_audit
 from fedfisher_core.federation.secure import ROUNDING
 from fedfisher_core.federation.testing import read_measures
-from fedfisher_core.federation.training_together import group_size
+from fedfisher_core.federation.training import group_size
 from fedfisher_core.models.evaluation import Measures
 
 

@@ -12,9 +12,9 @@ from fedfisher_core.data.specs import datasets
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.store import Artifact
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
+from fedfisher_core.experiments.benchmark.remarks import client_names
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
-from fedfisher_core.experiments.benchmark.views import client_names
 from fedfisher_core.federation.partition import class_names, label_counts, maker_names, shifts_of
 from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.reporting.measure import BASELINE, Measure, Repeated
@@ -180,7 +180,7 @@ def _row_figures(
     picture: Callable[[SeededSetting, Artifact], bytes],
 ) -> dict[str, bytes]:
     # Only a new run loads what draws.
-    from fedfisher_core.experiments.benchmark.grids import confusion_grid
+    from fedfisher_core.experiments.benchmark.figures import confusion_grid
 
     confusion = np.array(read_measures(measures).confusion)
     grid = confusion_grid(confusion, class_names(partition), f"{method}, {setting.label}")
@@ -188,7 +188,7 @@ def _row_figures(
 
 
 def _partition_picture(setting: SeededSetting, partition: Artifact) -> bytes:
-    from fedfisher_core.experiments.benchmark.grids import partition_grid
+    from fedfisher_core.experiments.benchmark.figures import partition_grid
 
     counts = np.array(label_counts(partition))
     clients = client_names(maker_names(partition), shifts_of(partition))
@@ -224,7 +224,7 @@ def _charts(rows: Sequence[Row]) -> dict[str, bytes]:
     from fedfisher_core.experiments.benchmark import figures
     from fedfisher_core.experiments.benchmark.algorithms import as_algorithms, by_algorithm
     from fedfisher_core.experiments.benchmark.answer import standings
-    from fedfisher_core.experiments.benchmark.roles import compared_seconds
+    from fedfisher_core.experiments.benchmark.rows import compared_seconds
     from fedfisher_core.reporting.charts import to_png
 
     summaries = summarise(as_algorithms(rows))

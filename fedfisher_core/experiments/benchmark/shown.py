@@ -11,12 +11,12 @@ from fedfisher_core.data.shifts import Shifts
 from fedfisher_core.data.tensors import Dataset
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.store import Artifact
-from fedfisher_core.experiments.benchmark.grids import Grid, partition_grid
+from fedfisher_core.experiments.benchmark.figures import Grid, partition_grid
 from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan
+from fedfisher_core.experiments.benchmark.remarks import client_names, exchanged_names, natural_notes
 from fedfisher_core.experiments.benchmark.results import failed_settings
 from fedfisher_core.experiments.benchmark.summary import Setting
-from fedfisher_core.experiments.benchmark.views import client_names, exchanged_names, natural_notes
-from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.decoding import load_data
 from fedfisher_core.federation.partition import (
     class_names,
     data_notes,
@@ -28,7 +28,7 @@ from fedfisher_core.federation.partition import (
     unscaled_features,
 )
 from fedfisher_core.reporting.measure import gather
-from fedfisher_core.reporting.pictures import Gallery
+from fedfisher_core.reporting.page import Gallery
 
 _MOST_COLUMNS = 9
 _WHITE = 255

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, networks_of, role_of
-from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
+from fedfisher_core.experiments.benchmark.rows import Role, Row, is_local_mean, networks_of, role_of, sorted_rows
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import (
     BASELINE,

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from fedfisher_core.experiments.benchmark.algorithms import as_algorithms
-from fedfisher_core.experiments.benchmark.roles import Role, Seconds, compared_seconds
-from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.rows import Role, Row, Seconds, compared_seconds
 from fedfisher_core.experiments.benchmark.summary import OverviewLine, SettingSummary, families, overview
 from fedfisher_core.reporting.formats import Table
 

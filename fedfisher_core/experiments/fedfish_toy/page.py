@@ -10,9 +10,14 @@ import altair as alt
 
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.store import Artifact
-from fedfisher_core.experiments.fedfish_toy.plan import FedFishToyPlan, read_measured
-from fedfisher_core.experiments.fedfish_toy.regression import domain_points, interval_of, true_values
-from fedfisher_core.experiments.fedfish_toy.rows import METHODS, FedFishToyRow
+from fedfisher_core.experiments.fedfish_toy.plan import (
+    FedFishToyPlan,
+    domain_points,
+    interval_of,
+    read_measured,
+    true_values,
+)
+from fedfisher_core.experiments.fedfish_toy.settings import METHODS, FedFishToyRow
 from fedfisher_core.experiments.fedfish_toy.summary import (
     LEVEL,
     Setting,

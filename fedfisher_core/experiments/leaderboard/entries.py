@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, method_of, networks_of, role_of
-from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.rows import Role, Row, is_local_mean, method_of, networks_of, role_of
 from fedfisher_core.experiments.benchmark.summary import Setting, by_setting
-from fedfisher_core.experiments.loading import DEFAULT
+from fedfisher_core.experiments.contract import DEFAULT
 from fedfisher_core.reporting.formats import setting_value
-from fedfisher_core.reporting.measure import DIGITS, Repeated, gather, paired_difference, with_most_seeds
-from fedfisher_core.reporting.ranks import ranks
+from fedfisher_core.reporting.measure import DIGITS, Repeated, gather, paired_difference, ranks, with_most_seeds
 from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows, read_rows
 
 ENTRIES = Path("leaderboard/entries")

@@ -15,14 +15,13 @@ from urllib.parse import quote
 from scipy.special import stdtrit
 
 from fedfisher_core.experiments.benchmark.answer import to_other
-from fedfisher_core.experiments.benchmark.roles import Role
+from fedfisher_core.experiments.benchmark.rows import Role
 from fedfisher_core.experiments.leaderboard.entries import SETTING, Entry, Reports
 from fedfisher_core.experiments.leaderboard.ranking import MeanRanks, Track, compare_tracks
-from fedfisher_core.experiments.privacy_attack.rows import AttackRow
+from fedfisher_core.experiments.privacy_attack.settings import AttackRow
 from fedfisher_core.reporting.charts import Chart, Trade, to_html, trade_off_chart
-from fedfisher_core.reporting.formats import plural
+from fedfisher_core.reporting.formats import in_words, plural
 from fedfisher_core.reporting.measure import BASELINE, gather
-from fedfisher_core.reporting.names import in_words
 from fedfisher_core.reporting.page import PageData, render, script_data, template_text
 from fedfisher_core.reporting.rows import RESULTS, read_rows
 from fedfisher_core.reporting.runs import Record, Runs

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfisher_core.experiments.benchmark.roles import Role
+from fedfisher_core.experiments.benchmark.rows import Role
 from fedfisher_core.experiments.leaderboard.entries import Entry
-from fedfisher_core.reporting.measure import PairedDifference, gather, mean_by_seed, paired_difference
-from fedfisher_core.reporting.ranks import mean_ranks
+from fedfisher_core.reporting.measure import PairedDifference, gather, mean_by_seed, mean_ranks, paired_difference
 
 
 @dataclass(frozen=True)

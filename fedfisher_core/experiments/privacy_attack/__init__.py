@@ -1,8 +1,7 @@
 """The privacy attack: what does a server learn of one client's images?"""
 
 from fedfisher_core.experiments.contract import Experiment, experiments, late
-from fedfisher_core.experiments.privacy_attack.rows import AttackRow
-from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
+from fedfisher_core.experiments.privacy_attack.settings import AttackRow, AttackSettings
 
 experiments.add(
     "privacy_attack",
@@ -10,10 +9,10 @@ experiments.add(
         settings=AttackSettings,
         row=AttackRow,
         plan=late(f"{__name__}.plan:make_plan"),
-        rows=late(f"{__name__}.results:make_rows"),
+        rows=late(f"{__name__}.plan:make_rows"),
         files=late(f"{__name__}.page:report_files"),
         runs=late(f"{__name__}.page:make_runs"),
         tables=late(f"{__name__}.summary:attack_tables"),
-        shown=late(f"{__name__}.figures:shown_of"),
+        shown=late(f"{__name__}.page:shown_of"),
     ),
 )

@@ -27,11 +27,10 @@ from fedfisher_core.experiments.privacy_attack.attacker import (
     pixels_of,
     private_images,
 )
-from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.federation import POOLED
-from fedfisher_core.federation.inputs import PartitionInputs, R
+from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.federation import POOLED, PartitionInputs, R
 from fedfisher_core.federation.partition import held_by
-from fedfisher_core.federation.privacy import Budget
+from fedfisher_core.federation.private_training import Budget
 from fedfisher_core.federation.uploads import PAYLOAD, TENSORS
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.models.spec import Parameters, models

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedfisher_core.experiments.privacy_attack.rows import AttackRow
-from fedfisher_core.reporting.formats import Table, plural
+from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.reporting.formats import Table, in_words, plural
 from fedfisher_core.reporting.measure import Measure, PairedDifference, Repeated, gather, paired_difference
-from fedfisher_core.reporting.names import in_words
 
 _HEADER = ("method", "the attacker has", "attack, %", "distance", "accuracy, %", "seconds")
 

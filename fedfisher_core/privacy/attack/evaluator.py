@@ -10,7 +10,7 @@ from torch.nn import functional
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.engine.errors import DivergedAttackError, InputError
 from fedfisher_core.engine.progress import track
-from fedfisher_core.privacy.attack.networks import load_state, require_size, state_of
+from fedfisher_core.privacy.attack.gan import load_state, require_size, state_of
 from fedfisher_core.privacy.attack.settings import EvaluatorSettings
 
 _CHUNK = 1000

@@ -4,8 +4,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.objectives.configured import configure_objective
-from fedfisher_core.client.objectives.objective import Knowledge, Known, cross_entropies, objective, objectives
+from fedfisher_core.client.objectives.objective import (
+    Knowledge,
+    Known,
+    configure_objective,
+    cross_entropies,
+    objective,
+    objectives,
+)
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import Choice
 

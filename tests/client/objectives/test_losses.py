@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.objectives.configured import ConfiguredObjective, configure_objective
-from fedfisher_core.client.objectives.objective import Losses
+from fedfisher_core.client.objectives.objective import ConfiguredObjective, Losses, configure_objective
 from fedfisher_core.client.training import Trained, train
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.privacy.training import train_privately

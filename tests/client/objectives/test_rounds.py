@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedfisher_core.client.objectives.configured import ConfiguredObjective, configure_objective
+from fedfisher_core.client.objectives.objective import ConfiguredObjective, configure_objective
 from fedfisher_core.client.past import LocalTraining, Past, Report, ServerMemory
 from fedfisher_core.settings import Choice
 from tests import tiny

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from fedfisher_core.experiments.benchmark.grids import partition_grid
+from fedfisher_core.experiments.benchmark.figures import partition_grid
 from fedfisher_core.experiments.benchmark.page import render_page
 from fedfisher_core.experiments.benchmark.published import PublishedResult
 from fedfisher_core.experiments.benchmark.rows import Row

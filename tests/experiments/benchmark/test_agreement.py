@@ -12,7 +12,7 @@ from fedfisher_core.experiments.benchmark.published import (
 )
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.contract import load
 from fedfisher_core.reporting.measure import Measure, WelchDifference
 from tests.experiments.benchmark.samples import make_row
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fedfisher_core.experiments.benchmark.clients import on_clients
-from fedfisher_core.experiments.benchmark.roles import networks_of
+from fedfisher_core.experiments.benchmark.rows import networks_of
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from tests.experiments.benchmark.samples import make_row, make_rows, render
 from tests.reporting.pages import Page

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from fedfisher_core.experiments.benchmark.explaining import explain
+from fedfisher_core.experiments.benchmark.plan import explain
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import recorded_seconds
 from fedfisher_core.reporting.rows import write_rows

@@ -2,7 +2,7 @@ from typing import Any
 
 from fedfisher_core.experiments.benchmark.answer import standings
 from fedfisher_core.experiments.benchmark.figures import means_chart, settings_charts, trade_off_charts
-from fedfisher_core.experiments.benchmark.roles import compared_seconds
+from fedfisher_core.experiments.benchmark.rows import compared_seconds
 from fedfisher_core.experiments.benchmark.summary import summarise
 from fedfisher_core.reporting.charts import Chart, to_html
 from tests.experiments.benchmark.samples import make_row, make_rows

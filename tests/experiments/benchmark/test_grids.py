@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.benchmark.grids import Grid, confusion_grid, partition_grid
+from fedfisher_core.experiments.benchmark.figures import Grid, confusion_grid, partition_grid
 
 
 def texts(grid: Grid) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.plan import FailedJob
-from fedfisher_core.experiments.benchmark.grids import partition_grid
+from fedfisher_core.experiments.benchmark.figures import partition_grid
 from fedfisher_core.experiments.benchmark.page import report_files
 from fedfisher_core.experiments.benchmark.published import COLUMNS, PublishedResult
 from fedfisher_core.experiments.benchmark.shown import PartitionView, shown_of

@@ -3,7 +3,7 @@ import math
 import pytest
 from scipy import stats
 
-from fedfisher_core.experiments.benchmark.pairs import Pair, compare_pairs, decided
+from fedfisher_core.experiments.benchmark.answer import Pair, compare_pairs, decided
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import summarise
 from tests.experiments.benchmark.samples import make_row

@@ -9,7 +9,7 @@ from fedfisher_core.engine.plan import Failure, Outcome
 from fedfisher_core.experiments.benchmark.results import failed_settings, make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.experiments.benchmark.summary import Setting
-from fedfisher_core.federation import training_together
+from fedfisher_core.federation import training
 from tests.walked import Walked, walk_tiny
 
 
@@ -51,7 +51,7 @@ def test_rows_say_how_clients_were_trained_and_what_prediction_needs(workplace: 
 def test_rows_say_how_many_clients_trained_together(
     workplace: Path, monkeypatch: pytest.MonkeyPatch, given: Any, many: int, shown: int | None
 ) -> None:
-    monkeypatch.setattr(training_together, "_MANY_CLIENTS", many)
+    monkeypatch.setattr(training, "_MANY_CLIENTS", many)
     (row,) = walk_tiny(workplace, {"fedavg": {}}, train={"together": given, "batch_size": 16}).rows.values()
     assert row.training is not None
     assert row.training.get("together") == shown

@@ -1,6 +1,6 @@
 import pytest
 
-from fedfisher_core.experiments.benchmark.roles import Role, is_local_mean, networks_of, role_of
+from fedfisher_core.experiments.benchmark.rows import Role, is_local_mean, networks_of, role_of
 from fedfisher_core.methods.method import methods
 from tests.experiments.benchmark.samples import make_row
 

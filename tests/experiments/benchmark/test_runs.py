@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.experiments.benchmark import grids
+from fedfisher_core.experiments.benchmark import figures
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.runs import _gains, make_runs
 from fedfisher_core.reporting.runs import Runs
@@ -25,8 +25,8 @@ def test_runs_know_the_objective_and_those_of_plain_training_stay_what_they_were
 def test_methods_share_the_picture_of_their_federation(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     walked = walk_tiny(workplace, {"fedavg": {}, "ensemble": {}}, seeds=[0, 1])
     drawn = []
-    draw = grids.partition_grid
-    monkeypatch.setattr(grids, "partition_grid", lambda *given, **named: drawn.append(given) or draw(*given, **named))
+    draw = figures.partition_grid
+    monkeypatch.setattr(figures, "partition_grid", lambda *given, **named: drawn.append(given) or draw(*given, **named))
 
     runs = make_runs(walked.plan, walked.outcome, make_rows(walked.plan, walked.outcome)).single
     pictures = {(run.params["seed"], run.params["method"]): run.draw()["partition.png"] for run in runs}

@@ -3,8 +3,7 @@
 import pytest
 
 from fedfisher_core.experiments.benchmark.algorithms import by_algorithm
-from fedfisher_core.experiments.benchmark.roles import compared_seconds
-from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row
+from fedfisher_core.experiments.benchmark.rows import RoundPoint, Row, compared_seconds
 from fedfisher_core.experiments.benchmark.summary import summarise
 from fedfisher_core.experiments.benchmark.terminal import summary_tables
 from tests.experiments.benchmark.samples import make_row, render

@@ -6,8 +6,7 @@ import pytest
 from scipy import stats
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.benchmark.roles import Role
-from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.rows import Role, Row
 from fedfisher_core.experiments.benchmark.summary import (
     MethodSummary,
     families,

@@ -4,7 +4,7 @@ import math
 import pytest
 import torch
 
-from fedfisher_core.experiments.fedfish_toy.regression import domain_points, interval_of, samples_of, true_values
+from fedfisher_core.experiments.fedfish_toy.plan import domain_points, interval_of, samples_of, true_values
 from fedfisher_core.experiments.fedfish_toy.settings import RegressionGrid
 
 

@@ -9,8 +9,13 @@ from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.store import open_store
-from fedfisher_core.experiments.fedfish_toy.plan import FedFishToyPlan, make_plan, make_rows, read_measured
-from fedfisher_core.experiments.fedfish_toy.regression import measure_overlap
+from fedfisher_core.experiments.fedfish_toy.plan import (
+    FedFishToyPlan,
+    make_plan,
+    make_rows,
+    measure_overlap,
+    read_measured,
+)
 from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
 from fedfisher_core.settings.reading import validate
 

@@ -12,7 +12,7 @@ from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.engine.seeds import Stream, torch_generator
-from fedfisher_core.experiments.fedfish_toy.regression import (
+from fedfisher_core.experiments.fedfish_toy.plan import (
     GlobalModel,
     fedavg_of,
     measure_overlap,

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.engine.errors import InputError
+from fedfisher_core.experiments.contract import load
 from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings, RegressionGrid
-from fedfisher_core.experiments.loading import load
 from flows import cli
 from flows.cli import main
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.experiments.benchmark.roles import Role
+from fedfisher_core.experiments.benchmark.rows import Role
 from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
 from tests.experiments.leaderboard.boards import entries_of, scored, within, write_report
 

@@ -2,8 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.experiments.benchmark.roles import Role
-from fedfisher_core.experiments.benchmark.rows import Row
+from fedfisher_core.experiments.benchmark.rows import Role, Row
 from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
 from fedfisher_core.experiments.leaderboard.ranking import above_best, compare_tracks, in_reports, over_seeds
 from tests.experiments.leaderboard.boards import entries_of, scored, write_board, write_report

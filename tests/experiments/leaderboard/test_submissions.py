@@ -13,9 +13,9 @@ from fedfisher_core.engine.store import Store
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.contract import load
 from fedfisher_core.experiments.leaderboard.entries import read_benchmark
 from fedfisher_core.experiments.leaderboard.submissions import submit
-from fedfisher_core.experiments.loading import load
 from fedfisher_core.reporting.rows import write_rows
 from tests.tiny import tiny_settings
 

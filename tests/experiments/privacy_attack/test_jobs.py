@@ -13,7 +13,6 @@ from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.plan import Outcome, agenda_of
 from fedfisher_core.engine.store import Artifact, open_store, read_tensors
 from fedfisher_core.experiments.privacy_attack.attacker import private_images
-from fedfisher_core.experiments.privacy_attack.figures import make_galleries
 from fedfisher_core.experiments.privacy_attack.jobs import (
     AttackClient,
     best_images,
@@ -21,12 +20,11 @@ from fedfisher_core.experiments.privacy_attack.jobs import (
     read_attack,
     read_bounds,
 )
-from fedfisher_core.experiments.privacy_attack.page import make_runs
-from fedfisher_core.experiments.privacy_attack.plan import AttackPlan, Trial, make_plan
-from fedfisher_core.experiments.privacy_attack.results import make_rows
+from fedfisher_core.experiments.privacy_attack.page import make_galleries, make_runs
+from fedfisher_core.experiments.privacy_attack.plan import AttackPlan, Trial, make_plan, make_rows
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
-from fedfisher_core.federation.data import load_data
-from fedfisher_core.federation.inputs import PartitionInputs
+from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.federation import PartitionInputs
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.privacy.attack.evidence import Together

@@ -9,15 +9,13 @@ import numpy as np
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.privacy_attack.figures import budget_charts
-from fedfisher_core.experiments.privacy_attack.page import report_files
-from fedfisher_core.experiments.privacy_attack.rows import AttackRow
+from fedfisher_core.experiments.privacy_attack.page import budget_charts, report_files
+from fedfisher_core.experiments.privacy_attack.settings import AttackRow
 from fedfisher_core.experiments.privacy_attack.summary import attack_tables, blocks, compare_cases, summarise
 from fedfisher_core.privacy.attack.factors import Factors
 from fedfisher_core.reporting.charts import to_html
 from fedfisher_core.reporting.formats import as_text
-from fedfisher_core.reporting.page import PageData
-from fedfisher_core.reporting.pictures import Gallery
+from fedfisher_core.reporting.page import Gallery, PageData
 from fedfisher_core.reporting.rows import experiment_of_rows, read_rows, write_folder
 from tests.reporting.pages import SCRIPT, Page
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.contract import load
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.settings.reading import validate
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from fedfisher_core.experiments.two_layer.theory import active_units, gram_matrix, nearest_minimiser, predict
+from fedfisher_core.experiments.two_layer.plan import active_units, gram_matrix, nearest_minimiser, predict
 from fedfisher_core.methods.solvers.exact import closed_form
 from fedfisher_core.methods.solvers.first_order import gradient_descent
 from fedfisher_core.methods.solvers.quadratic import Quadratic, dense_quadratic

@@ -9,9 +9,15 @@ from fedfisher_core.engine.errors import DivergedClientError
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.store import Artifact, open_store
-from fedfisher_core.experiments.two_layer.plan import MeasureSeed, TwoLayerPlan, make_plan, make_rows, read_seed
+from fedfisher_core.experiments.two_layer.plan import (
+    MeasureSeed,
+    TwoLayerPlan,
+    make_plan,
+    make_rows,
+    measure_seed,
+    read_seed,
+)
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
-from fedfisher_core.experiments.two_layer.theory import measure_seed
 from fedfisher_core.settings.reading import validate
 
 TINY: dict[str, Any] = {

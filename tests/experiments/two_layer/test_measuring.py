@@ -4,8 +4,8 @@ import pytest
 from pydantic import ValidationError
 
 from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.experiments.two_layer.plan import measure_seed
 from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid
-from fedfisher_core.experiments.two_layer.theory import measure_seed
 
 SMALL = TwoLayerGrid(
     clients=3,

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedfisher_core.experiments.two_layer.theory import (
+from fedfisher_core.experiments.two_layer.plan import (
     active_units,
     combine_gradients,
     local_models,

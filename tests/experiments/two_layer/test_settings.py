@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.loading import load
+from fedfisher_core.experiments.contract import load
 from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid, TwoLayerSettings
 
 

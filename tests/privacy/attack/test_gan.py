@@ -6,8 +6,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.data.layouts import Images, Layout, Tokens, Vectors
 from fedfisher_core.engine.errors import DivergedAttackError, InputError
-from fedfisher_core.privacy.attack.gan import Gan, gradient_penalty, train_gan
-from fedfisher_core.privacy.attack.networks import Critic, Generator, draw, require_size
+from fedfisher_core.privacy.attack.gan import Critic, Gan, Generator, draw, gradient_penalty, require_size, train_gan
 from fedfisher_core.privacy.attack.settings import GanSettings
 from tests.privacy.attack.pieces import blobs, same
 

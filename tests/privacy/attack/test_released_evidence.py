@@ -16,8 +16,7 @@ from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.privacy.accountant import Noise
 from fedfisher_core.privacy.attack.evidence import Evidence, Knowledge, evidence_of
 from fedfisher_core.privacy.attack.likelihoods.diagonal_fisher import rectified_mean
-from fedfisher_core.privacy.fishers import private_fisher
-from fedfisher_core.privacy.local import PrivateLocal
+from fedfisher_core.privacy.fishers import PrivateLocal, private_fisher
 from fedfisher_core.privacy.release import Release
 from fedfisher_core.settings import PrivacySettings
 from tests.tiny import CLASSES, LINEAR, SIZE, TINY, TINY_WITH_BIAS, examples, initial, local

@@ -1,12 +1,18 @@
-"""Whether folders and SQLite files can be written, and are what they seem."""
+"""Whether folders and SQLite files can be written, and whether servers answer."""
 
 import os
 import sqlite3
+import ssl
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import InputError
+
+if TYPE_CHECKING:
+    from httpx import Response
 
 # Others may be in the middle of setting the database up.
 _BUSY_SECONDS = 5
@@ -57,3 +63,36 @@ def require_database(path: Path, name: str) -> None:
     else:
         if found != "ok":
             raise InputError(f"{name} is damaged; move it away or restore a copy: {found.splitlines()[-1]}")
+
+
+@contextmanager
+def answered(address: str, *, words: str | None = None, seconds: float) -> "Iterator[Response]":
+    """Ask for a page, and yield the answer, whose content is still to be read.
+
+    Args:
+        words: for the header Authorization.
+        seconds: to wait for each part of the answer.
+
+    Raises:
+        OSError: there is no answer; the message gives the reason.
+    """
+    # A run that only writes files does not need it so early.
+    import httpx
+
+    try:
+        with (
+            httpx.Client(verify=ssl.create_default_context(), timeout=seconds, follow_redirects=True) as client,
+            client.stream("GET", address, headers={"Authorization": words} if words else {}) as answer,
+        ):
+            yield answer
+    except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
+        raise OSError(str(error) or type(error).__name__) from error
+
+
+def unreached(address: str, *, seconds: float) -> str:
+    """Return the reason why a page can't be read; empty where it can."""
+    try:
+        with answered(address, seconds=seconds) as answer:
+            return answer.reason_phrase or str(answer.status_code) if answer.is_error else ""
+    except OSError as error:
+        return str(error)
