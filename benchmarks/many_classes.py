@@ -26,8 +26,7 @@ from fedfisher_core.data.specs import DATA_DIR_VARIABLE
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.store import open_store
-from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import make_plan, make_rows
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.fisher.estimators import Estimator, Exact, MonteCarlo, Truncated

@@ -12,7 +12,7 @@ from fedfisher_core.engine.arithmetic import reproducible_gpu
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.store import open_store
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.experiments.privacy_attack import plan as attack_plan
 from fedfisher_core.models.memory import working_memory
 from tests import arranged, tiny

@@ -9,8 +9,7 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import divergence, execute
 from fedfisher_core.engine.plan import Outcome, in_order
 from fedfisher_core.engine.store import Artifact, Store, open_store
-from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, make_plan
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, make_plan, make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.federation import Federation

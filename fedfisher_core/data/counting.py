@@ -5,8 +5,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fedfisher_core.data.labels import Labels, joined_labels, read_coarse, read_labels, unseen_classes
-from fedfisher_core.data.makers import Makers, count_makers, makers_of_parts, read_makers
+from fedfisher_core.data.labels import (
+    Labels,
+    Makers,
+    count_makers,
+    joined_labels,
+    makers_of_parts,
+    read_coarse,
+    read_labels,
+    read_makers,
+    unseen_classes,
+)
 from fedfisher_core.data.partitions import Indices
 from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.sources import Source, open_splits, require_inputs

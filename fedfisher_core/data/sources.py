@@ -16,9 +16,16 @@ from torch import Tensor
 from fedfisher_core.data.columns import require_like, tokens, vectors
 from fedfisher_core.data.hub import PROJECT_DATA_DIR, SPLITS, fetch, load_from_hub, revision_of
 from fedfisher_core.data.importing import open_split
-from fedfisher_core.data.labels import Labels, joined_labels, read_coarse, read_labels
+from fedfisher_core.data.labels import (
+    Labels,
+    Makers,
+    joined_labels,
+    makers_of_parts,
+    read_coarse,
+    read_labels,
+    read_makers,
+)
 from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens, Vectors
-from fedfisher_core.data.makers import Makers, makers_of_parts, read_makers
 from fedfisher_core.data.pictures import ImageSizes, images, named_files
 from fedfisher_core.data.sampling import ALL, Sample
 from fedfisher_core.data.specs import DATA_DIR_VARIABLE, EMBEDDED, DatasetSpec, datasets

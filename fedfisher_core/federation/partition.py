@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from fedfisher_core.data.makers import count_makers
+from fedfisher_core.data.labels import count_makers
 from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.partitions import Indices, Partition, split
 from fedfisher_core.data.shifts import Shifts, draw_shifts

@@ -24,8 +24,7 @@ from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.statistics import ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.models.spec import Parameters
-from fedfisher_core.privacy.accountant import Noise, calibrate
-from fedfisher_core.privacy.audit import guess, lower_bound
+from fedfisher_core.privacy.accountant import Noise, calibrate, guess, lower_bound
 from fedfisher_core.privacy.fishers import PrivateLocal, require_private, require_private_fisher
 from fedfisher_core.privacy.training import train_privately
 from fedfisher_core.settings import AuditSettings, FederationSettings, PrivacySettings, TrainSettings

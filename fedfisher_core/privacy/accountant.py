@@ -1,4 +1,4 @@
-"""What a client's releases cost by Opacus' accountants, and the noise that keeps within the budget."""
+"""What a client's releases cost by Opacus' accountants, and what one run shows: a lower bound from guesses."""
 
 import math
 import warnings
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import PrivacySettings
@@ -18,21 +19,22 @@ _IRRELEVANT = (
 )
 
 
+Mechanism = tuple[float, float, int]
+"""Noise multiplier, sampling rate and steps, as Opacus' accountants list them."""
+MAX_MULTIPLIER = 1e4
+"""Largest noise multiplier; beyond it, only the conversion from Renyi divergences costs anything."""
+_TOLERANCE = 1e-3
+_LEAST_COST = 1e-12
+_ROUNDING = 1e-6
+_LARGEST = 100.0
+_CONFIDENCE = 0.95
+"""Probability with which a bound holds, at least."""
+
+
 def quieten() -> None:
     """Silence those warnings, and no others, in the whole process: filters that come and go aren't safe in threads."""
     for message in _IRRELEVANT:
         warnings.filterwarnings("ignore", message=message)
-
-
-Mechanism = tuple[float, float, int]
-"""Noise multiplier, sampling rate and steps, as Opacus' accountants list them."""
-
-MAX_MULTIPLIER = 1e4
-"""Largest noise multiplier; beyond it, only the conversion from Renyi divergences costs anything."""
-
-_TOLERANCE = 1e-3
-_LEAST_COST = 1e-12
-_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -167,3 +169,65 @@ def _least_multiplier(cost: Callable[[float], float], target: float) -> float:
     root = brentq(excess, math.log(low), math.log(high), xtol=_TOLERANCE / 4)
     # The result is larger than the root by more than the root's error.
     return min(math.exp(root + _TOLERANCE / 2), high)
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """How an auditor guessed.
+
+    Args:
+        canaries: m, each among the examples with probability 1/2.
+        made: r, of how many of them the auditor guessed whether they were; at most m.
+        correct: v, how many of these guesses were right.
+    """
+
+    canaries: int
+    made: int
+    correct: int
+
+
+def guess(scores: Tensor, included: Tensor, *, made: int) -> Guesses:
+    """Guess that the canaries with the highest scores were among the examples, and those with the lowest were not.
+
+    Args:
+        scores: higher where the release suggests that the canary was there, shape (canaries,).
+        included: whether they were there, booleans of this shape.
+        made: r, how many guesses; half of them for either end.
+    """
+    ordered = included[scores.argsort(descending=True)]
+    highest, lowest = (made + 1) // 2, made // 2
+    correct = ordered[:highest].sum() + (~ordered[len(ordered) - lowest :]).sum()
+    return Guesses(canaries=len(scores), made=made, correct=int(correct))
+
+
+def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
+    """Bound the probability of as many correct guesses, or more, by chance (Theorem 5.2).
+
+    It is beta + 2 m delta alpha, at most 1, where beta = P[W >= v], alpha = max_i P[v > W >= v - i] / i and W is
+    binomial: the correct ones of r guesses that are each right with probability e^epsilon / (1 + e^epsilon).
+
+    Args:
+        epsilon: of the guarantee that is doubted.
+        delta: likewise.
+    """
+    # Plans without audits import this module too, and SciPy takes half a second.
+    from scipy.stats import binom
+
+    right = 1 / (1 + np.exp(-epsilon))
+    beta = binom.sf(guesses.correct - 1, guesses.made, right)
+    counts = np.arange(1, guesses.correct + 1)
+    below = np.cumsum(binom.pmf(guesses.correct - counts, guesses.made, right))
+    alpha = (below / counts).max(initial=0.0)
+    return float(min(beta + 2 * guesses.canaries * delta * alpha, 1.0))
+
+
+def lower_bound(guesses: Guesses, *, delta: float) -> float:
+    """Find the largest epsilon, from 0 to 100, that the guesses refute at 95 % confidence."""
+    from scipy.optimize import brentq
+
+    def excess(epsilon: float) -> float:
+        return p_value(guesses, epsilon=epsilon, delta=delta) - (1 - _CONFIDENCE)
+
+    if excess(0.0) >= 0:
+        return 0.0
+    return float(brentq(excess, 0.0, _LARGEST)) if excess(_LARGEST) > 0 else _LARGEST

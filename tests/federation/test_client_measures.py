@@ -13,7 +13,7 @@ from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.engine.plan import graph_of
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import read_tensors
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.client_measures import Personalise, read_personalisation

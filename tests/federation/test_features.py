@@ -9,9 +9,8 @@ from safetensors.torch import save_file
 from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.seeds import Stream, torch_generator
-from fedfisher_core.experiments.benchmark.plan import make_plan
+from fedfisher_core.experiments.benchmark.plan import make_plan, make_rows
 from fedfisher_core.experiments.benchmark.remarks import remarks
-from fedfisher_core.experiments.benchmark.results import make_rows
 from fedfisher_core.federation.decoding import ExtractFeatures, load_data
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.models.spec import ModelSpec

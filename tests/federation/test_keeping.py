@@ -14,8 +14,7 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import Transients, perform
 from fedfisher_core.engine.plan import agenda_of, graph_of
 from fedfisher_core.engine.store import open_store
-from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import make_plan, make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation import aggregating, statistics, training
 from fedfisher_core.federation import uploads as sending

@@ -12,7 +12,7 @@ from fedfisher_core.client.training import train
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import read_tensors
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import Federation, PartitionInputs

@@ -15,11 +15,9 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.plan import graph_of
 from fedfisher_core.engine.store import open_store, read_tensors
-from fedfisher_core.experiments.benchmark.page import report_files
-from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.page import report_files, shown_of
+from fedfisher_core.experiments.benchmark.plan import make_plan, make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
-from fedfisher_core.experiments.benchmark.shown import shown_of
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.federation.checks import check_federations

@@ -16,9 +16,8 @@ from fedfisher_core.data.specs import DatasetSpec, Impute, datasets
 from fedfisher_core.data.tensors import select
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.store import read_tensors
-from fedfisher_core.experiments.benchmark.page import report_files
-from fedfisher_core.experiments.benchmark.results import make_rows
-from fedfisher_core.experiments.benchmark.shown import shown_of
+from fedfisher_core.experiments.benchmark.page import report_files, shown_of
+from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.decoding import load_data

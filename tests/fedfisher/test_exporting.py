@@ -21,7 +21,7 @@ from fedfisher_core.engine import installed
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.plan import FailedJob, failed_json
 from fedfisher_core.engine.store import Store, open_store
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.federation.decoding import load_data
 from fedfisher_core.reporting.rows import FAILED, write_rows
 from tests import arranged, tiny

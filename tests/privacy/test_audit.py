@@ -8,8 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.privacy.accountant import spent
-from fedfisher_core.privacy.audit import Guesses, guess, lower_bound, p_value
+from fedfisher_core.privacy.accountant import Guesses, guess, lower_bound, p_value, spent
 from tests.privacy.networks import generator
 
 DELTA = 1e-5

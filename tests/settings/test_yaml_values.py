@@ -5,7 +5,7 @@ import pytest
 import yaml
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.settings.yaml_values import MAX_CHARACTERS, read_yaml
+from fedfisher_core.settings.reading import MAX_CHARACTERS, read_yaml
 
 LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join(9 * [f'*{before}'])}]\n" for before, name in pairwise("abcdefghi")

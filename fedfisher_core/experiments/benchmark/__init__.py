@@ -10,11 +10,11 @@ experiments.add(
         settings=BenchmarkSettings,
         row=Row,
         plan=late(f"{__name__}.plan:make_plan"),
-        rows=late(f"{__name__}.results:make_rows"),
+        rows=late(f"{__name__}.plan:make_rows"),
         files=late(f"{__name__}.page:report_files"),
         runs=late(f"{__name__}.runs:make_runs"),
         tables=late(f"{__name__}.terminal:summary_tables"),
-        shown=late(f"{__name__}.shown:shown_of"),
+        shown=late(f"{__name__}.page:shown_of"),
         drawn_from=(PUBLISHED,),
     ),
 )

@@ -12,8 +12,7 @@ from fedfisher_core.engine.files import read_regular
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.registry import plugin_versions
 from fedfisher_core.engine.store import Store, libraries
-from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, make_plan
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import BenchmarkPlan, make_plan, make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.benchmark.summary import Setting

@@ -35,18 +35,18 @@ from fedfisher_core.federation.uploads import PAYLOAD, TENSORS
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.privacy.attack.cases import Case
-from fedfisher_core.privacy.attack.evaluator import Evaluator
-from fedfisher_core.privacy.attack.evidence import Evidence, Knowledge, evidence_of_all, likelihoods
-from fedfisher_core.privacy.attack.factors import Factors
-from fedfisher_core.privacy.attack.gan import Gan
-from fedfisher_core.privacy.attack.inversion import invert
-from fedfisher_core.privacy.attack.measures import (
+from fedfisher_core.privacy.attack.evaluator import (
     AttackMeasures,
+    Evaluator,
     References,
     measure_attack,
     measure_references,
     prior_images,
 )
+from fedfisher_core.privacy.attack.evidence import Evidence, Knowledge, evidence_of_all, likelihoods
+from fedfisher_core.privacy.attack.factors import Factors
+from fedfisher_core.privacy.attack.gan import Gan
+from fedfisher_core.privacy.attack.inversion import invert
 from fedfisher_core.privacy.release import Release
 
 _IMAGES = "images.safetensors"

@@ -7,10 +7,9 @@ from types import MappingProxyType
 import numpy as np
 
 from fedfisher_core.experiments.benchmark.figures import partition_grid
-from fedfisher_core.experiments.benchmark.page import render_page
+from fedfisher_core.experiments.benchmark.page import PartitionView, render_page
 from fedfisher_core.experiments.benchmark.published import PublishedResult
 from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.experiments.benchmark.shown import PartitionView
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.reporting.page import PageData
 

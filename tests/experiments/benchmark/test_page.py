@@ -9,9 +9,8 @@ import pytest
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.plan import FailedJob
 from fedfisher_core.experiments.benchmark.figures import partition_grid
-from fedfisher_core.experiments.benchmark.page import report_files
+from fedfisher_core.experiments.benchmark.page import PartitionView, report_files, shown_of
 from fedfisher_core.experiments.benchmark.published import COLUMNS, PublishedResult
-from fedfisher_core.experiments.benchmark.shown import PartitionView, shown_of
 from fedfisher_core.experiments.benchmark.summary import Setting
 from tests.experiments.benchmark.samples import make_page, make_row, make_rows, render
 from tests.reporting.pages import SCRIPT, Page

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedfisher_core.engine.plan import Failure, Outcome
-from fedfisher_core.experiments.benchmark.results import failed_settings, make_rows
+from fedfisher_core.experiments.benchmark.plan import failed_settings, make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.federation import training

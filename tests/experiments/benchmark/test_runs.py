@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fedfisher_core.experiments.benchmark import figures
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.experiments.benchmark.runs import _gains, make_runs
 from fedfisher_core.reporting.runs import Runs
 from tests.experiments.benchmark.samples import make_row

@@ -3,9 +3,8 @@ from pathlib import Path
 import numpy as np
 
 from fedfisher_core.data.shifts import rotate
-from fedfisher_core.experiments.benchmark.page import report_files
-from fedfisher_core.experiments.benchmark.results import make_rows
-from fedfisher_core.experiments.benchmark.shown import shift_galleries, shown_of
+from fedfisher_core.experiments.benchmark.page import report_files, shift_galleries, shown_of
+from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.federation.decoding import load_data
 from tests.experiments.benchmark.samples import make_page
 from tests.walked import walk_tiny

@@ -10,8 +10,7 @@ import pytest
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.store import Store
-from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.experiments.benchmark.results import make_rows
+from fedfisher_core.experiments.benchmark.plan import make_plan, make_rows
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.contract import load
 from fedfisher_core.experiments.leaderboard.entries import read_benchmark

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.privacy.attack.inversion import Reconstruction, Terms
-from fedfisher_core.privacy.attack.measures import (
+from fedfisher_core.privacy.attack.evaluator import (
     measure,
     measure_attack,
     measure_references,
     prior_images,
     random_pixels,
 )
+from fedfisher_core.privacy.attack.inversion import Reconstruction, Terms
 from tests.privacy.attack.pieces import PIXELS, columns_evaluator, pixelwise_gan
 from tests.tiny import SIZE
 
