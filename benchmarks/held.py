@@ -10,7 +10,7 @@ from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.store import open_store
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import Federation, PartitionInputs
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.settings.reading import validate

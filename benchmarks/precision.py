@@ -26,7 +26,7 @@ from benchmarks.solvers import APART, CONFIG, DEFAULTS, both_fishers
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.data.tensors import Examples, select
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.partition import label_counts

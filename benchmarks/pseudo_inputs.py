@@ -37,7 +37,7 @@ from fedfisher_core.data.tensors import Examples, normalise, select
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import Federation, PartitionInputs
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.partition import examples_of

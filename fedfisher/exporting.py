@@ -22,7 +22,7 @@ from fedfisher_core.engine.plan import read_failed
 from fedfisher_core.engine.store import Artifact, Store, read_document, read_tensors
 from fedfisher_core.engine.store.caching import manifest_here
 from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.federation.decoding import INFO
+from fedfisher_core.federation.data import INFO
 from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.start import NETWORK
 from fedfisher_core.models.spec import ModelSpec, parameters_of

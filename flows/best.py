@@ -20,7 +20,6 @@ def with_best(runs: Runs, rows: Sequence[Any], store: Store) -> Runs:
     Args:
         runs: a single run for each row, in their order.
         rows: of any experiment; those of others than benchmarks have no networks.
-        store: has the networks.
 
     Returns:
         The same runs. The run that has its network registered is the first seed of the method and setting with the

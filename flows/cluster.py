@@ -193,8 +193,6 @@ def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen
 
     Args:
         place: location of the store, as text that other versions of the code understand.
-        cache: folder of copies from a bucket.
-        mark: name of a mark in the store.
         said: content of the mark.
     """
     store = open_store(Path(place) if "://" not in place else place, CacheSettings(folder=Path(cache)))
@@ -228,9 +226,7 @@ class Guarded(Generic[R]):
 
     Args:
         wanted: versions on that machine.
-        store: of the run.
         mark: in the store while the run lasts.
-        work: of a task.
     """
 
     wanted: Mapping[str, str]

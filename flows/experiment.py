@@ -6,7 +6,6 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any, TypeVar
 
 from prefect import Flow, flow
@@ -31,27 +30,23 @@ from fedfisher_core.reporting.formats import as_markdown, as_records, plural
 from fedfisher_core.reporting.page import DATA, write_page_data
 from fedfisher_core.reporting.rows import ARTIFACTS, FAILED, PAGE, TRACES, artifacts_json, write_file
 from fedfisher_core.settings import ExperimentSettings
-from fedfisher_core.settings.reading import nearest
+from fedfisher_core.settings.reading import CONFIGS, nearest
 from flows.content import content_of
 from flows.provenance import command, git_commit, page_of
 from flows.submitting import submit_missing
 from flows.work import Work, is_unchanged, prepare
 from tasks.options import limited
 from tasks.record import record
-from tasks.report import report
+from tasks.stages import report
 
 S = TypeVar("S", bound=ExperimentSettings)
-
-CONFIGS = Path("configs")
 
 
 def chosen(settings: S, config: str | None, *, default: S) -> S:
     """Return the settings, or those of the file that is named.
 
     Args:
-        settings: of the parameters.
         config: a file's name in `configs`, without its ending.
-        default: what settings are where none are given.
 
     Raises:
         InputError: there is no such file, it is of another experiment, or both settings and a file are given.

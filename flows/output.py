@@ -1,8 +1,9 @@
-"""What a command prints, whether its output is still read, and what the terminal shows while a flow runs."""
+"""What a command prints, whether its output is still read, what the terminal shows, and the command itself."""
 
 import logging
 import os
 import select
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 REPORTS = (Path("results"), Path("reports"))
 """Folders of reports: a user's own results come before committed reports."""
+
+
+def command_line() -> str:
+    """Return this process's command, quoted for a shell."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
 
 
 def nobody_reads() -> bool:
@@ -49,11 +55,7 @@ def find_report(name: str, folders: Sequence[Path]) -> Path:
 
 
 def print_report(folder: Path, *, json: bool = False) -> None:
-    """Print a report's tables, the jobs that failed, and the path of its page; `InputError` if rows are not valid.
-
-    Args:
-        json: prints the tables alone, as JSON.
-    """
+    """Print a report's tables, the jobs that failed, and the path of its page; `InputError` if rows are not valid."""
     from fedfisher_core.engine.plan import read_failed
     from fedfisher_core.experiments.contract import DEFAULT, experiments
     from fedfisher_core.reporting.rows import FAILED, RESULTS, experiment_of_rows

@@ -24,10 +24,6 @@ _INSTRUCTIONS_BETWEEN_LOOKS = 10_000
 def require_writable(folder: Path, name: str) -> None:
     """Check that a folder can be written; it is made if missing.
 
-    Args:
-        folder: the folder.
-        name: what the message calls it.
-
     Raises:
         InputError: it can't be.
     """
@@ -42,10 +38,6 @@ def require_writable(folder: Path, name: str) -> None:
 
 def require_database(path: Path, name: str) -> None:
     """Check that a SQLite file can be written now, and as much of its content as a moment allows.
-
-    Args:
-        path: the file; made if missing.
-        name: what the message calls it.
 
     Raises:
         InputError: it is locked, damaged or can't be written.

@@ -57,7 +57,6 @@ def tidy(*, kept: int = _KEPT_RUNS, seconds: float = _SECONDS) -> None:
     Each has a file in PREFECT_HOME, which its process keeps locked as long as it lives.
 
     Args:
-        kept: how many ended runs stay in the database.
         seconds: after this time, the next run removes the rest.
     """
     folder = _folder()

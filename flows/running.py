@@ -35,9 +35,6 @@ class _Checked:
 def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteError]:
     """Run experiments, or what is left of them, and print their tables. All settings are checked before any work.
 
-    Args:
-        overrides: KEY=VALUE, for all experiments.
-
     Returns:
         The error of each experiment that is not complete.
 
@@ -119,7 +116,7 @@ def _load() -> None:
 
 def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
     """Check an experiment, and drop its plan, which is large with many clients; the flow makes it again."""
-    from flows.invocation import command_line
+    from flows.output import command_line
     from flows.work import is_unchanged, prepare
 
     work = prepare(settings)

@@ -105,7 +105,6 @@ class Runner:
     """Prefect's task runner, and a second one for jobs that read more than the store.
 
     Args:
-        count: how many tasks run at a time.
         home: runs the tasks that only this machine can do.
     """
 

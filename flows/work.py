@@ -18,7 +18,7 @@ from fedfisher_core.reporting.runs import Runs, with_page
 from fedfisher_core.settings import ExperimentSettings, WorkSettings
 from flows.best import with_best
 from flows.content import content_of
-from flows.invocation import command_line
+from flows.output import command_line
 from flows.probes import require_places
 from tasks.tracking import is_recorded
 
@@ -106,14 +106,7 @@ def _store_of(run: WorkSettings) -> Store:
 
 
 def is_unchanged(work: Work) -> bool:
-    """Say whether all of an experiment is there: results, report and records.
-
-    Args:
-        work: prepared, or finished.
-
-    Returns:
-        Whether a run would do nothing.
-    """
+    """Say whether all of an experiment is there: results, report and records."""
     if work.outcome.failed or any(name not in work.outcome.artifacts for name in work.agenda.targets):
         return False
     return is_current(work.folder, content_of(work.experiment, work.settings, work.rows)) and is_recorded(

@@ -40,12 +40,6 @@ def record(settings: TrackingSettings, experiment: str, runs: Callable[[], Runs]
 
     Each of the two says in MLflow what it holds, and where the report is.
 
-    Args:
-        settings: where MLflow keeps runs and figures.
-        experiment: the experiment's name; the summary's is this with `-summary`.
-        runs: lists the runs; a callable, which Prefect does not look into.
-        tags: on every run.
-
     Returns:
         How many runs were written; those that had not changed were not.
 
@@ -115,10 +109,7 @@ class _Written:
     """An experiment in MLflow.
 
     Args:
-        experiment_id: its number.
-        anew: the runs that were written.
         holder: a run that holds the report's page; None where none does.
-        page: the page.
     """
 
     experiment_id: str

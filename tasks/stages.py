@@ -1,11 +1,14 @@
-"""The tasks, one for each step of the pipeline, and which of them computes which jobs."""
+"""The tasks, one for each step of the pipeline and one for the report, and which of them computes which jobs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from prefect import Task
 
+from fedfisher_core.engine.errors import OutputError
 from fedfisher_core.engine.job import Job
+from fedfisher_core.reporting.rows import write_folder
 from tasks.options import step
 
 
@@ -134,3 +137,16 @@ _TASKS: Mapping[str, Task[..., None]] = {
 def task_for(job: Job[Any]) -> Task[..., None]:
     """Choose the task that computes a job, by the job's action."""
     return _TASKS.get(job.action, compute_job)
+
+
+@step(run_name="report")
+def report(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], content: str) -> Path:
+    """Write the folder of a report and the script that draws its charts; see `write_folder`."""
+    # What draws takes a second to load.
+    from fedfisher_core.reporting.charts import write_script
+
+    try:
+        write_script(folder.parent)
+        return write_folder(folder, rows, files, content)
+    except OSError as error:
+        raise OutputError(f"the report can't be written to {folder}: {error}; all results are kept") from error

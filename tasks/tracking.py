@@ -24,19 +24,12 @@ SCHEME = "fedfisher:"
 _PATIENCE_SECONDS = 1800
 _MOST_NOTE_BYTES = 2**24
 
-
 _METHODS = "tags.reference = 'false'"
 _BEST_FIRST = {"orderByKey": "metrics.`accuracy`", "orderByAsc": "false"}
 
 
 def client_of(settings: TrackingSettings) -> "MlflowClient":
     """Open what MLflow keeps runs in; a local database is made where there is none.
-
-    Args:
-        settings: where MLflow keeps runs.
-
-    Returns:
-        MLflow's client.
 
     Raises:
         InputError: MLflow can't use the database, or another process makes it for too long.
@@ -70,9 +63,6 @@ def client_of(settings: TrackingSettings) -> "MlflowClient":
 def require_usable(settings: TrackingSettings) -> None:
     """Have MLflow open a local database that holds something, before work is done that is to be recorded there.
 
-    Args:
-        settings: where MLflow keeps runs.
-
     Raises:
         InputError: MLflow can't use it.
     """
@@ -103,11 +93,6 @@ def recording(settings: TrackingSettings) -> AbstractContextManager[None]:
 def is_recorded(settings: TrackingSettings, experiment: str, runs: Runs) -> bool:
     """Say whether a local database is known to hold runs as they are, without the seconds that MLflow takes to load.
 
-    Args:
-        settings: where MLflow keeps runs.
-        experiment: the experiment's name.
-        runs: what should be there.
-
     Returns:
         Whether all of it is there; False for a server, and for a database that another program has changed.
     """
@@ -116,9 +101,6 @@ def is_recorded(settings: TrackingSettings, experiment: str, runs: Runs) -> bool
 
 def noted(settings: TrackingSettings) -> Mapping[str, str]:
     """Read which runs a local database holds.
-
-    Args:
-        settings: where MLflow keeps runs.
 
     Returns:
         Digests by experiment; none for a server, which others change, and where the database has changed since.
@@ -140,9 +122,6 @@ def note(settings: TrackingSettings, known: Mapping[str, str], experiment: str, 
 
     Args:
         settings: where MLflow keeps runs; of what a server holds, which others change, there is no note.
-        known: what it was known to hold before.
-        experiment: the experiment's name.
-        runs: which were recorded.
     """
     if settings.database is not None:
         held = {**known, experiment: _content(settings, experiment, runs)}
@@ -172,10 +151,6 @@ def _content(settings: TrackingSettings, experiment: str, runs: Runs) -> str:
 def figure_places(settings: TrackingSettings, experiment: str) -> tuple[str, ...]:
     """Say where an experiment may keep its figures, as MLflow writes it down in a local database.
 
-    Args:
-        settings: where MLflow keeps runs and figures.
-        experiment: its name.
-
     Returns:
         Its place as seen from the database, with which it may be moved, where figures lie below the database's folder;
         and as MLflow itself would have it. New experiments get the first.
@@ -193,9 +168,6 @@ def figure_places(settings: TrackingSettings, experiment: str) -> tuple[str, ...
 def lost_figures(client: "MlflowClient") -> dict[str, str]:
     """List the experiments of a local database whose figures are not where MLflow looks for them.
 
-    Args:
-        client: of the database.
-
     Returns:
         By the experiment's name, where MLflow looks.
     """
@@ -212,7 +184,6 @@ def place_of(client: "MlflowClient", name: str) -> str:
     """Find the page of an experiment's comparison: methods without references, the most accurate first.
 
     Args:
-        client: of what MLflow keeps runs in.
         name: of the experiment; its means over repetitions are shown where there are any.
 
     Returns:

@@ -14,7 +14,6 @@ log = logging.getLogger("fedfisher")
 
 _SILENT_SECONDS = 30
 
-
 # A file lock goes to the first that asks after a release, which in one process is often the same thread again.
 _turn = threading.Lock()
 
@@ -25,7 +24,6 @@ def patiently_held(path: Path, *, purpose: str, timeout: float, shared: bool = F
 
     Args:
         path: the file; see `held`.
-        purpose: what it is held for.
         timeout: seconds to wait for others.
         shared: others may hold it as well, if they share it too.
 
@@ -49,7 +47,6 @@ def gpu_slot(gpu: str, *, shared: bool, timeout: float) -> Iterator[None]:
     """Wait until other tasks of this user leave a GPU, and hold it until the block or this process ends.
 
     Args:
-        shared: whether other tasks that share it may compute there as well.
         timeout: seconds to wait for another process; then a `LockedError` names it.
     """
     path = Path(tempfile.gettempdir()) / f"fedfisher-{os.getuid()}" / f"gpu-{gpu}.lock"

@@ -92,9 +92,6 @@ class Local:
         network: the trained network, in evaluation mode.
         initial: the weights from which its training started, on the network's device.
         examples: the client's data without augmentation, on the network's device.
-        classes: number of labels.
-        batch_size: that of the training.
-        settings: how Fishers are computed.
         approximations: those that the client's statistics need; they share one pass over the data.
         generator: on the CPU; its seed is the seed of all draws.
         trainer: trains further networks, see `further`; None if no statistic declares `trains_again`.

@@ -35,7 +35,6 @@ class LocalTraining:
     Args:
         start: the weights before training.
         trained: the weights after training.
-        steps: number of gradient steps.
         loss_of: mean cross-entropy of weights on the client's examples, in nats.
     """
 

@@ -73,7 +73,6 @@ def configure_statistics(
     """Choose the settings of statistics.
 
     Args:
-        uploads: the statistics.
         chosen: settings that differ from the defaults, by the name of a statistic, which need not be an upload.
 
     Raises:
@@ -107,7 +106,6 @@ def upload_schema(uploads: Sequence[ConfiguredStatistic], spec: ModelSpec, wire:
 
     Args:
         uploads: in the order in which they are sent.
-        spec: the network that clients train.
 
     Raises:
         InputError: the statistics do not fit the budget in this format.
@@ -149,7 +147,6 @@ class Upload:
         """Have the client compute a statistic of another network.
 
         Args:
-            statistic: one that the method declares.
             network: on the method's device, in evaluation mode.
         """
         if self.again is None:
@@ -187,9 +184,7 @@ class StoredUploads(Sequence[Upload]):
 
     Args:
         paths: one payload a client.
-        num_examples: of each client.
         statistics: those that were sent, in their order.
-        device: where the tensors go.
     """
 
     def __init__(
@@ -265,7 +260,6 @@ def decode(data: bytes, schema: Schema, statistics: Sequence[type[Statistic]], d
 
     Args:
         statistics: those that were sent, in their order.
-        device: where the tensors go.
 
     Raises:
         CorruptArtifactError: the payload is cut, changed, or of another schema.

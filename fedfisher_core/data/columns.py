@@ -55,11 +55,7 @@ def names(table: Table, column: str) -> Names:
 
 
 def coded(table: Table, column: str, cells: Any, what: str) -> tuple[Codes, list[Any]]:
-    """Number the distinct cells of a column of texts or numbers: each row's number, and the cells in sorted order.
-
-    Args:
-        what: names a cell in the message of the InputError if one is missing.
-    """
+    """Number the distinct cells of a column of texts or numbers: each row's number, and the cells in sorted order."""
     import pyarrow
 
     packed = cells if pyarrow.types.is_dictionary(cells.type) else cells.dictionary_encode()
@@ -160,8 +156,8 @@ def _doubles(table: Table, column: str, cells: Any) -> Any:
     import pyarrow
     import pyarrow.compute
 
-    kind = cells.type
-    plain = (holds_integers, _holds_floats, _is_bool, pyarrow.types.is_decimal, pyarrow.types.is_null)
+    kind, types = cells.type, pyarrow.types
+    plain = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     if any(is_kind(kind) for is_kind in plain):
         return cells.cast(pyarrow.float64(), safe=False)
     match _measure(kind):
@@ -183,7 +179,6 @@ def tokens(table: Table, column: str, layout: Tokens) -> Tensor:
     Raises:
         InputError: the column holds something else; a list or a token is missing, of another length or out of range.
     """
-
     cells = table.cells(column)
     if not holds_lists(cells.type) or not holds_integers(cells.type.value_type):
         kind = shortened(str(value_type(cells)))
@@ -217,23 +212,11 @@ def holds_integers(kind: Any) -> bool:
     return pyarrow.types.is_integer(kind)
 
 
-def _holds_floats(kind: Any) -> bool:
-    import pyarrow
-
-    return pyarrow.types.is_floating(kind)
-
-
 def value_type(cells: Any) -> Any:
     """The type of cells, which may be encoded in a dictionary."""
     import pyarrow
 
     return cells.type.value_type if pyarrow.types.is_dictionary(cells.type) else cells.type
-
-
-def _is_bool(kind: Any) -> bool:
-    import pyarrow
-
-    return pyarrow.types.is_boolean(kind)
 
 
 def _lengths(table: Table, column: str, cells: Any) -> NDArray[np.integer]:

@@ -52,11 +52,6 @@ def count_training(
 ) -> Counts | None:
     """Count the training examples that are used; None if the data must still be fetched from the hub.
 
-    Args:
-        sample: which of them are used.
-        group_column: a column that names the maker of each example.
-        coarse: whether coarse labels are read too.
-
     Raises:
         InputError: a file can't be read, a column is missing or holds something else, or there are too few examples.
     """

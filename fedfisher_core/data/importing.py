@@ -28,7 +28,6 @@ from fedfisher_core.reporting.rows import write_file
 _SPEC = b"fedfisher"
 _SPLIT = "split"
 
-
 _SEED = 0
 _GREY = ("1", "L", "I", "I;16", "I;16L", "I;16B", "I;16N")
 
@@ -82,7 +81,6 @@ def write(
     Args:
         columns: of the examples, by name; and each example's split under `split`.
         labels: of the examples, as indices of names.
-        names: of the classes.
         said: what must be known: image, features or texts, columns, mean and std.
     """
     import pyarrow.parquet
@@ -104,7 +102,6 @@ def import_table(source: Path, target: Path, *, label: str, test: float) -> None
     Numbers are scaled by the mean and the standard deviation of the training rows.
 
     Args:
-        label: name of the column of labels, which are texts.
         test: fraction of each class that becomes test examples.
 
     Raises:
@@ -148,8 +145,6 @@ def import_texts(source: Path, target: Path, *, text: str, label: str, test: flo
     """Write a CSV or Parquet file of texts and labels as a file that `data.dataset` names.
 
     Args:
-        text: name of the column of texts.
-        label: name of the column of labels, which are texts or numbers.
         test: fraction of each class that becomes test examples.
 
     Raises:

@@ -40,8 +40,6 @@ class _Column:
     Args:
         codes: for each row an index into the names, or the number itself.
         names: from the metadata or, for texts, the ones found, in sorted order; None for numbers alone.
-        kind: type of the cells, for messages.
-        texts: whether the cells are texts.
     """
 
     codes: Codes
@@ -128,10 +126,6 @@ def joined_labels(parts: Mapping[str, Labels], spec: DatasetSpec) -> Labels:
 
 def read_coarse(train: Table, labels: Codes, spec: DatasetSpec) -> tuple[int, ...]:
     """Read the coarse label of each label: whole numbers, or texts numbered in sorted order; -1 without examples.
-
-    Args:
-        train: the training split.
-        labels: of its rows.
 
     Raises:
         InputError: there is no such column, it holds something else, or a label has two coarse labels.

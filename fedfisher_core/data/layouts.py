@@ -169,7 +169,6 @@ class Texts(Tokens):
 
     Args:
         tokenizer: its name, or the path of its `tokenizer.json`.
-        padding: the token of padding.
         digest: SHA-256 of the tokenizer's file; empty where it has not been read.
     """
 
@@ -185,33 +184,21 @@ Layout = Images | Vectors | Tokens
 
 
 def require_images(layout: Layout, who: str) -> Images:
-    """Refuse examples that are not images, by an InputError.
-
-    Args:
-        who: what needs images, for the message.
-    """
+    """Refuse examples that are not images, by an InputError."""
     if not isinstance(layout, Images):
         raise InputError(f"{who} takes images; the data has {layout}; allowed: data of images")
     return layout
 
 
 def require_texts(layout: Layout, who: str) -> Texts:
-    """Refuse examples that are not texts, by an InputError.
-
-    Args:
-        who: what needs texts, for the message.
-    """
+    """Refuse examples that are not texts, by an InputError."""
     if not isinstance(layout, Texts):
         raise InputError(f"{who} takes texts; the data has {layout}; allowed: data of texts")
     return layout
 
 
 def require_tokens(layout: Layout, who: str) -> Tokens:
-    """Refuse examples that are not sequences of tokens, by an InputError.
-
-    Args:
-        who: what needs tokens, for the message.
-    """
+    """Refuse examples that are not sequences of tokens, by an InputError."""
     if not isinstance(layout, Tokens):
         raise InputError(f"{who} takes tokens; the data has {layout}; allowed: data of tokens")
     return layout

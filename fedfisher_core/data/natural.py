@@ -10,7 +10,6 @@ from fedfisher_core.settings import PartitionSettings
 
 Indices = NDArray[np.int64]
 
-
 Weights = NDArray[np.float64]
 
 
@@ -20,7 +19,6 @@ def by_column(rng: np.random.Generator, groups: Indices, count: int) -> list[Ind
     Args:
         rng: draws the makers of each client if clients are fewer than makers. Otherwise client i is the i-th maker.
         groups: maker of each example, shape (examples,).
-        count: number of clients.
     """
     known = np.unique(groups)
     makers = np.array_split(known if len(known) == count else rng.permutation(known), count)
@@ -44,7 +42,6 @@ def by_size(groups: Indices, count: int) -> list[Indices]:
 
     Args:
         groups: maker of each example, shape (examples,). Makers of the same size keep their order.
-        count: number of clients.
     """
     makers, sizes = np.unique(groups, return_counts=True)
     return [np.flatnonzero(groups == maker) for maker in makers[np.argsort(-sizes, kind="stable")[:count]]]
@@ -54,8 +51,6 @@ def require_column(settings: PartitionSettings, count: int, groups: Mapping[str,
     """Refuse makers of test examples alone, more clients than makers, and makers too small to be a client.
 
     Args:
-        settings: name the column, and the least size of a client.
-        count: number of clients.
         groups: training examples by the maker's name, 0 for one of test examples alone; None if the data has no makers.
     """
     groups = _trained(settings, _known(settings, groups))
@@ -150,8 +145,6 @@ def coarse_of_labels(labels: Indices, coarse: Indices, classes: int, *, where: s
     Args:
         labels: of all examples, shape (examples,).
         coarse: their coarse labels, shape (examples,).
-        classes: number of labels.
-        where: names the split and the data set in the message.
 
     Raises:
         InputError: a label has two coarse labels.
@@ -180,8 +173,6 @@ def allocate(
 
     Args:
         labels: of all examples, shape (examples,).
-        coarse: the coarse label of each label.
-        count: number of clients.
         alpha: concentration over coarse labels.
         beta: concentration over the labels of one coarse label.
     """

@@ -64,11 +64,7 @@ def split(
     """Split the training examples over the clients of one federation.
 
     Args:
-        settings: the scheme, and the least size of a client.
-        setting: alpha, number of clients and seed.
         labels: of all training examples, shape (examples,).
-        classes: number of labels.
-        validation_size: number of the server's examples.
         groups: maker of each example, shape (examples,), for schemes by column.
         group_sizes: training examples by the maker's name, 0 for one of test examples alone; None if makers have no
             names.
@@ -119,10 +115,7 @@ def require_split(
     """Refuse settings with which no draw can split the data.
 
     Args:
-        settings: the scheme, and the least size of a client.
-        setting: the number of clients.
         labels: number of training examples with each label, shape (classes,).
-        validation_size: number of the server's examples.
         groups: training examples by the maker's name, for schemes by column; None if the data has no makers.
         coarse: the coarse label of each label, for the scheme `pachinko`; empty if there are none.
 

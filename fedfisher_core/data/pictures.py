@@ -141,7 +141,6 @@ class _Cell:
     """An image in a table.
 
     Args:
-        row: of the table.
         data: the content of a file such as a PNG.
         path: of such a file; used if there is no data.
     """
@@ -158,7 +157,6 @@ def images(tables: Sequence[tuple[Table, NDArray[np.int64]]], spec: DatasetSpec,
         tables: splits with a column of encoded images, such as PNG files, or of their paths, each with the rows to
             decode, in rising order.
         spec: its layout gives the number of channels and the size to which images are resized.
-        sizes: whether the decoded images may differ in size.
 
     Returns:
         A tensor for each table: uint8, shape (rows, channels, height, width).

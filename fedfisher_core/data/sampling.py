@@ -30,9 +30,6 @@ class Sample:
 
         A smaller sample is a part of a larger one.
 
-        Args:
-            labels: of all training examples.
-
         Raises:
             InputError: there are too few examples.
         """

@@ -72,7 +72,6 @@ def flatten_contrast(images: Tensor, fraction: float) -> Tensor:
 
     Args:
         images: shape (images, channels, height, width).
-        fraction: part of the distance that is lost.
 
     Returns:
         m + (1 - fraction) (x - m), where m is the mean.
@@ -154,7 +153,6 @@ class Shifts:
     """How all clients of a federation see their examples.
 
     Args:
-        seed: of the federation.
         levels: one a client; see `View`.
         names: for exchanged labels, the label that clients of level 1 give each true one.
     """
@@ -176,9 +174,6 @@ def draw_shifts(setting: SeededSetting, classes: int) -> Shifts | None:
     Let s be the shift's strength and M the number of clients. For shifts of images, client i has the i-th of M levels,
     evenly spread over [-s, s] for rotations and over [0, s] for others. For labels, s M clients (rounded) are drawn,
     and exchange labels. All classes, or as many drawn ones as the shift says, change labels in one random cycle.
-
-    Args:
-        classes: number of classes.
 
     Raises:
         InputError: there are too few clients or classes for the shift.

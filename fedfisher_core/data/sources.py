@@ -43,7 +43,6 @@ class Source:
         folder: holds train.parquet and test.parquet, or the text; None for the hub, and for a data set made of parts.
         identity: changes whenever the content may have changed.
         revision: commit on the hub; None if another source is read, or the hub does not answer.
-        parts: sources of the data sets that this one is made of.
     """
 
     spec: DatasetSpec
@@ -137,9 +136,7 @@ class _Part:
     """A data set with its labels, either whole or a part of another.
 
     Args:
-        spec: of the part, with the layout of the whole.
         tables: by split.
-        labels: of both splits.
     """
 
     spec: DatasetSpec
@@ -160,7 +157,6 @@ def read_dataset(
     Args:
         group_column: a column that names the maker of each example; the test split may lack it.
         sizes: whether images may differ in size before they are resized.
-        longer: what becomes of texts that are longer than the layout.
         sample: which examples are used; no other image is decoded.
 
     Raises:

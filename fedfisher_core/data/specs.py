@@ -32,7 +32,6 @@ class DatasetSpec:
     Args:
         name: its name in the settings, and of its folder below FEDFISHER_DATA_DIR.
         hub: its identifier on the Hugging Face hub; None if it is read from its folder only.
-        classes: number of labels.
         inputs: layout of one example. Images of another size are resized; nothing else is.
         mean: subtracted from pixels in [0, 1], one a channel, or from numbers, one a feature; empty for none.
         std: divides the difference, likewise.
@@ -41,8 +40,6 @@ class DatasetSpec:
         feature_columns: for numbers: the columns whose numbers, or lists of numbers, make a row together.
         token_columns: for tokens: names of the column of their lists, or of texts; the first that exists counts.
         label_columns: names of the label column; the first that exists counts.
-        hub_config: name of the hub's configuration.
-        hub_test_split: name of the hub's test split.
         impute: for numbers that may be missing: each client fills them with this statistic of its own training
             examples, and scales all numbers by its own mean and standard deviation. None if no number is missing; then
             `mean` and `std` scale them.

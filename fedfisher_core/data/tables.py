@@ -27,9 +27,7 @@ class Table:
     """One split of a data set; columns are read on use.
 
     Args:
-        where: names the split and the data set in messages.
         schema: pyarrow's schema of all columns.
-        size: number of rows.
         read: makes a pyarrow table of some columns.
         features: the hub's description of columns, as its JSON; empty if there is none.
     """
@@ -51,11 +49,7 @@ class Table:
         return list(self.schema.names)
 
     def column(self, names: tuple[str, ...], what: str) -> str:
-        """Choose the first of some columns that exists.
-
-        Args:
-            what: content of the column, for the message of the InputError if there is none.
-        """
+        """Choose the first of some columns that exists."""
         for name in names:
             if name in self.schema.names:
                 return name
@@ -74,11 +68,7 @@ class Table:
 
 
 def require_file(path: Path, what: str) -> None:
-    """Require a regular file, or a link to one: opening anything else may wait for ever.
-
-    Args:
-        what: names the file in the message of the InputError.
-    """
+    """Require a regular file, or a link to one: opening anything else may wait for ever."""
     if path.is_file():
         return
     if path.is_dir():
@@ -93,8 +83,6 @@ def open_file(path: Path, where: str, row_bytes: int) -> Table:
 
     Args:
         path: of the file; nothing in it is a pattern or an address.
-        where: names the split and the data set in messages.
-        row_bytes: size of a decoded row.
 
     Raises:
         InputError: the file can't be read, has a column twice, or has more rows than are allowed.

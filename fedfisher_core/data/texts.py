@@ -24,7 +24,6 @@ LongTexts = Literal["cut", "refused"]
 
 _PADDINGS = ("[PAD]", "<pad>")
 
-
 VOCABULARY = "\n !$&',-.3:;?ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 """The characters; the index of each is its token and its label."""
 MIN_CHARACTERS = 2_000

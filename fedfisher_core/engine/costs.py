@@ -25,7 +25,6 @@ class Spent:
     """What work took.
 
     Args:
-        seconds: wall time.
         processor_seconds: of the processors that did it; None where other work can't be excluded.
     """
 
@@ -74,9 +73,6 @@ class Stopwatch:
     runners `processes` and `dask`, and with `threads` and one worker. Otherwise processor seconds are None. They are
     also None for a GPU, whose work no processor does. With one thread, what SciPy's eigenvectors take in their own
     threads (`input_moments`, `class_moments`) is left out.
-
-    Args:
-        device: type of the device that does the work.
     """
 
     def __init__(self, device: str = "cpu") -> None:

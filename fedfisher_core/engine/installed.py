@@ -16,7 +16,6 @@ from fedfisher_core.engine.errors import InputError
 
 CORE = __name__.partition(".")[0]
 
-
 PACKAGE = "fedfisher"
 
 
@@ -151,9 +150,6 @@ def packages_of(extra: str) -> list[str]:
 def require_packages(*names: str, extra: str, who: str) -> None:
     """Check that packages of an extra are installed.
 
-    Args:
-        who: needs them, for the message.
-
     Raises:
         InputError: names what is not installed, and the extra.
     """
@@ -167,8 +163,6 @@ def packaged_file(file: str, package: tuple[str, str], *, who: str) -> Path:
 
     Args:
         file: relative to the package's folder.
-        package: its name and version.
-        who: needs the file, for the message of the InputError if the package is not installed.
     """
     name, version = package
     try:

@@ -21,7 +21,6 @@ class Numerics:
 
     Args:
         device: "cpu" or "cuda".
-        threads: of one job's tensor operations.
     """
 
     device: str = "cpu"
@@ -79,7 +78,6 @@ class Job(ABC, Generic[I]):
         name: shown to people; in one plan, jobs of equal names are equal.
         needs: the jobs that must be done before, in a data class like that of the inputs.
         task: title of the task that computes this job and others of the same title; None for a separate task.
-        numerics: the device and threads that compute it.
         may_diverge: whether a client that diverges is a result; otherwise it is an error.
         transient: the round whose results are deleted once all jobs that need them are done; None for results that
             stay.

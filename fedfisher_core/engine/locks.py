@@ -24,7 +24,6 @@ _POLL_SECONDS = 0.1
 _MOST_BYTES = 2**16
 _NAMED = 3
 
-
 _PREFIX = "fedfisher-"
 _LOCK = ".lock"
 
@@ -42,7 +41,6 @@ def held(path: Path, *, purpose: str, timeout: float, shared: bool = False) -> I
 
     Args:
         path: the file, which is made with its folders where missing and is never removed.
-        purpose: what it is held for, for the message that others get.
         timeout: seconds to wait for others; 0 tries once.
         shared: others may hold it as well, if they share it too.
 

@@ -25,8 +25,6 @@ class Failure:
 
     Args:
         job: name of the job that failed: this one, or one that it needs.
-        reason: its error, in one line.
-        trace: the traceback.
         by_user: whether other settings or other data would mend it.
     """
 
@@ -51,7 +49,6 @@ class FailedJob:
     """A job that failed, for people.
 
     Args:
-        reason: its error, in one line.
         left_out: names of the jobs that need it.
     """
 
@@ -159,7 +156,6 @@ class Agenda:
 
     Args:
         graph: all jobs by name, in their order.
-        targets: names of the jobs whose results are wanted.
         found: artifacts by key, as far as the store was asked.
         missing: jobs to compute, in their order, one for each key.
     """

@@ -39,9 +39,7 @@ class _Origin:
     """The module and package that register a thing.
 
     Args:
-        module: calls `add`.
         package: name and version of the distribution; None for this project and for loose modules.
-        builtin: whether the thing comes with the registry.
     """
 
     module: str
@@ -75,7 +73,6 @@ class Registry(Generic[T]):
     either order of imports. A name that two plug-ins take stands for neither.
 
     Args:
-        noun: names the sort in messages, such as "method".
         group: entry-point group; loading one of its entries must call `add`.
         builtin: imports the project's own things, which call `add`.
     """

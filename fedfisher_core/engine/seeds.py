@@ -34,12 +34,7 @@ def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence
 
 
 def numpy_generator(seed: int, stream: Stream, index: int = 0) -> np.random.Generator:
-    """Build the NumPy generator of one branch of the tree, which shares no state with any other.
-
-    Args:
-        seed: the root, an experiment's seed.
-        index: one of several, such as the client's number.
-    """
+    """Build the NumPy generator of one branch of the tree, which shares no state with any other."""
     return np.random.default_rng(_sequence(seed, stream, index))
 
 
@@ -47,8 +42,6 @@ def torch_generator(seed: int, stream: Stream, index: int = 0, *, round_number: 
     """Build the torch generator of one branch of the tree, on the CPU so that all devices draw the same numbers.
 
     Args:
-        seed: the root, an experiment's seed.
-        index: one of several, such as the client's number.
         round_number: from 1; later rounds have separate branches below the first round's.
     """
     later = () if round_number == 1 else (round_number,)

@@ -27,7 +27,6 @@ S = TypeVar("S", bound=ExperimentSettings)
 P = TypeVar("P", bound="Plan")
 R = TypeVar("R")
 
-
 E = TypeVar("E", bound=ExperimentSettings)
 PARAMS = Path("params.yaml")
 """The default experiment."""
@@ -55,7 +54,6 @@ class Experiment(Generic[S, P, R]):
     Commands import it to look at settings, so functions of modules that compute or draw are given as `late` ones.
 
     Args:
-        settings: class of its settings; the default of their field `experiment` is the experiment's name.
         row: data class of one result, with the field `artifact`, the key of the artifact that its numbers come from.
         plan: checks all that can be checked without work, and lists the jobs; raises `InputError`, which names the
             setting, its value and what is allowed.
@@ -64,7 +62,6 @@ class Experiment(Generic[S, P, R]):
         files: makes the files of the report, index.html among them, by name; result files are made of the rows. It
             needs rows and the page's data alone, so that a report's files are enough to make its page again.
         runs: lists what MLflow records; figures are drawn only for a new run.
-        tables: summarises the rows for the terminal.
         shown: gathers what the page shows in addition to the rows and the settings, as data that JSON can hold.
         drawn_from: files in the working directory that the page shows in addition to the results.
 

@@ -19,7 +19,7 @@ from fedfisher_core.engine.job import Job, artifacts_in
 from fedfisher_core.engine.performing import divergence
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import Artifact, Content, read_tensors, read_timings
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import Federation, R, StartInputs
 from fedfisher_core.federation.global_models import (
     CLIENTS,
@@ -252,9 +252,6 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
     @abstractmethod
     def aggregate(self, server: Server, inputs: AggregationInputs[Artifact]) -> tuple[Aggregate, Traffic, Timings]:
         """Bring the uploads to the server, and apply the method.
-
-        Args:
-            server: what the server holds before the first upload.
 
         Returns:
             The global model, what was sent for it, and what it took.

@@ -13,7 +13,7 @@ from fedfisher_core.communication.wire.payload import Schema
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.store import Artifact, path_of
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Timings
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.global_models import Traffic
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.statistics import local_with

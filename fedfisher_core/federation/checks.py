@@ -19,17 +19,15 @@ from fedfisher_core.engine.errors import InputError, MemoryLimitError, Unsupport
 from fedfisher_core.engine.job import Numerics
 from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.jobs import Federations
-from fedfisher_core.federation.model_checks import (
+from fedfisher_core.federation.model_checks import require_models, require_networks, require_running_statistics
+from fedfisher_core.federation.private_training import require_privacy, require_private_objective
+from fedfisher_core.federation.round_checks import (
     require_features,
     require_measured,
-    require_models,
-    require_networks,
     require_rounds,
-    require_running_statistics,
     require_server_memory,
     require_server_optimisers,
 )
-from fedfisher_core.federation.private_training import require_privacy, require_private_objective
 from fedfisher_core.federation.secure import require_protocol
 from fedfisher_core.federation.start import pretrained_of, read_weights
 from fedfisher_core.federation.statistics import group_by_pass, require_starts
@@ -50,9 +48,6 @@ _log = logging.getLogger("fedfisher.data")
 
 def check_federations(settings: FederationSettings, *, title: str = "") -> Federations:
     """Check everything that can be checked without work.
-
-    Args:
-        title: distinguishes these federations from others of the same experiment.
 
     Raises:
         InputError: names the setting, its value and what is allowed.

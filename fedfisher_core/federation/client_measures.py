@@ -42,7 +42,6 @@ class Compared:
 
     Args:
         own: of the client's own network, or of the global network after the client has trained it.
-        shared: of the global network.
     """
 
     own: Score
@@ -195,11 +194,7 @@ def _score(federation: Federation, weights: Parameters, examples: Examples) -> S
 
 @dataclass(frozen=True)
 class Measuring:
-    """What is measured of one method in one federation; nothing where the method returns no single network.
-
-    Args:
-        last: the method's last aggregation.
-    """
+    """What is measured of one method in one federation; nothing where the method returns no single network."""
 
     label: str
     last: Aggregation

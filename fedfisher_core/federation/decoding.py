@@ -1,8 +1,6 @@
-"""Decoding data sets, extracting features of their images, and both as jobs read them."""
+"""Decoding data sets, and extracting features of their images."""
 
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
-from threading import Lock
 from typing import Any, ClassVar
 
 import torch
@@ -13,56 +11,19 @@ from fedfisher_core.data.layouts import Texts
 from fedfisher_core.data.pictures import ImageSizes
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.data.sources import Source, find_source, read_dataset
-from fedfisher_core.data.specs import datasets
-from fedfisher_core.data.tensors import Dataset, Split
 from fedfisher_core.data.texts import tokenised
 from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.code import code_of
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import Job, NoInputs
-from fedfisher_core.engine.store import Artifact, Content, map_tensors, read_document, understood
+from fedfisher_core.engine.store import Artifact, Content, read_document
+from fedfisher_core.federation.data import FEATURES, INFO, TEXTS, load_data
 from fedfisher_core.federation.federation import DataInputs
 from fedfisher_core.models.trunks.trunk import Pretrained, TextTrunk, Trunk, load_trunk, prepare, trunks
 from fedfisher_core.settings import TextSettings
 
-INFO = "info.json"
-FEATURES = "features"
-"""Key of the number of features that replace an example; absent where nothing replaces examples."""
-TEXTS = "texts"
-"""Key of the layout of texts; absent for other data."""
-
-_loading = Lock()
-
-
 BATCH_SIZE = 32
 """Examples in a trunk's batch."""
-
-
-def load_data(artifact: Artifact) -> Dataset:
-    """Read a data set that `DecodeData` or `ExtractFeatures` made; its tensors must not be changed.
-
-    The last two stay mapped into memory for all jobs, and processes share that memory.
-    """
-    with _loading:
-        return _load(artifact)
-
-
-@lru_cache(maxsize=2)
-@understood
-def _load(artifact: Artifact) -> Dataset:
-    info = read_document(artifact, INFO)
-    spec = datasets.get(info["name"])
-    if TEXTS in info:
-        spec = replace(spec, inputs=Texts(**info[TEXTS]))
-    return Dataset(
-        spec=spec.of_features(info[FEATURES]) if FEATURES in info else spec,
-        train=Split(**map_tensors(artifact, "train.safetensors")),
-        test=Split(**map_tensors(artifact, "test.safetensors")),
-        class_names=tuple(info["class_names"]),
-        group_names=tuple(info.get("group_names", ())),
-        coarse=tuple(info.get("coarse", ())),
-        notes=tuple(info.get("notes", ())),
-    )
 
 
 @dataclass(frozen=True)
@@ -72,7 +33,6 @@ class DecodeData(Job[NoInputs]):
     Args:
         column: names the client of an example; None where the partition does not ask for it.
         sizes: whether images may differ in size.
-        text: how texts become tokens.
     """
 
     kind: ClassVar[str] = "data"

@@ -20,7 +20,6 @@ I = TypeVar("I")  # noqa: E741
 POOLED = -1
 """Number of the pooled client, which holds the data of all clients."""
 
-
 R = TypeVar("R")
 
 
@@ -29,8 +28,6 @@ class Federation:
     """Clients and a server in one seeded setting.
 
     Args:
-        settings: what all federations of an experiment share.
-        numerics: where and how its jobs compute.
         title: distinguishes federations of one experiment with the same seeded setting; the label starts with it.
     """
 

@@ -25,7 +25,6 @@ CLIENTS = "clients.json"
 TRAINING, ENCODING = "training_", "encoding_"
 """Prefixes of timings of the clients' side."""
 
-
 _CLASS_WEIGHTS = "class_weights.safetensors"
 _SENT = "sent.safetensors"
 _HELD = "held.safetensors"
@@ -46,7 +45,6 @@ class Traffic:
     Args:
         upload_bits: from the clients, as counted on the wire.
         upload_bits_formula: from the clients, as papers count them.
-        download_bits: from the server.
         start_sent: what the server sends before the training; see `Download`.
         start_bits: the part of `download_bits` that is sent before the training.
     """
@@ -63,9 +61,7 @@ class Result:
     """What is known of one method's global model.
 
     Args:
-        networks: their number.
         combine: how several networks predict together.
-        details: numbers that the method reports.
         widths: of the global network's hidden layers; empty for its family's default.
         uses_validation: whether the method looked at the server's validation set.
     """

@@ -1,35 +1,23 @@
-"""Checks of networks, trunks, rounds and servers' memory before any work starts."""
+"""Checks of networks and of their trunks before any work starts."""
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import product
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
 
-from fedfisher_core.client.local import last_layer
-from fedfisher_core.client.objectives.objective import Knowledge, configure_objective
 from fedfisher_core.data.layouts import require_images
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.data.texts import tokenised
 from fedfisher_core.engine.code import code_of
-from fedfisher_core.engine.errors import InputError, UnsupportedLayerError, in_one_line
-from fedfisher_core.federation.federation import Federation
-from fedfisher_core.federation.jobs import Federations, schema_of
-from fedfisher_core.methods.configured import ConfiguredMethod
-from fedfisher_core.methods.method import methods
-from fedfisher_core.methods.server_optimisers.configured import configure_server_optimiser
+from fedfisher_core.engine.errors import InputError, in_one_line
 from fedfisher_core.models.batch_norm import batch_norms
 from fedfisher_core.models.layers import begin_training
-from fedfisher_core.models.memory import Load, machine_bytes
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.models.trunks.trunk import Pretrained, TextTrunk, Trunk, load_trunk, split_name
-from fedfisher_core.settings import FederationSettings, SeededSetting
+from fedfisher_core.settings import FederationSettings
 
 _ROUNDING = 1e-3
 """By how much outputs for one example may differ between batches, relative to the largest output."""
-
-
-_GIB = 2**30
 
 
 def require_models(settings: FederationSettings) -> None:
@@ -199,145 +187,3 @@ def _require_examples(name: str, trunk: Pretrained, settings: FederationSettings
                 f"partition.shift={shift} with model.name={name!r}: features are made once, of examples as they are; "
                 "allowed: none, labels"
             )
-
-
-def require_rounds(
-    settings: FederationSettings, label: str, configured: ConfiguredMethod, seeded: Sequence[SeededSetting]
-) -> None:
-    """Check that clients and server can go on from what a method returns.
-
-    Raises:
-        InputError: names the setting, its value and what is allowed.
-    """
-    rounds = settings.rounds
-    if rounds.cohort is not None and configured.summation is not None and configured.wire.secure.dropouts:
-        raise InputError(
-            f"rounds.cohort={rounds.cohort}, but wire.secure.dropouts of method {label!r} names clients that are not "
-            "in every round; allowed: one of them"
-        )
-    for objective in dict.fromkeys(setting.objective for setting in seeded):
-        exchange = configure_objective(objective, settings.train.objective).objective.exchange
-        if exchange is not None and configured.summation is not None:
-            raise InputError(
-                f"train.objective={objective!r} with wire.server_view='secure_sum' of method {label!r}: what each "
-                "client reports for this objective is no part of the sum; allowed: 'declared', or for this method an "
-                f"objective without reports, by methods.{label}.only.objective"
-            )
-    if configured.method.continues:
-        return
-    able = ", ".join(sorted(name for name in methods if methods.get(name).continues))
-    reason = f"method {label!r} returns no single network of the clients' shape; allowed: {able}"
-    if rounds.count > 1:
-        raise InputError(f"rounds.count={rounds.count}, but {reason}; or rounds.count=1")
-    for optimiser in dict.fromkeys(setting.server_optimiser for setting in seeded):
-        if not configure_server_optimiser(optimiser, rounds.server_optimiser).is_average:
-            raise InputError(
-                f"rounds.server_optimiser={optimiser!r}, but {reason}; or average, also for this method alone by "
-                f"methods.{label}.only.server_optimiser"
-            )
-
-
-def require_measured(settings: FederationSettings, methods: Mapping[str, ConfiguredMethod]) -> None:
-    """Check that some method returns networks that can be measured on clients' examples as the settings ask.
-
-    Raises:
-        InputError: names the setting, its value and what is allowed.
-    """
-    measures = settings.measures
-    able = [configured.method for configured in methods.values() if configured.method.continues]
-    # The pooled client's network is not compared with clients' networks.
-    asked = {
-        "barrier=true": measures.barrier and all(method.pooled for method in able),
-        "personalisation": measures.personalisation is not None and not able,
-    }
-    for measure, unmeasured in asked.items():
-        if unmeasured:
-            raise InputError(
-                f"measures.{measure}, but none of the methods ({', '.join(methods)}) returns a single network of the "
-                "clients' shape to measure; allowed: without it, or with such a method, as fedavg"
-            )
-
-
-def require_server_optimisers(settings: FederationSettings, examples: Mapping[str, int | None]) -> None:
-    """Check that server optimisers fit the clients' training.
-
-    Args:
-        examples: of all clients together, by data set; None where they are not counted before the work.
-
-    Raises:
-        InputError: names the setting, its value and what is allowed.
-    """
-    rounds = settings.rounds
-    for label in rounds.server_optimiser:
-        configured = configure_server_optimiser(label, rounds.server_optimiser)
-        # A source that can't be read is refused before any work depends on it.
-        code_of(configured.optimiser.function)
-        if not configured.is_average and settings.model.initialisation != "same":
-            raise InputError(
-                f"model.initialisation={settings.model.initialisation!r}, but rounds.server_optimiser={label!r} steps "
-                "from weights that all clients started from; allowed: 'same'"
-            )
-        trained = {setting.objective for setting in settings.seeded_settings() if setting.server_optimiser == label}
-        for objective, count in product(sorted(trained), examples.values()):
-            configured.require(settings.train.of(objective), count)
-
-
-def require_features(settings: FederationSettings, spec: ModelSpec) -> None:
-    """Check that a network has the features that an objective reads.
-
-    Raises:
-        InputError: names the objective and the network.
-    """
-    for label in settings.train.objective:
-        objective = configure_objective(label, settings.train.objective).objective
-        if Knowledge.FEATURES in objective.reads:
-            try:
-                last_layer(spec.skeleton())
-            except UnsupportedLayerError as error:
-                raise InputError(f"train.objective={label!r} with model {spec.name!r}: {error}") from error
-
-
-def held_bytes(configured: ConfiguredMethod, federation: Federation, members: int) -> int:
-    """Bytes of decoded uploads that a server must hold at once: of one where the method needs sums only, or of all.
-
-    The server needs room to work in as well. It keeps all uploads in either case while they are small (`KEPT_BYTES`).
-
-    Args:
-        members: how many clients take part in a round.
-    """
-    return (1 if configured.method.streamed else members) * schema_of(configured, federation).decoded_bytes
-
-
-def largest_load(federations: Federations) -> Load | None:
-    """Find the server that holds most at once, among those that compute on a CPU; None where there is none."""
-    loads = [
-        _load(label, configured, federation, len(federations.members(federation, configured)))
-        for federation in federations.all
-        if federation.numerics.device == "cpu"
-        for label, configured in federations.methods_of(federation).items()
-    ]
-    return max(loads, key=lambda load: load.bytes, default=None)
-
-
-def _load(label: str, configured: ConfiguredMethod, federation: Federation, members: int) -> Load:
-    held = held_bytes(configured, federation, members)
-    size, model = f"{held / _GIB:,.1f} GiB", federation.setting.model
-    if configured.method.streamed:
-        said, remedy = f"holds the upload of one client at a time, which with {model} is {size}", "smaller networks"
-    else:
-        said = f"holds the uploads of all clients at once, which for {members:,} clients with {model} are {size}"
-        remedy = "fewer clients, or methods that hold one upload at a time, as `fedfisher methods` says"
-    return Load(said=f"method {label!r} {said}", bytes=held, remedy=remedy)
-
-
-def require_server_memory(federations: Federations) -> None:
-    """Check that what servers hold at once fits the memory of this machine; other machines and GPUs are not checked.
-
-    Raises:
-        InputError: names the method, what it holds and what the machine has.
-    """
-    there, load = machine_bytes(), largest_load(federations)
-    if federations.settings.run.elsewhere or there is None or load is None:
-        return
-    if load.bytes > there:
-        raise InputError(f"{load.said}; this machine has {there / _GIB:,.1f} GiB; allowed: {load.remedy}")

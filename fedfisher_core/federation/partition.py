@@ -20,7 +20,7 @@ from fedfisher_core.data.tensors import Examples, Scaling, observe, select
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import POOLED, DataInputs, Federation, PartitionInputs
 from fedfisher_core.settings import NATURAL_SCHEMES
 
@@ -30,7 +30,6 @@ SUMMARY = "partition.json"
 
 UNSEEN = "unseen_clients"
 """Key of the number of clients, the last ones, that take part in no round; absent where all may."""
-
 
 # Fields of a seeded setting that a split does not depend on.
 _NO_MATTER = {"model", "objective", "server_optimiser"}

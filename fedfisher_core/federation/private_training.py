@@ -32,7 +32,6 @@ from fedfisher_core.settings import AuditSettings, FederationSettings, PrivacySe
 # A client with so many examples needs the least noise. If it can't keep a budget, no client can.
 _MANY_EXAMPLES = 10**6
 
-
 _AUDIT = "audit.json"
 _BATCH = 1024
 
@@ -187,8 +186,6 @@ class Audit:
         upper: the accountant's bound for all that the client releases.
         lower: the epsilon that guesses from its weights alone refute, at a confidence of 95 %.
         canaries: m, the number of examples whose presence a coin decided.
-        guesses: the number of coins that were guessed.
-        correct: the number of right guesses.
     """
 
     upper: float

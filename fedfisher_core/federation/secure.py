@@ -157,7 +157,6 @@ def collect_securely(
         configured: the method, which is written in sums; its wire holds the settings of the protocol.
         setting: its seed draws the clients' secrets, the same in each run.
         statistics: a function that reads a client's statistics, by client.
-        counts: how many examples each client holds.
         session: names the aggregation to everyone.
         private: names the aggregation and all its inputs. No two aggregations share it, and so no client's secrets.
 
@@ -210,7 +209,6 @@ def coarsest(sums: Tensors, steps: Mapping[str, float], clients: int) -> tuple[s
     Args:
         sums: by name, "TERM/TENSOR"; the number of examples is left out.
         steps: step of the fixed-point code, by sum.
-        clients: the number of addends.
     """
     sizes = {name: float(np.sqrt(np.mean(np.square(one)))) for name, one in sums.items() if name != _EXAMPLES}
     largest: dict[str, float] = {}

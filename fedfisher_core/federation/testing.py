@@ -14,7 +14,7 @@ from fedfisher_core.engine.code import code_of
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.store import Artifact, Content, read_document, understood
 from fedfisher_core.federation.aggregating import Aggregation
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import Federation, ModelInputs, PartitionInputs
 from fedfisher_core.federation.global_models import read_model
 from fedfisher_core.federation.partition import held_by, label_counts, participants_of, scaling_of, shifts_of

@@ -158,9 +158,6 @@ class TrainTogether(TrainClient):
 
     How numbers round may depend on the other clients of the group. So the group is part of the result's key, and the
     whole group trains even where some of its results exist.
-
-    Args:
-        members: the clients that train together, this one included.
     """
 
     indivisible: ClassVar[bool] = True
@@ -221,7 +218,6 @@ def group_of(clients: Sequence[int], client: int, size: int) -> tuple[int, ...]:
 
     Args:
         clients: of the round, ascending.
-        client: one of them.
         size: of a group; the last has what is left.
     """
     first = bisect_left(clients, client) // size * size

@@ -21,7 +21,6 @@ from fedfisher_core.models.spec import ModelSpec
 TENSORS = "tensors.safetensors"
 PAYLOAD = "payload.bin"
 
-
 SEED_BITS = 64
 """Bits of the seed that the server sends where all clients draw the same initial weights."""
 SEED = "seed"
@@ -82,7 +81,6 @@ class Download:
 
     Args:
         start_bits: the weights or the seed that training clients start from.
-        model_bits: the global model, to all clients.
         start_sent: SEED; MODEL after the first round and for pre-trained weights; NOTHING where every client draws its
             own weights or does not train.
     """
@@ -106,7 +104,6 @@ def download(
     A download to an unseen client later is not counted.
 
     Args:
-        start: the weights that the round started from.
         extra_bits: what the server sends to each client of the round in addition to the start.
     """
     takers, model_bits = len(federation.cohort(round_number)), len(federation.participants) * _model_bits(made)

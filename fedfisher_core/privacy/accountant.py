@@ -18,7 +18,6 @@ _IRRELEVANT = (
     "Full backward hook is firing when gradients are computed with respect to module outputs",
 )
 
-
 Mechanism = tuple[float, float, int]
 """Noise multiplier, sampling rate and steps, as Opacus' accountants list them."""
 MAX_MULTIPLIER = 1e4
@@ -104,8 +103,6 @@ def calibrate(settings: PrivacySettings, *, num_examples: int, batch_size: int, 
     Args:
         num_examples: of the client, n_i.
         batch_size: expected examples of a batch; from n_i on, every batch is the whole data set.
-        steps: of the training.
-        releases: how many noisy statistics the client sends.
 
     Raises:
         InputError: no noise keeps within the budget, or a number is out of range.
@@ -208,7 +205,7 @@ def p_value(guesses: Guesses, *, epsilon: float, delta: float) -> float:
 
     Args:
         epsilon: of the guarantee that is doubted.
-        delta: likewise.
+        delta: of the same guarantee.
     """
     # Plans without audits import this module too, and SciPy takes half a second.
     from scipy.stats import binom

@@ -18,10 +18,10 @@ from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import from_matrix
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.privacy.accountant import Noise
-from fedfisher_core.privacy.contributions import clip_factors
 from fedfisher_core.privacy.release import (
     add_noise,
     add_symmetric_noise,
+    clip_factors,
     input_moments_clips,
     moment_deviation,
     nearest_semidefinite,

@@ -12,8 +12,7 @@ from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require
 from fedfisher_core.fisher.convolution import Geometry
 from fedfisher_core.fisher.estimators import Exact, Loss, directions_per_example, nominal_directions, output_directions
 from fedfisher_core.fisher.layers import Layer, matrix_layers
-from fedfisher_core.privacy.contributions import Contributions, Matrices, Outer, clip_factors, second_moments
-from fedfisher_core.privacy.release import moment_clips
+from fedfisher_core.privacy.release import Contributions, Matrices, Outer, clip_factors, moment_clips, second_moments
 from fedfisher_core.settings import PrivacySettings
 
 
@@ -37,12 +36,7 @@ class LayerShape:
 
     @staticmethod
     def of(layer: Layer, input_shape: torch.Size, output_shape: torch.Size) -> "LayerShape":
-        """Read the sizes off a linear layer or an ungrouped convolution.
-
-        Args:
-            input_shape: of its inputs, examples first.
-            output_shape: of its outputs, examples first.
-        """
+        """Read the sizes off a linear layer or an ungrouped convolution."""
         bias = layer.bias is not None
         if isinstance(layer, nn.Linear):
             return LayerShape(layer.out_features, layer.in_features + bias, 1, None, bias)
@@ -63,7 +57,6 @@ class LayerExamples:
     """A chunk of examples as one layer sees them.
 
     Args:
-        inputs: the layer's inputs, examples first.
         gradients: at the layer's outputs, one tensor a direction, shaped like the outputs.
     """
 

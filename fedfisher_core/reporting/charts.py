@@ -124,7 +124,6 @@ class Dot:
 
     Args:
         method: identifies the line.
-        name: in words.
         mean: in the units of the axis.
         low: lower end of the interval; None without one.
         group: what it belongs to; the first group is in colour.
@@ -175,8 +174,6 @@ class Point:
 
     Args:
         method: identifies the line.
-        name: of the line, in words.
-        x: a number, or a name.
         y: in the units of the axis.
         low: lower end of its bar or band; None without one.
         dash: a part of the line that is not joined with others.
@@ -203,8 +200,6 @@ def line_chart(
 
     Args:
         points: by rising x; a line needs no point at each x.
-        axes: names of the axis across and of that upwards.
-        logarithmic: whether both axes are.
         colours: colour by method; None for the methods that end highest.
     """
     last = {one.method: one for one in points}
@@ -298,12 +293,7 @@ def on_front(trades: Sequence[Trade]) -> list[Trade]:
 
 
 def trade_off_chart(trades: Sequence[Trade], *, axes: tuple[str, str], logarithmic: bool) -> Chart:
-    """Draw gains against costs; those on the Pareto front are joined and named.
-
-    Args:
-        axes: names of the axis of costs and of that of gains.
-        logarithmic: whether the axis of costs is.
-    """
+    """Draw gains against costs; those on the Pareto front are joined and named."""
     front = on_front(trades)
     domain = _domain([one.gain for one in trades], logarithmic=False)
     heights = _apart({one.method: _fraction(one.gain, domain, logarithmic=False) for one in front}, _HEIGHT)
@@ -341,7 +331,6 @@ def heat_map(cells: Sequence[tuple[str, str, float, str]], *, axes: tuple[str, s
 
     Args:
         cells: name of the column, name of the line, shade from 0 to 1, and text.
-        axes: what columns and lines are.
     """
     values = [dict(zip(("column", "line", "shade", "text"), cell, strict=True)) for cell in cells]
     columns, lines = list(dict.fromkeys(cell[0] for cell in cells)), list(dict.fromkeys(cell[1] for cell in cells))

@@ -55,7 +55,6 @@ _NAMES = {
     "wudi": "WUDI",
 }
 
-
 MINUS = "\u2212"
 _THIN_SPACE = "\u2009"
 
@@ -150,8 +149,6 @@ class Table:
     """Lines of text with a title.
 
     Args:
-        header: names of the columns.
-        lines: one text a column.
         words: number of columns with words, which are aligned to the left; the others have numbers.
     """
 

@@ -1,4 +1,4 @@
-"""Quantities over repetitions, differences between them, equivalence of means, and ranks of methods."""
+"""Quantities over repetitions, differences between them, and equivalence of means."""
 
 import math
 import statistics
@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from fedfisher_core.engine.errors import InputError
@@ -33,11 +31,7 @@ def gather(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
 
 
 def with_most_seeds(counts: Mapping[K, int]) -> list[K]:
-    """Choose those with the most seeds, in their order; other means may differ only because their seeds do.
-
-    Args:
-        counts: numbers of seeds.
-    """
+    """Choose those with the most seeds, in their order; other means may differ only because their seeds do."""
     most = max(counts.values(), default=0)
     return [key for key, count in counts.items() if count == most]
 
@@ -48,7 +42,6 @@ class Measure:
 
     Args:
         deviation: sample standard deviation (n - 1 in the denominator); None for a single seed.
-        n: number of seeds.
     """
 
     mean: float
@@ -103,7 +96,6 @@ class PairedDifference:
     Args:
         mean: over the common seeds, a fraction.
         deviation: sample standard deviation of the differences; None for a single common seed.
-        n: number of common seeds.
     """
 
     mean: float
@@ -170,7 +162,6 @@ def paired_difference(ours: Mapping[K, float], others: Mapping[K, float]) -> Pai
     """Subtract accuracies seed by seed, or by another repetition; None without a common seed.
 
     Args:
-        ours: accuracy by seed.
         others: what is subtracted, by seed.
     """
     differences = [ours[seed] - others[seed] for seed in ours if seed in others]
@@ -185,8 +176,6 @@ class WelchDifference:
     """The difference of two independent means, whose deviations may differ (Welch 1947).
 
     Args:
-        mean: of the first less the second.
-        error: standard error of the difference.
         degrees: of freedom, by Welch and Satterthwaite.
     """
 
@@ -243,36 +232,3 @@ class WelchDifference:
         if self.error == 0:
             return float(distance >= 0)
         return float(stdtr(self.degrees, distance / self.error))
-
-
-def ranks(scores: Sequence[float]) -> NDArray[np.float64]:
-    """Rank methods in one setting, 1 for the best; methods that tie share the mean of their ranks.
-
-    Args:
-        scores: one a method; higher is better.
-    """
-    from scipy.stats import rankdata
-
-    return rankdata([-score for score in scores])
-
-
-def mean_ranks(scores: NDArray[np.floating]) -> NDArray[np.float64]:
-    """Average the ranks of methods over settings, shape (methods,) (Demsar 2006, section 3.2.2).
-
-    Args:
-        scores: higher is better, shape (settings, methods).
-    """
-    return np.mean([ranks(row) for row in scores], axis=0)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct the p-values of several tests for their number, in the same order (Holm 1979).
-
-    Rejecting those below a level errs in any of them with at most that probability.
-    """
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for done, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        largest = max(largest, min(1.0, (len(p_values) - done) * p_values[index]))
-        corrected[index] = largest
-    return corrected

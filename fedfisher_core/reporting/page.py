@@ -1,7 +1,5 @@
-"""What the pages of all experiments share: the frame of a report, its templates, its notes and its pictures."""
+"""What the pages of all experiments share: the frame of a report, its templates and its notes."""
 
-import base64
-import io
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,11 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
 from jinja2 import Environment
 from markupsafe import Markup, escape
-from numpy.typing import NDArray
-from PIL import Image
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedfisher_core.engine.errors import InputError
@@ -28,48 +23,6 @@ TEMPLATES = files("fedfisher_core.reporting") / "templates"
 DATA = "page.json"
 """Name of the file with what a report shows in addition to its results, of which its page can be made again."""
 _MOST_BYTES = 2**26
-
-
-@dataclass(frozen=True)
-class Gallery:
-    """Images side by side.
-
-    Args:
-        title: what they have in common.
-        rows: what each row shows.
-        images: in [0, 1], shape (rows, columns, channels, height, width).
-    """
-
-    title: str
-    rows: tuple[str, ...]
-    images: NDArray[np.floating]
-
-    def shown(self) -> dict[str, Any]:
-        """Write it as plain data: the title, and each row's name with its images in one PNG picture."""
-        strips = [base64.b64encode(_png(images[None])).decode() for images in self.images]
-        return {
-            "title": self.title,
-            "columns": self.images.shape[1],
-            "rows": [{"name": name, "png": png} for name, png in zip(self.rows, strips, strict=True)],
-        }
-
-    def png(self) -> bytes:
-        """Draw all rows without their names as a PNG file."""
-        return _png(self.images)
-
-
-def _png(images: NDArray[np.floating]) -> bytes:
-    rows, columns, channels, height, width = images.shape
-    # White lines separate the images.
-    canvas = np.ones((channels, rows * (height + 1) - 1, columns * (width + 1) - 1))
-    for row in range(rows):
-        for column in range(columns):
-            top, left = row * (height + 1), column * (width + 1)
-            canvas[:, top : top + height, left : left + width] = images[row, column]
-    pixels = np.rint(255 * canvas).astype(np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels[0] if channels == 1 else pixels.transpose(1, 2, 0)).save(buffer, "png", optimize=True)
-    return buffer.getvalue()
 
 
 def notes_html(text: str) -> Markup:
@@ -137,14 +90,8 @@ class PageData:
     """What the report of any experiment shows in addition to its results.
 
     Args:
-        benchmark: name of the benchmark.
-        command: the command that makes the report again.
-        created: when it was made.
-        versions: version by package.
         settings: nested mappings become groups.
-        settings_yaml: the settings as YAML.
         notes: paragraphs in the markup of `notes_html`.
-        failed: jobs that failed, whose results are missing.
         weights: digest and licence of pre-trained networks, by the name that the settings use.
         shown: what the page shows in addition to the results, as plain data; see `Experiment.shown`.
     """
@@ -192,7 +139,6 @@ def render(template: str, page: PageData, **shown: Any) -> str:
     charts are those that the page contains.
 
     Args:
-        template: its file in `TEMPLATES`.
         page: what every report shows; the template's name for it is `report`.
         shown: what else the template shows, by name.
     """

@@ -38,7 +38,6 @@ def write_rows(rows: Sequence[Any], folder: Path) -> tuple[Path, Path]:
 
     Args:
         rows: data classes of one type, at least one, in the files' order.
-        folder: made if missing.
     """
     lines = ",\n".join("  " + json.dumps(asdict(row), allow_nan=False) for row in rows)
     return (
@@ -78,9 +77,6 @@ def experiment_of_rows(path: Path) -> str | None:
 
 def read_rows(path: Path, row: type[T]) -> list[T]:
     """Read a results.json, in the file's order.
-
-    Args:
-        row: data class of its rows.
 
     Raises:
         InputError: the file is missing, too large, or no list of such rows.
@@ -201,7 +197,6 @@ def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], 
     Other files of an earlier report of the same name are deleted.
 
     Args:
-        folder: made if missing.
         files: the page and its pictures, by name.
         content: digest of what the report shows, written last, so that an interrupted report is written again.
     """

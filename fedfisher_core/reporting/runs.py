@@ -19,7 +19,6 @@ class Dataset:
     """A data set that a run was made with.
 
     Args:
-        digest: of its examples.
         source: where they come from, such as a folder or an address.
     """
 
@@ -33,10 +32,8 @@ class Registered:
     """The network that MLflow registers, for others to find and to serve.
 
     Args:
-        name: of the registered model.
         artifact: key of the network in the store; networks of one key are the same.
         load: returns the network, and examples of what it takes.
-        tags: what its user must know.
     """
 
     name: str
@@ -50,10 +47,7 @@ class Record:
     """One MLflow run.
 
     Args:
-        name: what the UI calls it.
         params: what it was run with; they identify the run within its experiment.
-        metrics: what it measured.
-        tags: what else is worth reading.
         drawn_from: digests of what the figures show.
         draw: makes figures or other files, by name; called only if the run is written.
         folder: where MLflow keeps these files.
@@ -61,7 +55,6 @@ class Record:
         settings: further parameters, in which runs of the same identity may differ.
         page: of the report, which MLflow keeps as report/index.html; None where other runs hold it.
         registered: its network, if MLflow is to register it.
-        dataset: what it was made with.
     """
 
     name: str
@@ -105,11 +98,7 @@ class Runs:
 
 
 def with_page(runs: Runs, page: Path, content: str) -> Runs:
-    """Let the summary runs hold the page of the report as well, or all runs where there is no summary run.
-
-    Args:
-        content: digest of what the page shows.
-    """
+    """Let the summary runs hold the page of the report as well, or all runs where there is no summary run."""
 
     def holding(records: Sequence[Record]) -> list[Record]:
         return [replace(one, page=page, drawn_from=(*one.drawn_from, content)) for one in records]
@@ -123,7 +112,6 @@ def as_parameters(settings: Mapping[str, Any], *, within: str = "", taken: Colle
     A setting with the field `name`, such as a solver, is written as its name, and its other fields below it.
 
     Args:
-        settings: of plain types.
         within: prefix of names that are taken, followed by a dot.
         taken: names that mean something else.
     """

@@ -24,7 +24,6 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, cor
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _LIKE_A_NUMBER = re.compile(r"[+-]?\d")
 
-
 MAX_POINTS = 10_000
 """Combinations of data set, network, split and seed."""
 MAX_UPLOADS = 100_000

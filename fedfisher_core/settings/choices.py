@@ -35,7 +35,6 @@ S = TypeVar("S", bound=BaseModel)
 
 _LARGEST = {int: 10**9, float: 1e30}
 
-
 PLAIN = "plain"
 """The default local objective."""
 AVERAGE = "average"
@@ -79,7 +78,6 @@ def settings_of(
     Args:
         function: its other arguments need no types.
         owner: what has the settings, for messages, such as "method".
-        name: of the owner.
 
     Raises:
         InputError: an argument has no type, no default, or a reserved name.
@@ -102,7 +100,6 @@ def choose(settings: type[S], given: Any, *, key: str, besides: Collection[str] 
     Args:
         given: settings that differ from the defaults, by name.
         key: of the group of settings, for messages, such as "methods.fedavg".
-        besides: further names of the group, for messages.
 
     Raises:
         InputError: a setting is unknown, or its value is not allowed; the message has the setting's key.
@@ -193,9 +190,6 @@ class ObjectiveChoice(Choice):
 
 def choices_by_label(example: str) -> Callable[[Any], Any]:
     """Let things be given without labels: as a name, a mapping with a name, or a list of these.
-
-    Args:
-        example: of such a mapping, for messages.
 
     Returns:
         A function that converts any form to things by label, with the name as the label. It raises ValueError for

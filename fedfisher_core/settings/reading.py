@@ -24,7 +24,6 @@ _TAG = "tag:yaml.org,2002:"
 _SCALARS = ("null", "bool", "int", "float", "str")
 _NODES = {"seq": yaml.SequenceNode, "map": yaml.MappingNode} | dict.fromkeys(_SCALARS, yaml.ScalarNode)
 
-
 M = TypeVar("M", bound=BaseModel)
 _MOST_PROBLEMS = 5
 _MAX_BYTES = 4 * MAX_CHARACTERS
@@ -36,12 +35,6 @@ CONFIGS = Path("configs")
 
 def read_yaml(text: str) -> Any:
     """Read one YAML document.
-
-    Args:
-        text: the document.
-
-    Returns:
-        Its value.
 
     Raises:
         InputError: says where the text is no YAML, or too long, too deep, or has a value of another kind.
@@ -127,12 +120,6 @@ def _refused(mark: yaml.Mark, reason: str) -> ConstructorError:
 def read_file(config: Path) -> dict[str, Any]:
     """Read a configuration file.
 
-    Args:
-        config: a YAML file.
-
-    Returns:
-        Its settings as they stand there.
-
     Raises:
         InputError: the file can't be read, or holds no mapping.
     """
@@ -160,13 +147,6 @@ def _instead(config: Path) -> str:
 def validate(model: type[M], content: Mapping[str, Any]) -> M:
     """Validate settings.
 
-    Args:
-        model: what they are to be.
-        content: nested settings as YAML or JSON gives them.
-
-    Returns:
-        The settings.
-
     Raises:
         InputError: names the first keys that are unknown (with the nearest known one) or whose value is not allowed.
     """
@@ -180,15 +160,7 @@ def validate(model: type[M], content: Mapping[str, Any]) -> M:
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Say what is allowed in place of an unknown name, the nearest first.
-
-    Args:
-        name: the unknown name.
-        known: the names that exist.
-
-    Returns:
-        A phrase for an error message.
-    """
+    """Say what is allowed in place of an unknown name, the nearest first."""
     close = difflib.get_close_matches(name[:200], known, n=1, cutoff=0.5)
     hint = f"did you mean {close[0]!r}? " if close else ""
     more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
@@ -230,11 +202,7 @@ def explained(problem: Mapping[str, Any], *, key: str = "") -> str:
     """Turn one of pydantic's errors into a sentence.
 
     Args:
-        problem: the error.
         key: where the settings stand, such as "methods.fedavg".
-
-    Returns:
-        The key, the value and what is allowed.
     """
     message = shortened(problem["msg"].removeprefix("Value error, "), longest=400)
     parts = [key] * bool(key) + [_part(one) for one in problem["loc"]]

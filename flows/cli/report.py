@@ -77,8 +77,8 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    from fedfisher_core.experiments.leaderboard.comparison import common_settings, comparison_tables
     from fedfisher_core.experiments.leaderboard.entries import read_benchmark, read_reports
+    from fedfisher_core.experiments.leaderboard.ranking import common_settings, comparison_tables
 
     named = [read_benchmark(find_report(name, REPORTS)) for name in dict.fromkeys(options.name)]
     read = named or read_reports(_folders()).benchmarks

@@ -21,13 +21,7 @@ from fedfisher_core.data.tensors import Dataset, Split, observe, select
 from fedfisher_core.engine.errors import InputError
 from tests import arranged, tiny
 
-
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that FEDFISHER_DATA_DIR names, in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tmp_path))
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("root")
 
 
 def write(root: Path, name: str, columns: dict[str, Any]) -> None:

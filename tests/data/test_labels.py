@@ -20,6 +20,8 @@ from fedfisher_core.data.tensors import Dataset
 from fedfisher_core.engine.errors import InputError
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("root")
+
 PETS = ["cat", "dog", "eel"]
 TURNED = ["dog", "eel", "cat"]
 
@@ -30,14 +32,6 @@ datasets.add(
     "all_pets",
     DatasetSpec("all_pets", None, 3, Images(1, 6, 6), client_column="owner", parts=("own_pets", "other_pets")),
 )
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that FEDFISHER_DATA_DIR names, in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tmp_path))
-    return tmp_path
 
 
 def described(names: Any) -> bytes:

@@ -16,16 +16,10 @@ from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.engine.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("root")
+
 datasets.add("signed", DatasetSpec("signed", None, 3, Vectors(1), feature_columns=("age",)))
 datasets.add("patients", DatasetSpec("patients", None, 3, Vectors(1), feature_columns=("age",), impute="mean"))
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that FEDFISHER_DATA_DIR names, in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tmp_path))
-    return tmp_path
 
 
 def write(root: Path, *, name: str = "signed", **makers: Any) -> None:

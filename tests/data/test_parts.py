@@ -22,16 +22,10 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.federation.decoding import DecodeData
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("root")
+
 NAMES = [str(digit) for digit in range(10)]
 REAL = Path(os.environ.get("FEDFISHER_DATA_DIR", "data")).absolute()
-
-
-@pytest.fixture(autouse=True)
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder that FEDFISHER_DATA_DIR names, in an empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tmp_path))
-    return tmp_path
 
 
 def images(count: int, size: int, *, seed: int) -> NDArray[np.uint8]:

@@ -1,26 +1,45 @@
 """Texts become tokens of one length, once."""
 
 import json
+import os
+import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow
 import pyarrow.parquet
 import pytest
+import torch
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
+from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.importing import import_texts
+from fedfisher_core.data.layouts import Tokens, Vectors
+from fedfisher_core.data.partitions import split
 from fedfisher_core.data.sampling import ALL
 from fedfisher_core.data.sources import find_source, read_dataset, require_inputs
+from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Dataset
-from fedfisher_core.data.texts import LongTexts, texts_layout, tokenised
+from fedfisher_core.data.texts import (
+    CHARACTER_NAMES,
+    MIN_CHARACTERS,
+    STRIDES,
+    VOCABULARY,
+    LongTexts,
+    read_plays,
+    spoken,
+    texts_layout,
+    tokenised,
+)
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.federation.decoding import DecodeData
-from fedfisher_core.settings import TextSettings
+from fedfisher_core.settings import PartitionSettings, SeededSetting, TextSettings
 from tests.walked import walk_tiny
 
 WORDS = ["<pad>", "[CLS]", "[SEP]", "[UNK]", "a", "good", "bad", "film"]
@@ -105,9 +124,9 @@ def test_all_rows_are_checked_before_any_work(workplace: Path, monkeypatch: pyte
     folder = workplace / "all/sst2"
     folder.mkdir(parents=True)
     monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "all"))
-    for split in ("train", "test"):
+    for part in ("train", "test"):
         table = pyarrow.table({"text": ["fine", " "], "label": [0, 1]})
-        pyarrow.parquet.write_table(table, folder / f"{split}.parquet")
+        pyarrow.parquet.write_table(table, folder / f"{part}.parquet")
     with pytest.raises(InputError, match="split 'train' of data set 'sst2', row 1: the text is empty"):
         require_inputs(find_source("sst2"))
 
@@ -155,3 +174,202 @@ def test_texts_that_were_cut_are_not_found_where_they_are_refused(tokenizer: str
     Path("elsewhere.json").write_bytes(Path(tokenizer).read_bytes())
     moved = replace(cut, text=TextSettings(tokenizer="elsewhere.json", length=5))
     assert moved.recipe == cut.recipe
+
+
+WINDOW = Tokens(40, 65)
+NOWHERE = Path("nowhere")
+REAL = Path(os.environ.get("FEDFISHER_DATA_DIR", "data"))
+
+
+def speech(characters: int, *, seed: int) -> str:
+    """Draw words in lines of about thirty characters."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(list(VOCABULARY[1:]), characters)
+    drawn[30::31] = "\n"
+    # A line that begins with a space, or is nothing else, is another matter.
+    return "".join(drawn).replace("\n ", "\na").replace(" \n", "a\n").strip()
+
+
+def play(parts: list[tuple[str, str]]) -> str:
+    return "\n\n".join(f"{role}:\n{words}" for role, words in parts) + "\n"
+
+
+def written(root: Path, text: str) -> Path:
+    path = root / "tinyshakespeare" / "input.txt"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def exactly(characters: int, *, seed: int) -> str:
+    words = speech(characters, seed=seed)
+    return words + "a" * (characters - len(words))
+
+
+PARTS = [
+    ("Second Citizen", speech(1500, seed=1)),
+    ("ANNA", speech(900, seed=2)),
+    ("Second Citizen", speech(1200, seed=3)),
+    ("ANNA", speech(1300, seed=4)),
+    ("JUST ENOUGH", exactly(MIN_CHARACTERS, seed=5)),
+    ("ONE TOO FEW", exactly(MIN_CHARACTERS - 1, seed=6)),
+]
+
+
+def by_definition(text: str, length: int) -> dict[str, list[tuple[str, str, str]]]:
+    """Role, window and next character of every row, one at a time."""
+    said: dict[str, list[str]] = {}
+    for block in re.split(r"\n{2,}", text.strip("\n")):
+        role, *lines = block.split("\n")
+        said.setdefault(role[:-1], []).extend(lines)
+    rows: dict[str, list[tuple[str, str, str]]] = {"train": [], "test": []}
+    for role in sorted(said):
+        words = "\n".join(said[role])
+        if len(words) < 2000:
+            continue
+        bound = int(0.8 * len(words))
+        for part, begin, end, stride in (("train", 0, bound, 5), ("test", bound, len(words), 20)):
+            for start in range(begin, end - length, stride):
+                rows[part].append((role, words[start : start + length], words[start + length]))
+    return rows
+
+
+def read_back(dataset: Dataset, part: str) -> list[tuple[str, str]]:
+    examples = getattr(dataset, part)
+    windows = ["".join(VOCABULARY[token] for token in row) for row in examples.inputs.tolist()]
+    return list(zip(windows, [VOCABULARY[label] for label in examples.labels.tolist()], strict=True))
+
+
+@pytest.mark.parametrize("blank", ["\n\n", "\n\n\n", "\n \n"])
+def test_the_windows_are_those_of_the_definition(root: Path, blank: str) -> None:
+    text = play(PARTS)
+    expected = by_definition(text, 40)
+    written(root, text.replace("\n\n", blank))
+    dataset = read_dataset(find_source("shakespeare"), group_column="role")
+    for part in ("train", "test"):
+        assert read_back(dataset, part) == [row[1:] for row in expected[part]]
+    roles = sorted({role for role, _, _ in expected["train"]})
+    assert roles == ["ANNA", "JUST ENOUGH", "Second Citizen"]
+    assert dataset.train.groups is not None
+    assert [roles[group] for group in dataset.train.groups.tolist()] == [role for role, _, _ in expected["train"]]
+    assert dataset.train.inputs.dtype == torch.int64
+    assert dataset.class_names == CHARACTER_NAMES
+    assert STRIDES == {"train": 5, "test": 20}
+
+
+def test_no_character_is_in_both_parts(tmp_path: Path) -> None:
+    """Every character of the role is another position: had the parts one in common, its number would be in both."""
+    marks = np.arange(2400) % 61 + 3
+    tables = read_plays(written(tmp_path, play([("ANNA", "".join(VOCABULARY[code] for code in marks))])), WINDOW)
+    last = (np.array(tables["train"]["tokens"].to_pylist())[-1], tables["train"]["label"].to_pylist()[-1])
+    first = np.array(tables["test"]["tokens"].to_pylist())[0]
+    assert len(tables["train"]) == (1920 - 40 + 4) // 5
+    assert (last[0] == marks[1875:1915]).all()
+    assert last[1] == marks[1915]
+    assert (first == marks[1920:1960]).all()
+
+
+def test_the_training_windows_are_counted_without_decoding(root: Path) -> None:
+    written(root, play(PARTS))
+    source = find_source("shakespeare")
+    counts = count_training(source, group_column="role")
+    dataset = read_dataset(source)
+    assert counts is not None
+    assert counts.groups == Counter(role for role, _, _ in by_definition(play(PARTS), 40)["train"])
+    assert counts.labels.tolist() == torch.bincount(dataset.train.labels, minlength=65).tolist()
+    with pytest.raises(InputError, match=r"partition\.column='speaker'.*no such column; allowed: role, tokens, label"):
+        count_training(source, group_column="speaker")
+
+
+def test_the_vocabulary_names_every_character_once() -> None:
+    assert len(set(VOCABULARY)) == len(set(CHARACTER_NAMES)) == 65
+    assert sorted(VOCABULARY) == list(VOCABULARY)
+    assert CHARACTER_NAMES[:3] == ("line break", "space", "!")
+
+
+def test_a_changed_text_is_another_source(root: Path) -> None:
+    written(root, play(PARTS))
+    before = find_source("shakespeare").identity
+    assert before == find_source("shakespeare").identity
+    written(root, play(PARTS[::-1]))
+    assert find_source("shakespeare").identity != before
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ANNA:\nso\n\nBOB\nno", "line 4: 'BOB' after a blank line; allowed: a role and a colon"),
+        (":\nso", "line 1: ':' after a blank line"),
+        ("ANNA:\nso\nd\u00e9j\u00e0", "line 3: character '\u00e9'; allowed: "),
+        ("ANNA:\ntab\tbed", "line 2: character '\\t'"),
+    ],
+)
+def test_a_text_that_is_no_play_is_refused_by_its_line(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        spoken(text, NOWHERE)
+    assert f"{NOWHERE}, {message}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "no role says 2000 characters"),
+        (play([("ANNA", exactly(1999, seed=1))]).encode(), "no role says 2000 characters"),
+        (b"ANNA:\n\xff", "can't be read: 'utf-8'"),
+    ],
+)
+def test_a_text_without_enough_to_read_is_refused(root: Path, content: bytes, message: str) -> None:
+    written(root, "").write_bytes(content)
+    with pytest.raises(InputError, match=f"input.txt.*{message}"):
+        count_training(find_source("shakespeare"))
+
+
+def test_a_missing_text_is_named(root: Path) -> None:
+    with pytest.raises(InputError, match=r"'shakespeare' names no source .* a folder with tinyshakespeare/input\.txt"):
+        find_source("shakespeare")
+    (root / "tinyshakespeare").mkdir()
+    with pytest.raises(InputError, match=r"data set 'shakespeare': the text is missing, no file .*input\.txt"):
+        find_source("shakespeare")
+
+
+@pytest.mark.parametrize("layout", [Tokens(400, 65), Tokens(40, 64)], ids=str)
+def test_windows_that_no_role_may_have_are_refused(tmp_path: Path, layout: Tokens) -> None:
+    path = written(tmp_path, play(PARTS))
+    with pytest.raises(InputError, match=f"windows of {layout}; allowed: up to 399 tokens of 65"):
+        read_plays(path, layout)
+    longest = read_plays(path, Tokens(399, 65))["test"]["role"].to_pylist()
+    assert longest == [role for role, _, _ in by_definition(play(PARTS), 399)["test"]]
+    assert "JUST ENOUGH" in longest
+
+
+def test_only_tokens_are_made_of_plays() -> None:
+    with pytest.raises(InputError, match=r"data set 'x': plays='a\.txt', but it has 3 numbers and hub=None; allowed"):
+        DatasetSpec("x", None, 65, Vectors(3), plays="a.txt")
+    with pytest.raises(InputError, match="hub='y'; allowed: with tokens and no hub"):
+        DatasetSpec("x", "y", 65, WINDOW, plays="a.txt")
+
+
+@pytest.mark.skipif(not (REAL / "tinyshakespeare/input.txt").is_file(), reason="the data folder has no tinyshakespeare")
+def test_the_roles_of_the_real_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(REAL))
+    source = find_source("shakespeare")
+    text = (source.folder / "input.txt").read_text(encoding="utf-8") if source.folder else ""
+    assert set(text) == set(VOCABULARY)
+    dataset = read_dataset(source, group_column="role")
+    expected = by_definition(text, 40)
+    assert read_back(dataset, "test") == [row[1:] for row in expected["test"]]
+    assert len(dataset.train) == len(expected["train"])
+    assert dataset.train.groups is not None
+    assert len(dataset.train.groups.unique()) == 99
+    setting = SeededSetting(dataset="shakespeare", model="gru", scheme="largest", alpha=None, clients=3, seed=0)
+    settings = PartitionSettings(scheme="largest", column="role")
+    clients = split(
+        settings,
+        setting,
+        dataset.train.labels.numpy(),
+        classes=65,
+        validation_size=0,
+        groups=dataset.train.groups.numpy(),
+    ).clients
+    roles = [{expected["train"][row][0] for row in rows.tolist()} for rows in clients]
+    assert roles == [{"GLOUCESTER"}, {"DUKE VINCENTIO"}, {"KING RICHARD II"}]

@@ -8,7 +8,7 @@ import torch
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from tests import arranged, tiny
 from tests.walked import walk_tiny
 

@@ -19,7 +19,8 @@ from fedfisher_core.engine.performing import divergence, execute
 from fedfisher_core.engine.store import open_store, read_tensors
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.rows import Row
-from fedfisher_core.federation.decoding import DecodeData, load_data
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.decoding import DecodeData
 from fedfisher_core.federation.federation import POOLED
 from fedfisher_core.federation.partition import class_names, held_by, label_counts, validation_set
 from fedfisher_core.federation.statistics import ComputeStatistic

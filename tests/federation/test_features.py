@@ -11,7 +11,8 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.experiments.benchmark.plan import make_plan, make_rows
 from fedfisher_core.experiments.benchmark.remarks import remarks
-from fedfisher_core.federation.decoding import ExtractFeatures, load_data
+from fedfisher_core.federation.data import load_data
+from fedfisher_core.federation.decoding import ExtractFeatures
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.trunks.trunk import load_trunk, prepare

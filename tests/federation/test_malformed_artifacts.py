@@ -10,7 +10,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.store import Content, Recipe, Store
 from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.federation.decoding import INFO
+from fedfisher_core.federation.data import INFO
 from fedfisher_core.federation.partition import SUMMARY, class_names, label_counts, participants_of, shifts_of
 from tests.tiny import tiny_settings
 

@@ -18,7 +18,7 @@ from fedfisher_core.experiments.benchmark.page import report_files, shown_of
 from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import (
     held_by,
     label_counts,

@@ -12,7 +12,7 @@ from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation import model_checks as server_memory
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.jobs import Federations, schema_of
-from fedfisher_core.federation.model_checks import held_bytes
+from fedfisher_core.federation.round_checks import held_bytes
 from fedfisher_core.models.memory import machine_bytes
 from tests.tiny import tiny_settings
 

@@ -21,7 +21,7 @@ from fedfisher_core.experiments.benchmark.runs import make_runs
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import POOLED, PartitionInputs
 from fedfisher_core.federation.partition import examples_of, held_by, label_counts, shifts_of
 from fedfisher_core.federation.training import TrainClient

@@ -20,7 +20,7 @@ from fedfisher_core.experiments.benchmark.page import report_files, shown_of
 from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.federation.aggregating import server_of
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import POOLED, PartitionInputs, StartInputs
 from fedfisher_core.federation.partition import describe_view, examples_of, held_by, unscaled_features, validation_set
 from tests import arranged, tiny

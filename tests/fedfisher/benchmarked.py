@@ -14,7 +14,7 @@ from fedfisher_core.client.training import train
 from fedfisher_core.data.tensors import Examples, select
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import path_of, read_tensors
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import POOLED, Federation, PartitionInputs
 from fedfisher_core.federation.global_models import read_model
 from fedfisher_core.federation.partition import examples_of, validation_set

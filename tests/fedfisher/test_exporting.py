@@ -22,7 +22,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.plan import FailedJob, failed_json
 from fedfisher_core.engine.store import Store, open_store
 from fedfisher_core.experiments.benchmark.plan import make_rows
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.reporting.rows import FAILED, write_rows
 from tests import arranged, tiny
 from tests.fedfisher.benchmarked import Benchmarked, benchmarked

@@ -10,7 +10,6 @@ from fedfisher_core.experiments import benchmark, fedfish_toy, privacy_attack, t
 from fedfisher_core.experiments.privacy_attack import summary
 from fedfisher_core.experiments.benchmark import clients as costs
 from fedfisher_core.experiments.benchmark import figures
-from fedfisher_core.experiments.benchmark import grids
 from fedfisher_core.experiments.benchmark import published
 from fedfisher_core.experiments.benchmark import summary
 from fedfisher_core.experiments.fedfish_toy import summary as findings

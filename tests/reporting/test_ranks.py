@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from fedfisher_core.reporting.measure import holm, mean_ranks, ranks
+from fedfisher_core.reporting.ranks import holm, mean_ranks, ranks
 
 
 def test_the_best_has_rank_1_and_ties_share() -> None:

@@ -45,8 +45,6 @@ class Known:
 
     Args:
         counts: examples of each label, int64, shape (classes,).
-        moving: the network's current learnt weights.
-        starting: the weights from which training started.
         watched: features of the batch.
         earlier: what earlier rounds left.
     """
@@ -88,12 +86,9 @@ class Objective:
     """The loss whose mean over its examples a client minimises.
 
     Args:
-        name: its name in the settings.
         function: takes outputs f, shape (batch, classes), labels y, int64, shape (batch,), and `Known`; gives the loss
             of each example in nats, shape (batch,).
         reads: the parts of `Known` that it reads.
-        reference: address of its paper.
-        settings: the function's keyword arguments as a model.
         exchange: what it exchanges with the server; None for nothing.
         require: raises InputError for local training that does not fit it; None if any does.
     """
@@ -117,7 +112,6 @@ class Objective:
         Args:
             network: before training.
             labels: of all of the client's examples.
-            classes: number of labels.
         """
         reads_weights = Knowledge.WEIGHTS in self.reads
         return Known(
@@ -199,7 +193,6 @@ class ConfiguredObjective:
         Args:
             network: before training.
             labels: of all of the client's examples.
-            classes: number of labels.
         """
         known = self.objective.known(network, labels, classes, past)
         chosen = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}

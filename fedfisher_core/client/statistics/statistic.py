@@ -93,9 +93,6 @@ class Statistic(ABC):
     def shapes(cls, spec: "ModelSpec") -> dict[str, Size]:
         """Give the tensors' shapes by name, in the order in which the tensors are sent.
 
-        Args:
-            spec: the network that clients train.
-
         Raises:
             UnsupportedLayerError: the statistic does not exist for a layer of the network.
         """

@@ -14,7 +14,6 @@ from fedfisher_core.engine.errors import InputError
 Vector: TypeAlias = NDArray[np.unsignedinteger[Any]]
 """Numbers modulo 2^32 or 2^64: the arithmetic of the type wraps as the ring does."""
 
-
 Tensors = Mapping[str, NDArray[np.float64]]
 Layout = Mapping[str, tuple[int, ...]]
 """Shapes by name, in the order of the vector."""
@@ -29,7 +28,6 @@ def mask(seed: bytes, size: int, *, bits: int, session: bytes) -> Vector:
     """Expand a seed of 32 bytes to a mask (HKDF, then ChaCha20).
 
     Args:
-        size: length of the mask.
         bits: of a number, 32 or 64.
         session: names the aggregation; the same seed gives another mask in another one.
 

@@ -93,8 +93,6 @@ class Collected:
     """What the server holds after the last message.
 
     Args:
-        masked: sum of the uploads that arrived.
-        messages: what clients sent besides.
         client_spent: what all clients spent on their messages.
     """
 

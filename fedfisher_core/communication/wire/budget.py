@@ -67,7 +67,6 @@ class StatisticSpec:
     """One statistic of an upload.
 
     Args:
-        structure: of all its tensors.
         is_model: whether these are the network's weights, which come first when a budget is divided.
     """
 

@@ -18,7 +18,6 @@ MAX_WIDTH = 32
 # 8192 of the widest codes and the words made from them fit into a second-level cache together.
 _CHUNK = 8192
 
-
 Array = NDArray[np.float32]
 
 

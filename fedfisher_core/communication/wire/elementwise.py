@@ -11,7 +11,6 @@ from fedfisher_core.engine.errors import CorruptArtifactError, InputError
 
 _FLOAT32_BITS = 31  # without the sign
 
-
 SCALE_BITS = 32
 MAX_QUANTISED_WIDTH = 24
 
@@ -105,9 +104,6 @@ def short_float_codes(values: NDArray[np.float64], width: int, *, upwards: bool)
     Args:
         width: bits a code, 9 to 31.
         upwards: round up instead of to the nearest.
-
-    Returns:
-        The codes, in the values' shape.
     """
     dropped = _FLOAT32_BITS - width
     step = (1 << dropped) - 1 if upwards else (1 << dropped) >> 1

@@ -111,7 +111,6 @@ def first_rows(
     Args:
         make: the codec that sends a number of directions, by bits of an entry.
         bits: most bits of the codec.
-        rows: directions that there are.
         most: most bits of an entry.
 
     Returns:

@@ -27,7 +27,6 @@ _BLOCK = 2**15
 Rows = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-
 Matrix = NDArray[np.float64]
 COUNT_BITS = 16
 """Bits that count the eigenvectors of a matrix."""

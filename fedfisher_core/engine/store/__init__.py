@@ -40,7 +40,6 @@ __all__ = [
     "understood",
 ]
 
-
 _GIB = 2**30
 _CACHE = CacheSettings()
 
@@ -50,7 +49,6 @@ def open_store(place: Path | str, cache: CacheSettings = _CACHE) -> Store:
 
     Args:
         place: a folder, or the URL of a bucket.
-        cache: for copies of what is read from a bucket.
     """
     pulled = folders_in(STAGES)
     if isinstance(place, Path):

@@ -52,7 +52,6 @@ class Bucket:
 
         Args:
             name: after the prefix.
-            most_bytes: that it may have.
 
         Returns:
             Its content; None if there is no such object.
@@ -83,9 +82,6 @@ class Bucket:
     def write(self, objects: Mapping[str, bytes]) -> None:
         """Write objects, several at a time, in the place of those that are there.
 
-        Args:
-            objects: contents by name.
-
         Raises:
             InputError: the bucket refuses.
             BucketError: it does not answer.
@@ -102,7 +98,6 @@ class Bucket:
 
         Args:
             name: after the prefix.
-            content: of the object.
 
         Returns:
             Whether it was written.
@@ -122,7 +117,6 @@ class Bucket:
 
         Args:
             name: after the prefix.
-            content: that it had.
 
         Raises:
             InputError: the bucket refuses.
@@ -190,9 +184,6 @@ class Bucket:
 
 def require_library(url: str) -> None:
     """Check that buckets can be reached at all.
-
-    Args:
-        url: the setting that asks for it.
 
     Raises:
         InputError: what speaks to them is not installed.

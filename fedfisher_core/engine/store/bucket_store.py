@@ -35,10 +35,7 @@ class BucketStore(Store):
     that make the same artifact one has made it, and the other takes what is there.
 
     Args:
-        url: of the bucket.
         cache: folder of this machine's copies, relative to the working directory of each process.
-        most_bytes: bound of the cache.
-        others: folders of artifacts that are only read.
     """
 
     _setting = "run.cache.folder"

@@ -45,7 +45,6 @@ class Store:
     in the message that other processes get.
 
     Args:
-        root: where artifacts are written.
         others: folders of the same layout that are only read, such as the outputs of DVC's stages.
     """
 

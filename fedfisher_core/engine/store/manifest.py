@@ -49,7 +49,6 @@ class Recipe:
     """Everything that can change a result. It is known before any work, and its digest names the result.
 
     Args:
-        kind: of the result; names its folder.
         version: of the code that makes it, raised by hand.
         settings: what can change the result, as JSON has it.
         inputs: keys of the results that it is made from, by role.
@@ -72,8 +71,6 @@ class Content:
 
     Args:
         tensors: safetensors files by name, each with named tensors.
-        documents: JSON files by name.
-        files: other files by name.
         timings: seconds and bytes that were measured; not part of the digest.
     """
 
@@ -88,8 +85,6 @@ class Artifact:
     """A reference to a stored result.
 
     Args:
-        kind: names its folder.
-        key: of its recipe.
         digest: of its content, without timings.
         path: its folder; for an artifact in a bucket, the folder of this machine's copies.
         bucket: URL of the bucket that holds it; None where its folder holds all of it.
@@ -152,14 +147,9 @@ class Manifest:
     """What an artifact says of itself.
 
     Args:
-        kind: names its folder.
-        key: of its recipe.
-        version: of its recipe.
-        settings: of its recipe.
         inputs: keys of the artifacts that it was made from, by role.
         files: the digest of each file, by name.
         timings: seconds and bytes that were measured.
-        libraries: versions of the libraries that made it.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")

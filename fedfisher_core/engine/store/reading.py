@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
 log = logging.getLogger("fedfisher")
 _MOST_CHARACTERS = 500
 _MEASURED = "aggregate"
@@ -193,7 +192,6 @@ def reached(manifests: Mapping[Path, Manifest], keys: Sequence[str]) -> set[Path
 
     Args:
         manifests: of all artifacts, by folder.
-        keys: of those to begin with.
     """
     by_key = {path.name: path for path in manifests}
     found: set[Path] = set()

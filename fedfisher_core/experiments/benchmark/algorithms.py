@@ -140,7 +140,6 @@ class ObjectiveTable:
     """Settings that differ only in their objective, or the mean over several such groups.
 
     Args:
-        title: what they have in common.
         objectives: their labels, the plain one first.
         lines: the methods, by role and then by falling accuracy, with one entry an objective; None where a method has
             no rows.

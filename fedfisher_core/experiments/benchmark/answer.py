@@ -7,11 +7,11 @@ from itertools import combinations
 from fedfisher_core.experiments.benchmark.rows import Role, method_of
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, OverviewLine, Setting, SettingSummary, overview
 from fedfisher_core.reporting.formats import FEDFISHER, MINUS, OURS, in_words, percent, plural
-from fedfisher_core.reporting.measure import BASELINE, PairedDifference, holm, mean_by_seed, paired_difference
+from fedfisher_core.reporting.measure import BASELINE, PairedDifference, mean_by_seed, paired_difference
+from fedfisher_core.reporting.ranks import holm
 
 LEVEL = 0.05
 """Probability that tests find a difference between any two methods of a page that do not differ."""
-
 
 _MOST_NAMED = 3
 
@@ -22,7 +22,6 @@ class Pair:
 
     Args:
         higher: label of the method with the higher mean over the common seeds; the first if both tie.
-        lower: label of the other.
         difference: accuracy of `higher` less that of `lower`.
         p_value: of Student's paired test, corrected by Holm's procedure for all tests of a page; None without a test.
     """
@@ -73,7 +72,6 @@ class Decided:
 
     Args:
         above: for each method that is shown to be more accurate than others, the labels of those.
-        tests: how many pairs were tested.
     """
 
     setting: Setting

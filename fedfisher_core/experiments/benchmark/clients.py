@@ -31,7 +31,8 @@ class OnClients:
     @classmethod
     def of(cls, method: MethodSummary) -> "OnClients":
         """Summarise a method over its seeds."""
-        return cls(*(_measure(method, one.name) for one in fields(cls)))
+        names = [one.name for one in fields(cls)]
+        return cls(*(method.measure(name) if method.values(name) else None for name in names))
 
     def __bool__(self) -> bool:
         """Whether anything was measured."""
@@ -44,7 +45,6 @@ class ClientTable:
 
     Args:
         lines: methods with what was measured, in the order of the results.
-        unmeasured: the other methods.
     """
 
     setting: Setting
@@ -76,16 +76,11 @@ def _table(summary: SettingSummary) -> ClientTable:
     )
 
 
-def _measure(method: MethodSummary, field: str) -> Measure | None:
-    return method.measure(field) if method.values(field) else None
-
-
 @dataclass(frozen=True)
 class StatisticCost:
     """The cost of one statistic.
 
     Args:
-        seconds: summed over the clients.
         share: seconds as a fraction of local training.
     """
 

@@ -29,7 +29,6 @@ from fedfisher_core.reporting.measure import Measure, gather
 _MOST_CELLS = 2000
 """A matrix of more cells counts clients instead, as a line for each would be too many to read."""
 
-
 _GROUPS = {Role.ONE_NETWORK: "One network", Role.ENSEMBLE: "Ensembles", Role.REFERENCE: "References"}
 _ACCURACY = "accuracy, %"
 
@@ -42,7 +41,6 @@ class Grid:
         rows: what a row is, and the name of each.
         columns: what a column is, and the name of each.
         shades: of each cell, from 0 for an empty one to 1.
-        cells: text of each cell.
         sums: what the column at the right is, and its text in each row.
     """
 

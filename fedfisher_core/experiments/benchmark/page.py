@@ -45,7 +45,7 @@ from fedfisher_core.experiments.benchmark.remarks import client_names, exchanged
 from fedfisher_core.experiments.benchmark.rows import Role, Row, compared_seconds, round_rows, sorted_rows
 from fedfisher_core.experiments.benchmark.settings import PUBLISHED
 from fedfisher_core.experiments.benchmark.summary import Setting, SettingSummary, summarise
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.partition import (
     class_names,
     data_notes,
@@ -58,7 +58,8 @@ from fedfisher_core.federation.partition import (
 )
 from fedfisher_core.reporting.charts import to_html, to_png
 from fedfisher_core.reporting.measure import gather
-from fedfisher_core.reporting.page import Gallery, PageData, notes_html, render
+from fedfisher_core.reporting.page import PageData, notes_html, render
+from fedfisher_core.reporting.pictures import Gallery
 from fedfisher_core.reporting.rows import as_csv
 
 _MOST_COLUMNS = 9
@@ -71,8 +72,6 @@ class PartitionView:
 
     Args:
         grid: examples by client and class, with whose examples each client holds, and how it sees them.
-        note: what else a reader must know of them.
-        data_notes: sentences on the data set.
     """
 
     grid: Grid

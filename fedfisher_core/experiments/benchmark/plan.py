@@ -26,8 +26,8 @@ from fedfisher_core.federation.client_measures import mean_score, read_barrier, 
 from fedfisher_core.federation.federation import Federation, Round
 from fedfisher_core.federation.global_models import Result, RoundClients, read_clients, read_result
 from fedfisher_core.federation.jobs import Federations
-from fedfisher_core.federation.model_checks import largest_load
 from fedfisher_core.federation.private_training import read_audit
+from fedfisher_core.federation.round_checks import largest_load
 from fedfisher_core.federation.secure import ROUNDING
 from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.federation.training import group_size
@@ -245,10 +245,7 @@ class _Round:
     """What one round of a method left in the store.
 
     Args:
-        artifact: its aggregate.
         measures: of its global model, on the test examples.
-        server: what the aggregation took.
-        peak_memory_bytes: working memory of the aggregation.
     """
 
     artifact: Artifact

@@ -13,7 +13,8 @@ from fedfisher_core.experiments.benchmark.answer import LEVEL
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.summary import Setting, summarise
 from fedfisher_core.reporting.formats import plural
-from fedfisher_core.reporting.measure import DIGITS, Measure, WelchDifference, gather, holm
+from fedfisher_core.reporting.measure import DIGITS, Measure, WelchDifference, gather
+from fedfisher_core.reporting.ranks import holm
 from fedfisher_core.settings import AVERAGE, PLAIN, PartitionScheme
 
 COLUMNS = (
@@ -49,18 +50,15 @@ class PublishedResult:
     """A published number of a method after one round.
 
     Args:
-        source: the paper.
         table: the table in it, with its part where one federation occurs twice.
         dataset: name of the data set, spelled as in the settings.
         model: name of the model; in words where this project has none.
         partition: our scheme that splits the data as the paper says.
         num_clients: None where the paper does not say.
         alpha: Dirichlet concentration; None without one, and where the number is of several or the paper does not say.
-        method: its name, or the label that rows of it have in reports.
         mean: of an accuracy, a fraction.
         deviation: its standard deviation; None where the paper gives none.
         repeats: number of runs; None where the paper does not say.
-        note: what else is to be known of it.
 
     Raises:
         InputError: a deviation of fewer than two runs, a mean of none, or an accuracy of an unknown number of clients.
@@ -212,8 +210,6 @@ class Comparison:
     """Our accuracy and a published one.
 
     Args:
-        setting: our setting.
-        ours: our accuracy over the seeds.
         test: of the difference; None where one of the two has no deviation, or both have one of 0.
     """
 

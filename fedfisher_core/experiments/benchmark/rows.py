@@ -20,7 +20,6 @@ _NOT_NEGATIVE = (
     *("upload_bits", "upload_bits_formula", "download_bits", "peak_memory_bytes"),
 )
 
-
 _LOCAL_MEAN = "local_mean"
 _ENSEMBLE = "ensemble"
 

@@ -41,12 +41,10 @@ class Drawn:
     """One federation, to be drawn.
 
     Args:
-        overlap: of the clients' intervals.
         intervals: lower and upper end of each client's.
         samples: input and target of each client's samples.
         epochs: local epochs after which the functions were learned.
         functions: values at the points, by the function's name.
-        points: the inputs at which functions were evaluated.
     """
 
     overlap: float

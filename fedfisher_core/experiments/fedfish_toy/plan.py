@@ -39,7 +39,6 @@ from fedfisher_core.settings import TrainSettings
 LOW, HIGH = -1.0, 1.0
 """The domain, which the clients' intervals cover together."""
 
-
 _MEASURED = "measured.json"
 
 
@@ -116,7 +115,6 @@ class Stage:
     Args:
         local_errors: mean of (z - y)^2 of each client's own model over its own samples.
         local_curves: outputs of each client's model at the points.
-        fedavg: the mean of the clients' models.
         fedfish: their mean, weighted by squared gradients.
     """
 
@@ -131,8 +129,6 @@ class Measured:
     """All that is measured of one federation.
 
     Args:
-        inputs: of each client's samples.
-        targets: of each client's samples.
         stages: one for each of the settings' numbers of epochs.
     """
 
@@ -177,8 +173,6 @@ def measure_overlap(grid: RegressionGrid, overlap: float, seed: int) -> Measured
 
     Args:
         grid: of the experiment; its overlaps and seeds do not matter.
-        overlap: of the clients' intervals.
-        seed: draws the samples, the initial weights and the batches.
 
     Raises:
         DivergedClientError: names the client whose loss or weights are not finite, and where.
@@ -221,7 +215,6 @@ def upload_of(network: nn.Module, examples: Examples, batch_size: int, generator
     Args:
         network: after training.
         batch_size: of the gradients that are squared.
-        generator: draws the batches.
     """
     batches = torch.randperm(len(examples), generator=generator).split(batch_size)
     squares = sum_squared_gradients(network, examples, batches, mean_squared_loss)

@@ -29,7 +29,6 @@ FunctionName = Literal["sine", "chirp"]
 _MAX_PARAMETERS = 10**7
 _MAX_SAMPLES = 10**6
 
-
 METHODS = ("fedavg", "fedfish")
 """The kinds of global models: fields of `Stage`."""
 

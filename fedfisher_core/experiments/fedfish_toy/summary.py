@@ -42,11 +42,9 @@ class Setting:
 
     Args:
         overlap: part of its interval that a client shares with the next one.
-        local_epochs: of every client.
         seeds: ascending.
         methods: the rows over the seeds, by method.
         global_error: difference of the methods' errors over the whole domain.
-        barrier: difference of their client-server barriers.
     """
 
     overlap: float
@@ -106,8 +104,6 @@ class Finding:
     """What the paper says and what was measured.
 
     Args:
-        where: the overlap.
-        predicted: what the paper says.
         measured: what the means over seeds and their intervals show.
         agrees: whether they agree at every number of local epochs.
     """

@@ -11,7 +11,8 @@ from fedfisher_core.experiments.benchmark.rows import Role, Row, is_local_mean, 
 from fedfisher_core.experiments.benchmark.summary import Setting, by_setting
 from fedfisher_core.experiments.contract import DEFAULT
 from fedfisher_core.reporting.formats import setting_value
-from fedfisher_core.reporting.measure import DIGITS, Repeated, gather, paired_difference, ranks, with_most_seeds
+from fedfisher_core.reporting.measure import DIGITS, Repeated, gather, paired_difference, with_most_seeds
+from fedfisher_core.reporting.ranks import ranks
 from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows, read_rows
 
 ENTRIES = Path("leaderboard/entries")
@@ -23,7 +24,6 @@ class BenchmarkReport:
     """The report of a benchmark.
 
     Args:
-        name: of its folder.
         settings: its rows by setting, then by the method's label.
     """
 
@@ -37,7 +37,6 @@ class OtherReport:
     """The report of an experiment that does not compare global models by their accuracy on test images.
 
     Args:
-        name: of its folder.
         why: what it reports.
     """
 
@@ -129,13 +128,11 @@ class Entry:
     """What one method reached in one setting, over its seeds.
 
     Args:
-        report: name of the report.
         partition: name of the scheme that splits the data.
         alpha: Dirichlet concentration; None where the partition has none.
         shift: how clients see their examples, such as "rotation 45"; None without a shift.
         cohort: clients that take part in a round; None for all.
         unseen_clients: clients that take part in no round; None where all may.
-        objective: label of what the clients minimise.
         server_optimiser: label of what the server makes of an aggregate.
         training: settings of the clients' training; None where the report does not keep them.
         wire_budget: bits of one client's upload, "fedavg" or "none"; None where the report does not keep it.

@@ -41,8 +41,6 @@ class Column:
     """A column of the table.
 
     Args:
-        name: what the script calls it.
-        heading: what the page calls it.
         words: whether it holds words, which are aligned to the left.
     """
 
@@ -96,11 +94,8 @@ def render_leaderboard(reports: Reports, entries: Sequence[Entry], *, out: Path,
     """Render the page.
 
     Args:
-        reports: what the entries come from.
         entries: at least one.
         out: the folder of the page; links to the reports start there.
-        command: the command that makes the page again.
-        created: when it was made.
     """
     # A column with the usual value in every row says nothing.
     usual = {
@@ -254,8 +249,6 @@ def make_runs(best: MeanRanks, *, num_entries: int, num_reports: int, table: byt
     """Make one run, with mean ranks as metrics and the table as a file.
 
     Args:
-        best: the methods whose mean ranks are recorded.
-        table: all entries as CSV.
         out: the leaderboard's folder, which identifies the run.
     """
     counts = {"num_entries": num_entries, "num_reports": num_reports, "num_common_settings": best.num_settings}

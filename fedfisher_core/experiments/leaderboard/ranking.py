@@ -1,13 +1,18 @@
-"""Mean ranks of methods over the settings that they share, and comparisons of the first method seed by seed."""
+"""Mean ranks of methods over the settings that they share, and comparisons of methods seed by seed."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.rows import Role
-from fedfisher_core.experiments.leaderboard.entries import Entry
-from fedfisher_core.reporting.measure import PairedDifference, gather, mean_by_seed, mean_ranks, paired_difference
+from fedfisher_core.experiments.benchmark.summary import Setting
+from fedfisher_core.experiments.leaderboard.entries import BenchmarkReport, Entry
+from fedfisher_core.reporting.formats import Table, percent, plural, points
+from fedfisher_core.reporting.measure import Measure, PairedDifference, gather, mean_by_seed, paired_difference
+from fedfisher_core.reporting.ranks import mean_ranks
+from fedfisher_core.settings.reading import nearest
 
 
 @dataclass(frozen=True)
@@ -15,8 +20,6 @@ class OverSeeds:
     """One method compared with another seed by seed: mean accuracies over settings.
 
     Args:
-        other: label of the other method.
-        kind: role of the other method.
         num_settings: settings in which both ran with every seed of the setting.
         difference: of the one less the other, over the seeds that all these settings have.
     """
@@ -47,7 +50,6 @@ class InReport:
     """One method in the settings of one report.
 
     Args:
-        report: name of the report.
         num_settings: settings in which it ran with every seed.
         num_highest: settings among them in which every other single network has a lower mean.
         nearest: among the single networks that share the most settings with it, the one with the least deficit; None
@@ -64,10 +66,6 @@ class InReport:
 
 def over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSeeds, ...]:
     """Compare the first of some methods with the others, and with ensembles, in the settings in which both ran.
-
-    Args:
-        entries: of any role.
-        labels: of single networks.
 
     Returns:
         One comparison a method, the nearest first.
@@ -91,12 +89,7 @@ def over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSee
 
 
 def above_best(entries: Sequence[Entry], first: str) -> tuple[AboveBest, ...]:
-    """Compare a method with the best other single network of each setting: over all settings, then by data set.
-
-    Args:
-        entries: of any role.
-        first: label of the method.
-    """
+    """Compare a method with the best other single network of each setting: over all settings, then by data set."""
     single = [one for one in entries if one.rank is not None]
     pairs: dict[str | None, list[tuple[Entry, Entry]]] = {None: []}
     for own in gather(single, lambda one: one.setting).values():
@@ -119,7 +112,6 @@ def in_reports(entries: Sequence[Entry], first: str) -> tuple[InReport, ...]:
     """Compare one method with all others within each report in which it ran, by the report's name.
 
     Args:
-        entries: of any role.
         first: the method's label; it returns a single network.
     """
     found = []
@@ -163,13 +155,10 @@ class Track:
     """The first method by mean rank of a track, over all reports of the track.
 
     Args:
-        track: name of the track.
-        first: label of the method.
         num_settings: settings in which all compared methods ran with every seed.
         over_seeds: the method compared with each other one and each ensemble, in the settings in which both ran with
             every seed, the nearest first.
         above_best: the method compared with the best other of each setting, over all settings and by data set.
-        in_reports: the method within each report.
     """
 
     track: str
@@ -185,9 +174,6 @@ def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
 
     The first is the method that ran in the most settings with every seed. Each next one leaves the most settings in
     which all ran.
-
-    Args:
-        entries: of any role.
 
     Returns:
         Labels of single networks, in that order; empty without any.
@@ -209,10 +195,6 @@ def comparable_methods(entries: Sequence[Entry]) -> tuple[str, ...]:
 
 def mean_ranks_of(entries: Sequence[Entry], methods: Collection[str]) -> MeanRanks:
     """Rank some methods among themselves, and average over the settings in which all ran with every seed.
-
-    Args:
-        entries: of any role.
-        methods: labels of single networks.
 
     Returns:
         The mean ranks (`reporting.ranks.mean_ranks`); none without a common setting.
@@ -254,3 +236,91 @@ def _shared(entries: Sequence[Entry], labels: Collection[str]) -> list[dict[str,
     wanted = [one for one in entries if one.method in labels and one.rank is not None]
     columns = [{one.method: one for one in own} for own in gather(wanted, lambda one: one.setting).values()]
     return [column for column in columns if column.keys() == set(labels)]
+
+
+@dataclass(frozen=True)
+class ComparedSetting:
+    """Two methods in one setting of a report, over the seeds that both have."""
+
+    report: str
+    setting: Setting
+    first: dict[int, float]
+    second: dict[int, float]
+
+    @property
+    def difference(self) -> PairedDifference:
+        """Accuracy of the first method less that of the second."""
+        found = paired_difference(self.first, self.second)
+        assert found is not None
+        return found
+
+
+def common_settings(reports: Iterable[BenchmarkReport], first: str, second: str) -> list[ComparedSetting]:
+    """Find the settings in which two methods have a seed in common, in the order of the reports.
+
+    Raises:
+        InputError: a method is in no report, or the two share no setting and seed.
+    """
+    reports = list(reports)
+    known = {label for report in reports for methods in report.settings.values() for label in methods}
+    for label in (first, second):
+        if label not in known:
+            raise InputError(
+                f"method {label!r} is in none of {plural(len(reports), 'report')}; {nearest(label, known)}"
+            )
+    if first == second:
+        raise InputError(f"method {first!r} is compared with itself; allowed: two methods")
+    found = []
+    for report in reports:
+        for setting, methods in report.settings.items():
+            ours, others = ({row.seed: row.accuracy for row in methods.get(label, ())} for label in (first, second))
+            seeds = sorted(ours.keys() & others.keys())
+            if seeds:
+                both = ({seed: own[seed] for seed in seeds} for own in (ours, others))
+                found.append(ComparedSetting(report.name, setting, *both))
+    if not found:
+        raise InputError(
+            f"methods {first!r} and {second!r} have no setting and seed in common in {plural(len(reports), 'report')}; "
+            "allowed: reports in which both ran"
+        )
+    return found
+
+
+def comparison_tables(compared: list[ComparedSetting], first: str, second: str) -> list[Table]:
+    """Write the comparison of every setting, and that of all settings together.
+
+    The interval over all settings is of means over the settings, for the seeds that all of them have.
+    """
+    lines = [
+        [
+            one.report,
+            one.setting.label,
+            *(percent(Measure.of(list(own.values())).mean) for own in (one.first, one.second)),
+            *_written(one.difference),
+        ]
+        for one in compared
+    ]
+    overall = paired_difference(
+        mean_by_seed([one.first for one in compared]), mean_by_seed([one.second for one in compared])
+    )
+    mean = Measure.of([one.difference.mean for one in compared]).mean if overall is None else overall.mean
+    wins = [sum(sign * one.difference.mean > 0 for one in compared) for sign in (1, -1)]
+    summary = [
+        ["mean difference, points", points(mean)],
+        ["95 % interval over seeds", "-" if overall is None else _written(overall)[1]],
+        ["seeds that all settings have", str(0 if overall is None else overall.n)],
+        [f"settings in which {first} is higher", str(wins[0])],
+        [f"settings in which {second} is higher", str(wins[1])],
+        ["settings in which both are equal", str(len(compared) - sum(wins))],
+    ]
+    header = ("report", "setting", first, second, "difference", "95 % interval", "seeds")
+    return [
+        Table(f"accuracy of {first} and {second}, %", header, lines, words=2),
+        Table(f"{first} less {second} over {plural(len(compared), 'setting')}", ("", "all"), summary),
+    ]
+
+
+def _written(difference: PairedDifference) -> list[str]:
+    interval = difference.interval
+    bounds = "-" if interval is None else f"{points(interval[0])} to {points(interval[1])}"
+    return [points(difference.mean), bounds, str(difference.n)]

@@ -34,10 +34,6 @@ _Cell = tuple[Setting, int, str]
 def submit(folder: Path, settings: ExperimentSettings, *, entries: Path = ENTRIES) -> Path:
     """Check results, compute one row again that their digest draws, and write them as an entry; return its folder.
 
-    Args:
-        folder: of the report.
-        settings: that the results were made with.
-
     Raises:
         InputError: the results are no benchmark's, rest on other data, versions or code than those of here, lack rows
             or do not repeat, or there is such an entry. Nothing is written then.

@@ -13,7 +13,7 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import Artifact, Content
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import DataInputs, Federation, PartitionInputs
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.uploads import TENSORS

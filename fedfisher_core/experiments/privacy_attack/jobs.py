@@ -27,7 +27,7 @@ from fedfisher_core.experiments.privacy_attack.attacker import (
     pixels_of,
     private_images,
 )
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import POOLED, PartitionInputs, R
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.private_training import Budget
@@ -54,12 +54,7 @@ _IMAGES = "images.safetensors"
 
 @dataclass(frozen=True)
 class BoundInputs(PartitionInputs[R]):
-    """What floors and ceiling are measured with.
-
-    Args:
-        prior: the attacker's GAN.
-        judge: the evaluator.
-    """
+    """What floors and ceiling are measured with."""
 
     prior: R
     judge: R
@@ -103,13 +98,7 @@ class JudgedJob(TargetJob[B]):
 
 @dataclass(frozen=True)
 class AttackClient(JudgedJob[AttackInputs[Artifact]]):
-    """Reconstruct the target label's images from what the server sees, and measure how well that went.
-
-    Args:
-        configured: the method and its settings.
-        schema: how its uploads are encoded.
-        case: what the method lets the server see.
-    """
+    """Reconstruct the target label's images from what the server sees, and measure how well that went."""
 
     kind: ClassVar[str] = "attacks"
     version: ClassVar[int] = 1

@@ -23,11 +23,11 @@ from fedfisher_core.federation.federation import PartitionInputs
 from fedfisher_core.reporting.charts import Chart, Dot, Point, dot_plot, line_chart, to_html, to_png
 from fedfisher_core.reporting.formats import in_words
 from fedfisher_core.reporting.measure import Repeated, gather
-from fedfisher_core.reporting.page import Gallery, PageData, render
+from fedfisher_core.reporting.page import PageData, render
+from fedfisher_core.reporting.pictures import Gallery
 from fedfisher_core.reporting.runs import Record, Runs, as_parameters, digest
 
 _WITHOUT = "none"
-
 
 # The most images of each label in a gallery, and of one attack's picture.
 _SHOWN = 4
@@ -210,9 +210,6 @@ def _trial_records(plan: AttackPlan, rows: Sequence[AttackRow], attacks: Mapping
 
 
 def _picture(attack: Artifact | None) -> dict[str, bytes]:
-    # Only a new run loads what draws.
-    from fedfisher_core.experiments.privacy_attack.page import make_picture
-
     return {} if attack is None else {"reconstructions.png": make_picture(attack).png()}
 
 

@@ -38,7 +38,6 @@ from fedfisher_core.privacy.attack.gan import require_size
 
 _LEAST_CLASSES = 4
 
-
 BOUNDS = {"uniform": "noise", "prior": "GAN without inversion", "real": "real test images"}
 """What floors and ceiling are measured on, by the field of `References`."""
 _BOUND_CASES = {"uniform": "floor: nothing", "prior": "floor: auxiliary images", "real": "ceiling"}
@@ -49,8 +48,6 @@ class Trial:
     """One target label in one federation.
 
     Args:
-        victim: the target label and the privacy budget.
-        federations: all with this label and budget.
         cases: what each method lets the server see, by its label and by the Kronecker factors that are compared.
         host: the first federation with the same data set, target label and seed, which all trials share.
     """

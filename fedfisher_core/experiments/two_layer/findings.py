@@ -94,8 +94,6 @@ class Finding:
     """A prediction and what was measured.
 
     Args:
-        figure: the paper's figure.
-        measured: what the mean over seeds does.
         agrees: whether both agree over the whole range.
     """
 

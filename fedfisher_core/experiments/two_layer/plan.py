@@ -190,7 +190,6 @@ def measure_seed(settings: TwoLayerGrid, seed: int) -> SeedErrors:
 
     Args:
         settings: of the experiment; its seeds do not matter.
-        seed: draws the data and the initial weights.
 
     Raises:
         DivergedClientError: names the client whose training error is not finite, and where.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 _MAX_SAMPLES = 20_000
 _MAX_NUMBERS = 5 * 10**7
 
-
 CurveName = Literal["width", "local_steps"]
 METHODS = ("fedfisher", "fedavg", "local")
 """The kinds of models: the fields of `Errors`."""

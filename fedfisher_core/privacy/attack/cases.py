@@ -59,11 +59,6 @@ class Case:
 def case_of(label: str, views: Mapping[str, ServerView], *, compressed: bool) -> Case:
     """Derive an attacker's case from what a method lets the server see.
 
-    Args:
-        label: the method's, for the message.
-        views: of the method's uploads.
-        compressed: whether its statistics are shortened on their way.
-
     Raises:
         InputError: no attack is defined on one of the uploads.
     """

@@ -22,7 +22,6 @@ class Classifier(nn.Module):
 
     Args:
         images: their size, height and width at least 8.
-        filters: of the first convolution.
     """
 
     def __init__(self, *, images: Images, classes: int, filters: int) -> None:
@@ -173,7 +172,6 @@ class AttackMeasures:
     """How an attack looks to the evaluator.
 
     Args:
-        best: of the images of the best restart, as the attacker chooses it.
         mean_accuracy: share of the images of all restarts that are classified as the target.
     """
 
@@ -185,7 +183,6 @@ def measure(evaluator: Evaluator, pixels: Tensor, *, target: int, private: Tenso
     """Judge images, pixels between 0 and 1 of shape (images, channels, height, width), on the evaluator's device.
 
     Args:
-        target: the class that was attacked.
         private: the client's images of that class, likewise.
 
     Raises:
@@ -247,7 +244,6 @@ class References:
 
     Args:
         uniform: images of random pixels.
-        prior: images of the prior without a search.
         real: real images of the target that no client holds.
     """
 
@@ -272,7 +268,6 @@ def measure_references(
     Args:
         private: the client's images of class `target`, shape (images, channels, height, width).
         real: test images of that class, likewise.
-        count: random images of either kind.
         clip: largest absolute value of a latent.
         generator: draws the random images, on the CPU.
 

@@ -65,13 +65,9 @@ class Knowledge:
     """What the attacker knows besides the statistic.
 
     Args:
-        network: what it attacks.
         auxiliary: its own images, as the network takes them, shape (images, channels, height, width).
         share: p_1, the attacked client's share of all examples.
-        target: the class whose images it reconstructs.
-        estimator: of the clients' Fishers.
         release: None where the statistics were not released with differential privacy.
-        factors: which of a client's Kronecker factors it compares.
     """
 
     network: nn.Module
@@ -134,7 +130,6 @@ def evidence_of(statistic: Statistic, knowledge: Knowledge) -> Evidence:
     Args:
         statistic: the attacked client's own where the server sees each, and the sum over clients, weighted by their
             shares of the examples, where it sees the sum.
-        knowledge: what else the attacker knows.
 
     Raises:
         InputError: no evidence is defined for the statistic or the estimator, the share is not one, or the statistic

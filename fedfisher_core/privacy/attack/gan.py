@@ -28,7 +28,6 @@ class Generator(nn.Module):
     Args:
         images: their size, at least 8x8; where height or width is no multiple of 8, larger images are cut on all sides.
         latent: numbers an image.
-        width: filters of the last but one layer.
     """
 
     def __init__(self, *, images: Images, latent: int, width: int) -> None:
@@ -66,9 +65,6 @@ class Critic(nn.Module):
 
     Between them is layer normalisation. It mixes no images, as the gradient penalty demands. GMI's instance
     normalisation mixes none either, but leaves nothing of maps of one pixel.
-
-    Args:
-        width: filters of the first layer.
     """
 
     def __init__(self, *, images: Images, width: int) -> None:
@@ -146,8 +142,6 @@ class Gan:
     """A trained prior, both networks in evaluation mode.
 
     Args:
-        generator: makes images from latents.
-        critic: scores images.
         distances: E D(x) - E D(G z), the critic's estimate of the distance of real and generated images, before
             each update of the generator, on the CPU.
     """

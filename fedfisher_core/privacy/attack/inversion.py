@@ -47,7 +47,6 @@ class Reconstruction:
         latents: of these images, shape (restarts, images, latent).
         logits: mean output of the attacked network for the target class, shape (restarts,).
         losses: before each update, shape (iterations, restarts), on the CPU.
-        terms: of the last update's loss.
     """
 
     images: Tensor

@@ -72,7 +72,6 @@ class Moment:
 
     Args:
         vectors: the v in columns, shape (outer, sets, inner, n, m); the sum is over all but sets and n.
-        scale: factor of the sum.
     """
 
     vectors: Tensor
@@ -97,12 +96,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class KroneckerMoments:
-    """Both factors of one layer's Kronecker block, for each set of images.
-
-    Args:
-        inputs: of the layer's inputs.
-        outputs: of the gradients at its outputs.
-    """
+    """Both factors of one layer's Kronecker block, for each set of images."""
 
     inputs: Moment
     outputs: Moment

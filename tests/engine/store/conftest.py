@@ -1,12 +1,20 @@
-"""A real object store, and an empty place in it for each test."""
+"""A folder store, and a real object store with an empty place in it for each test."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fedfisher_core.engine.store import Store
 from fedfisher_core.engine.store import bucket as buckets
 from tests.swift import BUCKET, object_store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "artifacts")
+    store.prepare()
+    return store
 
 
 @pytest.fixture(scope="session")

@@ -31,13 +31,6 @@ pytestmark = pytest.mark.timeout(120)
 Damage = Callable[[Path], Any]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "artifacts")
-    store.prepare()
-    return store
-
-
 def digest(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -34,13 +34,6 @@ def content(value: float = 1.0, *, seconds: float = 0.5) -> Content:
     )
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "artifacts")
-    store.prepare()
-    return store
-
-
 def flip(path: Path, position: int, bit: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[position] ^= 1 << bit

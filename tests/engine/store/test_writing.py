@@ -38,13 +38,6 @@ for number in range(10**6):
 """
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "artifacts")
-    store.prepare()
-    return store
-
-
 @contextmanager
 def writer(store: Store) -> Iterator[tuple["subprocess.Popen[str]", Path]]:
     """Let another process write."""

@@ -5,7 +5,7 @@ import numpy as np
 from fedfisher_core.data.shifts import rotate
 from fedfisher_core.experiments.benchmark.page import report_files, shift_galleries, shown_of
 from fedfisher_core.experiments.benchmark.plan import make_rows
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from tests.experiments.benchmark.samples import make_page
 from tests.walked import walk_tiny
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.leaderboard.comparison import common_settings, comparison_tables
 from fedfisher_core.experiments.leaderboard.entries import BenchmarkReport, read_reports
+from fedfisher_core.experiments.leaderboard.ranking import common_settings, comparison_tables
 from tests.experiments.leaderboard.boards import scored, write_report
 
 

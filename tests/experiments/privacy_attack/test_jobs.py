@@ -23,7 +23,7 @@ from fedfisher_core.experiments.privacy_attack.jobs import (
 from fedfisher_core.experiments.privacy_attack.page import make_galleries, make_runs
 from fedfisher_core.experiments.privacy_attack.plan import AttackPlan, Trial, make_plan, make_rows
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
-from fedfisher_core.federation.decoding import load_data
+from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import PartitionInputs
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.uploads import TENSORS

@@ -15,7 +15,8 @@ from fedfisher_core.experiments.privacy_attack.summary import attack_tables, blo
 from fedfisher_core.privacy.attack.factors import Factors
 from fedfisher_core.reporting.charts import to_html
 from fedfisher_core.reporting.formats import as_text
-from fedfisher_core.reporting.page import Gallery, PageData
+from fedfisher_core.reporting.page import PageData
+from fedfisher_core.reporting.pictures import Gallery
 from fedfisher_core.reporting.rows import experiment_of_rows, read_rows, write_folder
 from tests.reporting.pages import SCRIPT, Page
 
