@@ -1,8 +1,10 @@
 """What is installed, found and reachable."""
 
+import json
 import os
 import platform
 import shutil
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -39,25 +41,73 @@ _REGISTRIES: tuple[Registry[Any], ...] = (
 _PACKAGES = ("torch", "torchvision", "nngeometry", "POT", "opacus", "datasets", "prefect", "fastapi", "mlflow", "dvc")
 
 
-def examine(settings: ExperimentSettings) -> tuple[list[str], bool]:
-    """Check everything that a run needs, and return lines to print and whether there is no problem."""
-    lines = [f"python      {platform.python_version()}"]
-    lines += [f"{package:<12}{_version(package)}" for package in _PACKAGES]
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    lines.append(f"processors  {os.cpu_count()} cores, {gpus} GPUs")
-    lines.append(f"{DATA_DIR_VARIABLE}={os.environ.get(DATA_DIR_VARIABLE, '(not set)')}")
-    lines += [f"data set    {name}: {_location(name)}" for name in datasets]
-    lines.append(f"free disk   {shutil.disk_usage(Path.cwd()).free / 2**30:.0f} GiB")
-    problems = [reason for registry in _REGISTRIES for reason in registry.broken()]
+@dataclass(frozen=True)
+class Examined:
+    """What a run needs, and what of it is there.
+
+    Args:
+        packages: their versions.
+        data_dir: what FEDFISHER_DATA_DIR names; None where it is not set.
+        datasets: where each is found.
+        jobs: of the experiment, and how many of them are done; None where its settings can't be used.
+    """
+
+    python: str
+    packages: dict[str, str]
+    cores: int
+    gpus: int
+    data_dir: str | None
+    datasets: dict[str, str]
+    free_gib: int
+    experiment: str
+    jobs: tuple[int, int] | None
+    problems: list[str]
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is no problem."""
+        return not self.problems
+
+    def lines(self) -> list[str]:
+        """Write it for people."""
+        lines = [f"python      {self.python}"]
+        lines += [f"{package:<12}{found}" for package, found in self.packages.items()]
+        lines.append(f"processors  {self.cores} cores, {self.gpus} GPUs")
+        lines.append(f"{DATA_DIR_VARIABLE}={self.data_dir or '(not set)'}")
+        lines += [f"data set    {name}: {place}" for name, place in self.datasets.items()]
+        lines.append(f"free disk   {self.free_gib} GiB")
+        if self.jobs is not None:
+            lines.append(f"experiment  {self.experiment}: {self.jobs[0]} jobs, {self.jobs[1]} of them done")
+        return [*lines, *(f"PROBLEM     {one}" for one in self.problems), *(["ready"] if self.ready else [])]
+
+    def as_json(self) -> str:
+        """Write it for programs."""
+        jobs = None if self.jobs is None else dict(zip(("all", "done"), self.jobs, strict=True))
+        return json.dumps({"ready": self.ready, **asdict(self), "jobs": jobs}, indent=2)
+
+
+def examine(settings: ExperimentSettings) -> Examined:
+    """Check everything that a run needs."""
+    jobs, problems = None, [reason for registry in _REGISTRIES for reason in registry.broken()]
     try:
         work = prepare(settings)
         require_usable(settings.tracking)
-        jobs, missing = work.agenda.graph.values(), {job.key for job in work.agenda.missing}
-        done = sum(job.key not in missing for job in jobs)
-        lines.append(f"experiment  {settings.name}: {len(jobs)} jobs, {done} of them done")
+        named, missing = work.agenda.graph.values(), {job.key for job in work.agenda.missing}
+        jobs = len(named), sum(job.key not in missing for job in named)
     except InputError as error:
         problems.append(str(error))
-    return [*lines, *(f"PROBLEM     {one}" for one in problems), *([] if problems else ["ready"])], not problems
+    return Examined(
+        python=platform.python_version(),
+        packages={package: _version(package) for package in _PACKAGES},
+        cores=os.cpu_count() or 1,
+        gpus=torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        data_dir=os.environ.get(DATA_DIR_VARIABLE),
+        datasets={name: _location(name) for name in datasets},
+        free_gib=round(shutil.disk_usage(Path.cwd()).free / 2**30),
+        experiment=settings.name,
+        jobs=jobs,
+        problems=problems,
+    )
 
 
 def _version(package: str) -> str:

@@ -153,6 +153,7 @@ def _require_complete(work: Work, *, reported: bool) -> None:
             f"that need them were left out; tracebacks: {traces}",
             by_user=all(failure.by_user for failure in failed.values()),
             reported=reported,
+            failed=causes,
         )
 
 

@@ -7,11 +7,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.engine.errors import InputError, in_one_line, printable, printable_lines, shown
 
 if TYPE_CHECKING:
+    from fedfisher_core.experiments.contract import Experiment
     from fedfisher_core.reporting.formats import Table
 
 REPORTS = (Path("results"), Path("reports"))
@@ -57,11 +58,10 @@ def find_report(name: str, folders: Sequence[Path]) -> Path:
 def print_report(folder: Path, *, json: bool = False) -> None:
     """Print a report's tables, the jobs that failed, and the path of its page; `InputError` if rows are not valid."""
     from fedfisher_core.engine.plan import read_failed
-    from fedfisher_core.experiments.contract import DEFAULT, experiments
-    from fedfisher_core.reporting.rows import FAILED, RESULTS, experiment_of_rows
+    from fedfisher_core.reporting.rows import FAILED, RESULTS
 
     path = folder / RESULTS
-    experiment = experiments.get(experiment_of_rows(path) or DEFAULT)
+    experiment = _experiment_of(path)
     rows = experiment.read(path)
     if not rows:
         raise InputError(f"{path} has no rows; allowed: at least one")
@@ -82,18 +82,31 @@ def print_report(folder: Path, *, json: bool = False) -> None:
     print(f"\nreport: {folder / 'index.html'}")
 
 
+def count_rows(folder: Path) -> int:
+    """Count the rows of a report; `InputError` if they are not valid."""
+    from fedfisher_core.reporting.rows import RESULTS
+
+    return len(_experiment_of(folder / RESULTS).read(folder / RESULTS))
+
+
+def _experiment_of(path: Path) -> "Experiment[Any, Any, Any]":
+    from fedfisher_core.experiments.contract import DEFAULT, experiments
+    from fedfisher_core.reporting.rows import experiment_of_rows
+
+    return experiments.get(experiment_of_rows(path) or DEFAULT)
+
+
 def draw_page(folder: Path) -> None:
     """Make a report's page and its pictures again, from the results and the page's data in its folder.
 
     Raises:
         InputError: one of these files is missing or not valid, or a file can't be written.
     """
-    from fedfisher_core.experiments.contract import DEFAULT, experiments
     from fedfisher_core.reporting.charts import write_script
     from fedfisher_core.reporting.page import DATA, read_page_data
-    from fedfisher_core.reporting.rows import RESULTS, experiment_of_rows, write_file
+    from fedfisher_core.reporting.rows import RESULTS, write_file
 
-    experiment = experiments.get(experiment_of_rows(folder / RESULTS) or DEFAULT)
+    experiment = _experiment_of(folder / RESULTS)
     page = read_page_data(folder / DATA)
     files = experiment.files(experiment.read(folder / RESULTS), page)
     write_script(folder.parent)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fedfisher_core.engine.errors import IncompleteError, InputError, OutputError, printable_lines
-from flows.output import print_report
 from flows.server import PrefectServer
 from flows.stopping import stop_on_sigterm
 from tasks.process import loading
@@ -24,19 +23,32 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class _Checked:
-    """An experiment that can be run, the folder of its report, and whether something is left to do."""
+class Ran:
+    """An experiment that a command has run.
+
+    Args:
+        error: why it is not complete; None where it is.
+    """
 
     settings: "ExperimentSettings"
-    folder: Path
+    error: IncompleteError | None
+
+    @property
+    def folder(self) -> Path | None:
+        """Folder of the report; None where no job led to a row."""
+        return self.settings.run.reports / self.settings.name if self.error is None or self.error.reported else None
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """An experiment that can be run, and whether something is left to do."""
+
+    settings: "ExperimentSettings"
     is_left: bool
 
 
-def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteError]:
-    """Run experiments, or what is left of them, and print their tables. All settings are checked before any work.
-
-    Returns:
-        The error of each experiment that is not complete.
+def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Ran]:
+    """Run experiments, or what is left of them, one after another. All settings are checked before any work.
 
     Raises:
         InputError: an experiment's settings can't be used, or two name different servers.
@@ -53,7 +65,6 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
     _load()
     from tasks.tracking import require_usable
 
-    incomplete: list[IncompleteError] = []
     with ExitStack() as holds:
         checked = []
         for config, settings in zip(configs, chosen, strict=True):
@@ -63,45 +74,43 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> list[IncompleteErr
             if one.is_left:
                 require_usable(one.settings.tracking)
         for one in checked:
-            if one.is_left:
-                with loading():
-                    _reach(server)
-                    from flows.experiment import flow_of
-
-                try:
-                    with _needing_prefect(one.settings.name):
-                        _on(server, flow_of(one.settings.experiment))(one.settings)
-                except IncompleteError as error:
-                    print(f"fedfisher: {printable_lines(error)}", file=sys.stderr)
-                    incomplete.append(error)
-                    if not error.reported:
-                        continue
-            print_report(one.folder)
-            print(f"MLflow: {one.settings.tracking.mlflow}, browse it with `fedfisher ui`")
-    return incomplete
+            yield Ran(one.settings, _run_one(one, server) if one.is_left else None)
 
 
-def run_stage(config: Path, overrides: Sequence[str]) -> list[IncompleteError]:
-    """Run an experiment, and link what its results rest on into the folder that DVC versions if it is complete.
+def _run_one(checked: _Checked, server: PrefectServer) -> IncompleteError | None:
+    """Run an experiment, and return the error that says why it is not complete; None where it is."""
+    with loading():
+        _reach(server)
+        from flows.experiment import flow_of
+
+    settings = checked.settings
+    try:
+        with _needing_prefect(settings.name):
+            _on(server, flow_of(settings.experiment))(settings)
+    except IncompleteError as error:
+        print(f"fedfisher: {printable_lines(error)}", file=sys.stderr)
+        return error
+    return None
+
+
+def link_results(ran: Ran) -> None:
+    """Link what the results of a complete experiment rest on into the folder that DVC versions.
 
     Raises:
-        InputError: the experiment can't be run.
-        OutputError: Prefect's server is gone, results were deleted meanwhile, or the folder can't be written.
+        OutputError: results were deleted meanwhile, or the folder can't be written.
     """
-    incomplete = run([config], overrides)
-    if not incomplete:
-        from fedfisher_core.experiments.contract import load
-        from flows.sharing import link
-        from flows.work import prepare
+    from flows.sharing import link
+    from flows.work import prepare
 
-        work = prepare(load(config, overrides))
-        link(work.settings.name, work.artifacts())
-    return incomplete
+    work = prepare(ran.settings)
+    link(work.settings.name, work.artifacts())
 
 
-def code_of(incomplete: Sequence[IncompleteError]) -> int:
-    """Return a command's exit code: 2 where bad input or diverged clients explain all that failed, else 1."""
-    return 2 if all(error.by_user for error in incomplete) else 1
+def code_of(errors: Sequence[IncompleteError]) -> int:
+    """Return a command's exit code: 0 without errors, 2 where bad input or diverged clients explain all, else 1."""
+    if not errors:
+        return 0
+    return 2 if all(error.by_user for error in errors) else 1
 
 
 def _load() -> None:
@@ -122,7 +131,7 @@ def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
     work = prepare(settings)
     # No other command may delete what the store holds before the flow uses it.
     holds.enter_context(work.store.in_use(command_line()))
-    return _Checked(work.settings, work.folder, is_left=work.transients.there or not is_unchanged(work))
+    return _Checked(work.settings, is_left=work.transients.there or not is_unchanged(work))
 
 
 def _require_own_folders(configs: Sequence[Path], chosen: "Sequence[ExperimentSettings]") -> None:

@@ -1,6 +1,11 @@
 """Errors that a user can cause, or must know by name."""
 
 import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fedfisher_core.engine.plan import FailedJob
 
 
 class InputError(ValueError):
@@ -66,12 +71,14 @@ class IncompleteError(RuntimeError):
     Args:
         by_user: whether other settings or other data would mend all of it.
         reported: whether a report of the other jobs was written.
+        failed: the jobs that failed.
     """
 
-    def __init__(self, message: str, *, by_user: bool, reported: bool) -> None:
+    def __init__(self, message: str, *, by_user: bool, reported: bool, failed: "Sequence[FailedJob]") -> None:
         super().__init__(message)
         self.by_user = by_user
         self.reported = reported
+        self.failed = failed
 
 
 def anonymous(text: str) -> str:

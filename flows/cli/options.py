@@ -29,7 +29,7 @@ def add_command(commands: Commands, name: str, summary: str, *examples: str) -> 
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json to a command that prints tables or a list."""
+    """Add --json."""
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

@@ -1,15 +1,17 @@
 """`fedfisher run`, `stage` and `explain`: run experiments, or what is left of them, and say what a run would do."""
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from fedfisher_core.engine.errors import IncompleteError
 from flows import running
 from flows.cli.options import PARAMS, Commands, add_command, add_config, add_json, add_overrides, settings_of
-from flows.output import REPORTS, print_tables
+from flows.output import REPORTS, count_rows, print_report, print_tables
 from tasks.process import end_with_parent
 
 # DVC sets it for the commands that it starts, and does not stop them when it is killed.
@@ -25,7 +27,9 @@ def add_commands(commands: Commands) -> None:
         "run",
         "run configs/mnist_methods.yaml configs/ablation.yaml",
         "run --set train.epochs=5 --set seeds=[7]",
+        "run configs/ablation.yaml --json",
     )
+    add_json(run)
     run.add_argument("config", nargs="*", type=Path, default=[PARAMS], help=f"settings (default: {PARAMS})")
     add_overrides(run)
     run.set_defaults(command=_run)
@@ -49,18 +53,49 @@ def add_commands(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    _exit_for(running.run(options.config, options.overrides))
+    done = []
+    for one in running.run(options.config, options.overrides):
+        done.append(one)
+        if not options.json:
+            _print(one)
+    code = _code_of(done)
+    if options.json:
+        print(json.dumps({"reports": list(map(_as_json, done)), "exit": code}, indent=2))
+    _exit_with(code)
 
 
 def _stage(options: argparse.Namespace) -> None:
     if _DVC_STAGE in os.environ:
         end_with_parent()
-    _exit_for(running.run_stage(options.config, options.overrides))
+    (done,) = running.run([options.config], options.overrides)
+    _print(done)
+    if done.error is None:
+        running.link_results(done)
+    _exit_with(_code_of([done]))
 
 
-def _exit_for(incomplete: Sequence[IncompleteError]) -> None:
-    if incomplete:
-        sys.exit(running.code_of(incomplete))
+def _print(done: running.Ran) -> None:
+    if done.folder is not None:
+        print_report(done.folder)
+        print(f"MLflow: {done.settings.tracking.mlflow}, browse it with `fedfisher ui`")
+
+
+def _as_json(done: running.Ran) -> dict[str, Any]:
+    return {
+        "name": done.settings.name,
+        "folder": None if done.folder is None else str(done.folder),
+        "rows": 0 if done.folder is None else count_rows(done.folder),
+        "failures": [] if done.error is None else [asdict(one) for one in done.error.failed],
+    }
+
+
+def _code_of(done: Sequence[running.Ran]) -> int:
+    return running.code_of([one.error for one in done if one.error is not None])
+
+
+def _exit_with(code: int) -> None:
+    if code:
+        sys.exit(code)
 
 
 def _explain(options: argparse.Namespace) -> None:

@@ -3,9 +3,13 @@
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import InputError
-from flows.cli.options import Commands, add_command, add_config, settings_of
+from flows.cli.options import Commands, add_command, add_config, add_json, settings_of
+
+if TYPE_CHECKING:
+    from flows.pruning import Unused
 
 
 def add_commands(commands: Commands) -> None:
@@ -43,8 +47,9 @@ def add_commands(commands: Commands) -> None:
         "prune",
         "delete artifacts that no results and no report rest on",
         "store prune --dry-run",
-        "store prune configs/mnist_methods.yaml --yes",
+        "store prune configs/mnist_methods.yaml --yes --json",
     )
+    add_json(prune)
     prune.add_argument("--dry-run", action="store_true", help="only show what would be deleted")
     prune.add_argument("--yes", action="store_true", help="do not ask, even if most of the store would be deleted")
     add_config(prune)
@@ -80,16 +85,25 @@ def _prune(options: argparse.Namespace) -> None:
     settings = settings_of(options)
     found = find_unused(settings)
     if options.dry_run:
-        print(*found.sizes, f"would delete {found}", sep="\n")
+        _print(found, "would delete", json=options.json)
         return
-    if found.is_most and not options.yes and not _agrees(f"most of {settings.run.store} would be deleted: {found}"):
+    # A question would stand in what a program reads.
+    may_ask = not options.json and sys.stdin.isatty()
+    warning = f"most of {settings.run.store} would be deleted: {found}"
+    if found.is_most and not options.yes and not _agrees(warning, may_ask=may_ask):
         print("nothing was deleted")
         return
-    removed = remove_unused(settings, found)
-    print(*removed.sizes, f"deleted {removed}", sep="\n")
+    _print(remove_unused(settings, found), "deleted", json=options.json)
 
 
-def _agrees(warning: str) -> bool:
-    if not sys.stdin.isatty():
+def _agrees(warning: str, *, may_ask: bool) -> bool:
+    if not may_ask:
         raise InputError(f"{warning}; confirm with --yes")
     return input(f"{warning}. Delete? [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _print(unused: "Unused", what: str, *, json: bool) -> None:
+    if json:
+        print(unused.as_json(what.replace(" ", "_")))
+    else:
+        print(*unused.sizes, f"{what} {unused}", sep="\n")

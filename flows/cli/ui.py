@@ -19,8 +19,13 @@ def add_commands(commands: Commands) -> None:
     ui.set_defaults(command=_ui)
 
     doctor = add_command(
-        commands, "doctor", "say what is installed, found and reachable", "doctor", "doctor configs/mnist_methods.yaml"
+        commands,
+        "doctor",
+        "say what is installed, found and reachable",
+        "doctor",
+        "doctor configs/mnist_methods.yaml --json",
     )
+    add_json(doctor)
     add_config(doctor)
     doctor.set_defaults(command=_doctor)
 
@@ -77,9 +82,9 @@ def _ui(options: argparse.Namespace) -> None:
 def _doctor(options: argparse.Namespace) -> None:
     from flows.doctor import examine
 
-    lines, ready = examine(settings_of(options))
-    print("\n".join(map(printable_lines, lines)))
-    if not ready:
+    found = examine(settings_of(options))
+    print(found.as_json() if options.json else "\n".join(map(printable_lines, found.lines())))
+    if not found.ready:
         sys.exit(1)
 
 

@@ -14,7 +14,7 @@ from tests.plugins.installed import HERE, environment, install
 
 pytestmark = pytest.mark.end_to_end
 
-PROGRESS = re.compile(r"small: \d+ of \d+ jobs, \d+ min")
+PROGRESS = re.compile(r"small: \d+ of \d+ jobs, \d+ min(, about \d+ min left)?")
 REASON = "PaperError: out of paper"
 SETTINGS = SMALL | {
     "partition": {"alpha": [0.5, 5.0], "clients": [2]},
@@ -43,10 +43,10 @@ def runs(place: Workplace) -> set[tuple[str, str]]:
     return {(run.data.params["method"], run.data.params["alpha"]) for run in client.search_runs([found.experiment_id])}
 
 
-def run(place: Workplace, runner: str, **changes: Any) -> CompletedProcess[str]:
+def run(place: Workplace, runner: str, *options: str, **changes: Any) -> CompletedProcess[str]:
     """Run what is broken: a line on standard error for each failure, and one for the run."""
     place.write("params.yaml", {**SETTINGS, "run": {"runner": runner, "workers": 2, "retries": 0}, **changes})
-    failed = place.run("fedfisher", "run", code=1)
+    failed = place.run("fedfisher", "run", *options, code=1)
     cell = "mnist5k lenet dirichlet_client alpha={} clients=2 seed=0"
     assert sorted(line for line in failed.stderr.splitlines() if not PROGRESS.fullmatch(line)) == [
         *(f"ERROR: aggregate broken of {cell.format(alpha)}: {REASON}" for alpha in ("0.5", "5")),
@@ -71,8 +71,11 @@ def test_one_broken_method_costs_its_own_cells_only(place: Workplace) -> None:
 
     # What failed is tried again, and nothing else.
     before = place.artifacts("aggregates")
-    run(place, "threads")
+    said = json.loads(run(place, "threads", "--json").stdout)
     assert place.artifacts("aggregates") == before
+    (report,) = said["reports"]
+    assert (said["exit"], report["folder"], report["rows"]) == (1, "results/small", 4)
+    assert report["failures"] == json.loads((folder / "failed.json").read_text())
     (place.folder / "mended").touch()
     done = place.run("fedfisher", "run")
     assert REASON not in done.stderr
@@ -84,11 +87,15 @@ def test_one_broken_method_costs_its_own_cells_only(place: Workplace) -> None:
 
 
 def test_a_run_that_fails_everywhere_has_no_report_and_a_stage_fails(place: Workplace) -> None:
-    assert run(place, "processes", methods={"broken": {}}).stdout == ""
+    said = json.loads(run(place, "processes", "--json", methods={"broken": {}}).stdout)
+    (report,) = said["reports"]
+    assert (said["exit"], report["folder"], report["rows"]) == (1, None, 0)
+    assert [one["reason"] for one in report["failures"]] == [REASON] * 2
     folder = place.folder / "results/small"
     assert [path.name for path in folder.iterdir()] == ["failed.log"]
     assert "in broken" in (folder / "failed.log").read_text()
     staged = place.run("fedfisher", "stage", code=1)
+    assert staged.stdout == ""
     assert staged.stderr.count(REASON) == 2
     assert "Traceback" not in staged.stderr
     assert not (place.folder / "stages").exists()

@@ -188,6 +188,21 @@ def test_the_doctor_looks_at_any_experiment(project: Path, capsys: pytest.Captur
     assert "PROBLEM     tracking.mlflow=" in capsys.readouterr().out
 
 
+def test_a_program_reads_what_the_doctor_found(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["doctor", "theory.yaml", "--set", "two_layer.seeds=[0, 1]", "--set", "name=two", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert (found["ready"], found["experiment"], found["problems"]) == (True, "two", [])
+    assert found["jobs"] == {"all": 2, "done": 0}
+    assert found["packages"]["torch"] == version("torch")
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9", "--json"])
+    assert caught.value.code == 1
+    found = json.loads(capsys.readouterr().out)
+    (problem,) = found["problems"]
+    assert (found["ready"], found["jobs"]) == (False, None)
+    assert problem.startswith("tracking.mlflow='http://127.0.0.1:9' can't be reached")
+
+
 GROUPS = ("methods", "objectives", "datasets", "models", "experiments")
 
 
@@ -241,6 +256,20 @@ print(json.dumps(sorted({name.partition(".")[0] for name in sys.modules})))
     *printed, loaded = done.stdout.splitlines()
     assert sum(line.startswith("fedfisher_kfac ") for line in printed) == 2
     assert not {"prefect", "mlflow", "dvc", "altair"} & set(json.loads(loaded))
+
+
+def test_a_program_reads_what_a_run_has_made(
+    workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_ENVIRONMENT", {})
+    publish(do(prepared(workplace)))
+    settings = tiny_settings(workplace, methods={"fedavg": {}, "fedfisher_kfac": {}})
+    (workplace / "tiny.yaml").write_text(settings.to_yaml())
+    main(["run", "tiny.yaml", "--json"])
+    folder = settings.run.reports / settings.name
+    rows = len(json.loads((folder / "results.json").read_text()))
+    made = {"name": settings.name, "folder": str(folder), "rows": rows, "failures": []}
+    assert json.loads(capsys.readouterr().out) == {"reports": [made], "exit": 0}
 
 
 def test_explain_counts_the_jobs_and_those_that_the_store_lacks(

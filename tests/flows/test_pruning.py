@@ -98,6 +98,35 @@ def test_removing_most_needs_a_word(project: Path, capsys: pytest.CaptureFixture
     assert [one.path.exists() for one in made] == [True, False, False]
 
 
+def test_a_program_reads_what_was_deleted_and_is_never_asked(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = artifacts(project, used=1, unused=2)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    sizes = {
+        str(one.path.relative_to(project)): sum(file.stat().st_size for file in one.path.iterdir()) for one in made
+    }
+    kept, *unused = sizes
+    expected = {
+        "would_delete": [{"folder": folder, "bytes": sizes[folder]} for folder in sorted(unused)],
+        "kept": {"artifacts": 1, "bytes": sizes[kept]},
+    }
+    for options, key in (["--dry-run"], "would_delete"), (["--yes"], "deleted"):
+        main(["store", "prune", "--json", *options])
+        found = json.loads(capsys.readouterr().out)
+        found["would_delete"] = sorted(found.pop(key), key=lambda one: one["folder"])
+        assert found == expected
+    assert [one.path.exists() for one in made] == [True, False, False]
+
+
+def test_a_program_must_say_that_most_may_be_deleted(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = artifacts(project, used=1, unused=2)
+    code, message = prune(capsys, "--json")
+    assert code == 2
+    assert message.endswith("confirm with --yes")
+    assert all(one.path.exists() for one in made)
+
+
 @pytest.mark.parametrize(("answer", "stay"), [("", True), ("n", True), ("y", False), ("Yes", False)])
 def test_a_terminal_is_asked(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, answer: str, stay: bool
