@@ -7,6 +7,7 @@ from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 from benchmarks.overview import table
 from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
@@ -46,6 +47,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             where = place_of(copied.relative_to(ROOT).as_posix())
             files.append(File.generated(config, where, abs_src_path=str(copied)))
     return files
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Name the dialog of the search, which the theme leaves without a name."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"')
 
 
 def _pages() -> dict[str, str]:

@@ -72,7 +72,10 @@ def _finished(chart: Chart) -> dict[str, Any]:
 
 
 def to_html(chart: Chart) -> Markup:
-    """Write a chart as a drawing, and as the specification from which a page's script draws it again."""
+    """Write a chart as a drawing, and as the specification from which a page's script draws it again.
+
+    Screen readers skip the drawing: the figure that a page puts it into is named, and says where its numbers are.
+    """
     import vl_convert
 
     spec = _finished(chart)
@@ -86,7 +89,7 @@ def to_html(chart: Chart) -> Markup:
     svg = re.sub(r' class="mark-[^"]*"', "", svg)
     svg = re.sub(r' font-family="[^"]*"', "", svg).replace("<svg ", f'<svg font-family="{_FONT}" ', 1)
     svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)
-    return Markup('<div class="plot">{}</div><script type="application/json">{}</script>').format(
+    return Markup('<div class="plot" aria-hidden="true">{}</div><script type="application/json">{}</script>').format(
         Markup(svg), script_data(spec)
     )
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import statistics
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -12,47 +11,25 @@ import pytest
 import requests
 from mlflow import MlflowClient
 from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
 from fedfisher_core.reporting.charts import write_script
 from tests.built import build_site
+from tests.end_to_end.browsers import SKIP_WITHOUT_BROWSER, seen_as, started
 from tests.end_to_end.conftest import BIN, ROOT, Workplace
 from tests.experiments.benchmark.samples import make_row, make_rows, render
 from tests.experiments.leaderboard.boards import scored, write_board
 from tests.servers import free_port, stopped_after, wait_for
 from tests.waiting import HANG_SECONDS
 
-CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
-
-pytestmark = [
-    pytest.mark.end_to_end,
-    pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="chromium and chromedriver are not installed"),
-]
+pytestmark = [pytest.mark.end_to_end, SKIP_WITHOUT_BROWSER]
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[webdriver.Chrome]:
-    options = Options()
-    options.binary_location = str(CHROMIUM)
-    for argument in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--window-size=1500,1100",
-    ):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    driver = webdriver.Chrome(service=Service(str(DRIVER)), options=options)
-    yield driver
-    driver.quit()
+    with started() as driver:
+        yield driver
 
 
 def requested(browser: webdriver.Chrome) -> set[str]:
@@ -101,14 +78,6 @@ def report(tmp_path: Path) -> str:
     page.parent.mkdir()
     page.write_text(render(ROWS))
     return page.as_uri()
-
-
-def seen_as(browser: webdriver.Chrome, *, width: int, scheme: str = "light") -> None:
-    """Show pages in a window of some width, in light or dark colours."""
-    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
 @pytest.fixture(autouse=True)
