@@ -16,8 +16,8 @@ from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of,
 from fedfisher_core.reporting.rows import PAGE, is_current
 from fedfisher_core.reporting.runs import Runs, with_page
 from fedfisher_core.settings import ExperimentSettings, WorkSettings
-from flows.best import with_best
 from flows.content import content_of
+from flows.networks import with_networks
 from flows.output import command_line
 from flows.probes import require_places
 from tasks.tracking import is_recorded
@@ -57,10 +57,11 @@ class Work:
         return sorted({self.outcome.artifacts[name].key for name in names})
 
     def runs(self) -> Runs:
-        """Return what MLflow records, with the report's page and the best network."""
+        """Return what MLflow records, with the report's page and the global networks."""
         content = content_of(self.experiment, self.settings, self.rows)
-        runs = with_best(self.experiment.runs(self.plan, self.outcome, self.rows), self.rows, self.store)
-        return with_page(runs, self.folder / PAGE, content)
+        runs = self.experiment.runs(self.plan, self.outcome, self.rows)
+        kept = with_networks(runs, self.rows, self.store, self.settings.tracking.models)
+        return with_page(kept, self.folder / PAGE, content)
 
     def artifacts(self) -> list[Artifact]:
         """List the artifacts that the results rest on, without decoded data and what is deleted once no job needs it.

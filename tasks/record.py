@@ -13,8 +13,8 @@ from fedfisher_core.engine.errors import OutputError
 from fedfisher_core.engine.locks import scratch
 from fedfisher_core.reporting.runs import SUMMARY, Dataset, Record, Runs
 from fedfisher_core.settings import TrackingSettings
+from tasks.networks import keep
 from tasks.options import step
-from tasks.registering import register
 from tasks.tracking import client_of, figure_places, note, noted, recording
 
 if TYPE_CHECKING:
@@ -149,8 +149,8 @@ def _fill(client: "MlflowClient", experiment_id: str, run_id: str, one: Record, 
         client.log_artifact(run_id, str(one.page), _REPORT)
     if one.dataset is not None:
         client.log_inputs(run_id, [_input(one.dataset)])
-    if one.registered is not None:
-        register(client, experiment_id, run_id, one.registered)
+    if one.network is not None:
+        keep(client, experiment_id, run_id, one.network)
     client.log_batch(
         run_id,
         metrics=[Metric(name, value, now, 0) for name, value in one.metrics.items()]

@@ -28,18 +28,24 @@ class Dataset:
 
 
 @dataclass(frozen=True)
-class Registered:
-    """The network that MLflow registers, for others to find and to serve.
+class Network:
+    """The global network of a run, which MLflow keeps for others to load and to serve.
 
     Args:
+        name: of MLflow's model; all networks of a benchmark share it.
         artifact: key of the network in the store; networks of one key are the same.
         load: returns the network, and examples of what it takes.
+        is_best: whether MLflow registers it as the best of its benchmark.
     """
 
     name: str
     artifact: str
     load: "Callable[[], tuple[nn.Module, Tensor]]"
     tags: Mapping[str, str]
+    is_best: bool
+
+    def __str__(self) -> str:
+        return ", ".join([self.name, *(f"{key}={value}" for key, value in self.tags.items())])
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Record:
         series: metrics over a quantity: by name, values by MLflow's step.
         settings: further parameters, in which runs of the same identity may differ.
         page: of the report, which MLflow keeps as report/index.html; None where other runs hold it.
-        registered: its network, if MLflow is to register it.
+        network: its global network, if MLflow is to keep it.
     """
 
     name: str
@@ -67,7 +73,7 @@ class Record:
     series: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
     page: Path | None = None
-    registered: Registered | None = None
+    network: Network | None = None
     dataset: Dataset | None = None
 
     @property
@@ -79,7 +85,7 @@ class Record:
     def content(self) -> str:
         """Digest of all that the run holds."""
         held = [self.name, self.params, self.metrics, self.tags, self.drawn_from, self.settings]
-        held += [] if self.registered is None else [self.registered.name, self.registered.artifact]
+        held += [] if self.network is None else [self.network.name, self.network.artifact, str(self.network.is_best)]
         held += [] if self.dataset is None else [asdict(self.dataset)]
         return digest([*held, self.series] if self.series else held)
 

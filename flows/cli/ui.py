@@ -6,9 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import webbrowser
+from typing import TYPE_CHECKING
 
-from fedfisher_core.engine.errors import InputError, printable_lines
+from fedfisher_core.engine.errors import InputError, OutputError, printable_lines
 from flows.cli.options import Commands, add_command, add_config, add_json, settings_of
+
+if TYPE_CHECKING:
+    from fedfisher_core.settings import ExperimentSettings
 
 
 def add_commands(commands: Commands) -> None:
@@ -44,22 +49,47 @@ def _port(text: str) -> int:
 
 def _ui(options: argparse.Namespace) -> None:
     settings = settings_of(options)
+    if settings.tracking.database is None:
+        _open_on_server(settings)
+    else:
+        _serve(settings, options.port)
+
+
+def _open_on_server(settings: "ExperimentSettings") -> None:
+    """Print the address of the comparison on the server that keeps runs, and open it from a terminal."""
+    from flows.probes import require_mlflow
+
     tracking = settings.tracking
-    if tracking.database is None:
-        print(f"runs are recorded at {tracking.mlflow}: open it in a browser")
-        return
+    require_mlflow(tracking)
+    from mlflow import MlflowException
+
+    from tasks.tracking import client_of, place_of
+
+    try:
+        place = place_of(client_of(tracking), settings.name)
+    except MlflowException as error:
+        said = str(error).partition("\n")[0]
+        raise OutputError(f"runs can't be read at {tracking.mlflow}: {said}") from error
+    address = f"{tracking.mlflow.rstrip('/')}/{place}"
+    print(f"{settings.name}: {address}")
+    if sys.stdout.isatty():
+        webbrowser.open(address)
+
+
+def _serve(settings: "ExperimentSettings", port: int) -> None:
+    """Become MLflow's own server of a local database; the comparison is opened from a terminal."""
     from tasks.tracking import client_of, lost_figures, place_of
 
-    client = client_of(tracking)
+    client = client_of(settings.tracking)
     for name, place in lost_figures(client).items():
         print(f"figures of {name!r} are not in {place}: `fedfisher run` records its runs anew", file=sys.stderr)
     with socket.socket() as free:
         free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            free.bind(("127.0.0.1", options.port))
+            free.bind(("127.0.0.1", port))
         except OSError as error:
-            raise InputError(f"--port={options.port} can't be had: {error.strerror}; allowed: another") from error
-    address = f"http://127.0.0.1:{options.port}/{place_of(client, settings.name)}"
+            raise InputError(f"--port={port} can't be had: {error.strerror}; allowed: another") from error
+    address = f"http://127.0.0.1:{port}/{place_of(client, settings.name)}"
     print(f"{settings.name}: {address}", flush=True)
     if sys.stdout.isatty():
         # It runs next to the server, which takes this process's place.
@@ -72,9 +102,9 @@ def _ui(options: argparse.Namespace) -> None:
         "mlflow",
         "ui",
         "--backend-store-uri",
-        tracking.mlflow,
+        settings.tracking.mlflow,
         "--port",
-        str(options.port),
+        str(port),
     ]
     os.execv(sys.executable, command)
 

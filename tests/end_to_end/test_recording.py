@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from mlflow import MlflowClient
+from mlflow import MlflowClient, pyfunc
 from mlflow.entities import ViewType
 
 from tests.end_to_end.conftest import BIN, Workplace
@@ -125,3 +125,38 @@ def test_mlflow_serves_the_best_network_without_the_store(workplace: Workplace) 
         with urllib.request.urlopen(request) as answer:
             predictions = torch.tensor(json.load(answer)["predictions"])
     torch.testing.assert_close(predictions, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_server_keeps_every_network_and_serves_the_best(
+    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.change({"methods": {"fedavg": {}, "fedfisher_diag": {}, "ensemble": {}}})
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    places = ["--backend-store-uri", f"sqlite:///{tmp_path}/team.db", "--artifacts-destination", f"{tmp_path}/team"]
+    command = [str(BIN / "mlflow"), "server", *places, "--port", str(port), "--workers", "1"]
+    with stopped_after(command, workplace.environment):
+        wait_for(f"{address}/health")
+        on_server = ("--set", "name=team", "--set", f"tracking.mlflow={address}")
+        workplace.run("fedfisher", "run", "params.yaml", *on_server, "--set", "tracking.models=all")
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        client = MlflowClient()
+        experiment = client.get_experiment_by_name("team")
+        assert experiment is not None
+        runs = client.search_runs([experiment.experiment_id])
+        kept = {run.data.params["method"]: run.outputs.model_outputs for run in runs if run.outputs}
+        # An ensemble has several networks.
+        assert {method: len(models) for method, models in kept.items() if models} == {"fedavg": 1, "fedfisher_diag": 1}
+        accuracies = {str(row["method"]): row["accuracy"] for row in workplace.rows("team")}
+        best = max(kept.keys() - {"ensemble"}, key=lambda method: accuracies[method])
+        registered = client.get_model_version_by_alias("fedfisher-team", "best")
+        assert registered.tags["method"] == best
+        pixels = torch.rand(3, 1, 28, 28).numpy()
+        expected = pyfunc.load_model(f"models:/{kept[best][0].model_id}").predict(pixels)
+        served = pyfunc.load_model("models:/fedfisher-team@best")
+        assert served.metadata.signature.inputs.inputs[0].shape == (-1, 1, 28, 28)
+        assert served.predict(pixels).tolist() == expected.tolist()
+        shown = workplace.run("fedfisher", "ui", "params.yaml", *on_server).stdout
+        summary = client.get_experiment_by_name("team-summary")
+        assert summary is not None
+        assert shown.startswith(f"team: {address}/#/experiments/{summary.experiment_id}/runs?")

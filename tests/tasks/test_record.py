@@ -4,14 +4,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy
 import pytest
 import torch
-from mlflow import MlflowClient, MlflowException
+from mlflow import MlflowClient, MlflowException, pyfunc
 from mlflow.entities import Run
 from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 from torch import nn
 
-from fedfisher_core.reporting.runs import Dataset, Record, Registered, Runs, with_page
+from fedfisher_core.reporting.runs import Dataset, Network, Record, Runs, with_page
 from fedfisher_core.settings import TrackingSettings
 from tasks import tracking
 from tasks.figures import FiguresBesideDatabase
@@ -249,28 +250,57 @@ def test_an_experiment_without_means_keeps_its_report_with_its_runs(settings: Tr
     assert said.startswith("Each run is one result. [Report](#/experiments/")
 
 
-def network(artifact: str, layer: nn.Module) -> Record:
-    """A run whose network is to be registered."""
-    registered = Registered("fedfisher-best", artifact, lambda: (layer, torch.ones(2, 3)), {"method": artifact})
-    return Record("networks", {"i": artifact}, {}, {}, registered=registered)
+def run_of(artifact: str, layer: nn.Module, *, is_best: bool = True) -> Record:
+    """A run that holds its network."""
+    network = Network("fedfisher-best", artifact, lambda: (layer, torch.ones(2, 3)), {"method": artifact}, is_best)
+    return Record(artifact, {"i": artifact}, {}, {}, network=network)
 
 
 def test_the_best_network_is_registered_once_and_gives_way_to_a_better_one(settings: TrackingSettings) -> None:
     client, layers = MlflowClient(tracking_uri=settings.mlflow), [nn.Linear(3, 2), nn.Linear(3, 2)]
 
-    def best() -> str:
+    def recorded(*runs: Record) -> str:
+        record.fn(settings, "networks", lambda: Runs(runs, []), {})
         return str(client.get_model_version_by_alias("fedfisher-best", "best").version)
 
-    def recorded(artifact: str, layer: nn.Module) -> str:
-        record.fn(settings, "networks", lambda: Runs([network(artifact, layer)], []), {})
-        return best()
-
-    assert [recorded("a", layers[0]), recorded("a", layers[0]), recorded("b", layers[1])] == ["1", "1", "2"]
+    first, second = run_of("a", layers[0]), run_of("b", layers[1])
+    assert [recorded(first), recorded(first), recorded(second)] == ["1", "1", "2"]
     # The first is the best again.
-    changed = replace(network("a", layers[0]), tags={"any": "other"})
-    record.fn(settings, "networks", lambda: Runs([changed], []), {})
-    assert best() == "1"
+    assert recorded(replace(first, tags={"any": "other"})) == "1"
     assert {str(one.version) for one in client.search_model_versions("name = 'fedfisher-best'")} == {"1", "2"}
+
+
+def test_every_run_holds_its_network_once_with_its_signature_and_the_best_is_registered(
+    settings: TrackingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A model is found by where runs are.
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", settings.mlflow)
+    client, layers = MlflowClient(tracking_uri=settings.mlflow), {"a": nn.Linear(3, 2), "b": nn.Linear(3, 2)}
+
+    def recorded(best: str) -> dict[str, list[str]]:
+        runs = [run_of(name, layer, is_best=name == best) for name, layer in layers.items()]
+        record.fn(settings, "held", lambda: Runs(runs, []), {})
+        experiment = client.get_experiment_by_name("held")
+        assert experiment is not None
+        return {
+            run.info.run_name: [one.model_id for one in run.outputs.model_outputs]
+            for run in client.search_runs([experiment.experiment_id])
+        }
+
+    held = recorded("a")
+    assert {name: len(models) for name, models in held.items()} == {"a": 1, "b": 1}
+    examples = numpy.random.default_rng(0).normal(size=(5, 3)).astype("float32")
+    for name, (model,) in held.items():
+        loaded = pyfunc.load_model(f"models:/{model}")
+        assert loaded.metadata.signature.inputs.inputs[0].shape == (-1, 3)
+        assert loaded.metadata.signature.outputs.inputs[0].shape == (-1, 2)
+        expected = layers[name](torch.from_numpy(examples)).detach().numpy()
+        numpy.testing.assert_allclose(loaded.predict(examples), expected, rtol=1e-5)
+    assert client.get_model_version_by_alias("fedfisher-best", "best").tags["artifact"] == "a"
+    # What was kept before is registered without being written anew.
+    assert recorded("b") == held
+    best = client.get_model_version_by_alias("fedfisher-best", "best")
+    assert (best.tags["artifact"], best.source) == ("b", client.get_logged_model(held["b"][0]).artifact_location)
 
 
 def test_a_network_that_can_not_be_traced_costs_its_run_nothing_else(
@@ -280,10 +310,10 @@ def test_a_network_that_can_not_be_traced_costs_its_run_nothing_else(
         def forward(self, examples: torch.Tensor) -> torch.Tensor:
             return examples if float(examples.sum()) > 0 else -examples
 
-    registered = Registered("fedfisher-odd", "a", lambda: (Odd(), torch.ones(2, 3)), {})
-    record.fn(settings, "odd", lambda: Runs([Record("odd", {}, {}, {}, registered=registered)], []), {})
-    (said,) = [one for one in caplog.messages if "registered" in one]
-    assert said.startswith("no network is registered as 'fedfisher-odd': ")
+    network = Network("fedfisher-odd", "a", lambda: (Odd(), torch.ones(2, 3)), {"method": "odd"}, is_best=True)
+    record.fn(settings, "odd", lambda: Runs([Record("odd", {}, {}, {}, network=network)], []), {})
+    (said,) = [one for one in caplog.messages if "keeps no network" in one]
+    assert said.startswith("MLflow keeps no network of fedfisher-odd, method=odd: ")
     assert written(settings, "odd").data.tags["content"]
 
 
