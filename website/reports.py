@@ -130,7 +130,8 @@ def _cards(groups: Mapping[str, Sequence[Report]]) -> Iterator[str]:
         yield '<div class="cards" markdown>'
         for one in groups.get(group, ()):
             link = f"../reports/{one.name}/index.html"
-            shown = f"[![](../reports/{one.name}/{one.picture}){{ loading=lazy }}]({link})\n\n" if one.picture else ""
+            picture = f"![Chart of {one.title}](../reports/{one.name}/{one.picture}){{ loading=lazy }}"
+            shown = f"[{picture}]({link})\n\n" if one.picture else ""
             yield (
                 f'<div class="card" markdown>\n\n{shown}**[{one.title}]({link})**\n\n{one.finding}\n\n'
                 f'<span class="about">{one.about}</span>\n\n</div>'

@@ -71,7 +71,7 @@ def test_reports_have_no_grave_violation(
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("name", ["index.html", "results.html"])
+@pytest.mark.parametrize("name", ["index.html", "methods.html", "reports.html"])
 def test_the_site_has_no_grave_violation(
     browser: webdriver.Chrome, axe: str, site: Path, name: str, width: int, scheme: str
 ) -> None:

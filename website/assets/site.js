@@ -1,8 +1,9 @@
-// Tables that are wider than the window can be scrolled by keys.
+// What is wider than the window can be scrolled by keys.
 document$.subscribe(() => {
-  for (const scrolled of document.querySelectorAll(".md-typeset__scrollwrap")) {
-    scrolled.tabIndex = 0;
-    scrolled.setAttribute("role", "group");
-    scrolled.setAttribute("aria-label", "Table");
+  for (const code of document.querySelectorAll(".md-typeset pre > code")) code.tabIndex = 0;
+  for (const table of document.querySelectorAll(".md-typeset__scrollwrap")) {
+    table.tabIndex = 0;
+    table.setAttribute("role", "group");
+    table.setAttribute("aria-label", "Table");
   }
 });
