@@ -13,7 +13,7 @@ from fedfisher_core.methods.method import methods
 from tests import tiny
 from tests.walked import Walked, walk_tiny
 
-METHODS = ("fedcgs", "gh_lda", "fedpft")
+METHODS = ("afl", "fedcgs", "gh_lda", "fedpft")
 LINEAR: dict[str, Any] = {"name": "linear", "bias": True}
 UNCOMPRESSED: dict[str, Any] = {"wire": {"budget": "none"}}
 CLIENTS, FEATURES = 3, tiny.SIZE**2
@@ -36,7 +36,7 @@ def test_an_upload_costs_what_is_said_and_no_weights(place: Path) -> None:
     rows = walk_tiny(place, dict.fromkeys(METHODS, UNCOMPRESSED), model=LINEAR).rows
     moments = 32 * (tiny.CLASSES + tiny.CLASSES * FEATURES + FEATURES**2)
     gaussians = 32 * (tiny.CLASSES + 2 * tiny.CLASSES * FEATURES)
-    bits = {"fedcgs": moments, "gh_lda": moments, "fedpft": gaussians}
+    bits = {"afl": moments, "fedcgs": moments, "gh_lda": moments, "fedpft": gaussians}
     assert {name: row.upload_bits for name, row in rows.items()} == {
         name: CLIENTS * (HEADER + one) for name, one in bits.items()
     }
@@ -70,7 +70,7 @@ def test_in_the_budget_of_federated_averaging_they_cost_no_more(place: Path) -> 
     assert all(least < rows[name].upload_bits <= rows["fedavg"].upload_bits for name in METHODS)
 
 
-@pytest.mark.parametrize("method", ["fedcgs", "gh_lda"])
+@pytest.mark.parametrize("method", ["afl", "fedcgs", "gh_lda"])
 def test_who_holds_what_does_not_change_the_head(place: Path, method: str) -> None:
     chosen = {method: UNCOMPRESSED}
     one = walk_tiny(place, chosen, model=LINEAR)
@@ -81,7 +81,7 @@ def test_who_holds_what_does_not_change_the_head(place: Path, method: str) -> No
         torch.testing.assert_close(heads(other, method)[name], tensor, rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("method", ["fedcgs", "gh_lda"])
+@pytest.mark.parametrize("method", ["afl", "fedcgs", "gh_lda"])
 def test_a_secure_sum_gives_the_same_head(place: Path, method: str) -> None:
     secure = {"method": method, "wire": {"budget": "none", "server_view": "secure_sum"}}
     done = walk_tiny(place, {method: UNCOMPRESSED, "secure": secure}, model=LINEAR)

@@ -365,7 +365,7 @@ def test_methods_that_need_more_than_sums_are_refused_by_name(name: str, reason:
         bind_written("mine", {"method": name, "wire": SECURE}, [tiny.TINY])
     assert str(caught.value) == (
         f"methods.mine.wire.server_view='secure_sum': method {name!r} {reason}; "
-        "allowed: fedavg, fedcgs, fedfish, fedfisher_diag, fisher_merge, gh_lda, gradient_matching, iso_c"
+        "allowed: afl, fedavg, fedcgs, fedfish, fedfisher_diag, fisher_merge, gh_lda, gradient_matching, iso_c"
     )
 
 

@@ -24,7 +24,7 @@ QUICK: dict[str, dict[str, Any]] = {
 }
 NAMES = sorted(name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core."))
 # What they are sent exists for networks of one layer.
-OF_FEATURES = ("fedcgs", "gh_lda", "fedpft")
+OF_FEATURES = ("afl", "fedcgs", "gh_lda", "fedpft")
 # They merge the products of adapters.
 OF_ADAPTERS = ("fedex_lora", "flexlora")
 # Its inputs are drawn from what a first linear layer sees.

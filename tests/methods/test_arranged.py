@@ -21,7 +21,7 @@ TRANSFORMER = ModelSpec("transformer", arranged.SEQUENCES, classes=3, widths=(4,
 
 EMBEDDING = "layer '{embedding}' has type Embedding"
 FEATURES = "the layers with weights are {embedding}, "
-OF_FEATURES = ("fedcgs", "gh_lda", "fedpft")
+OF_FEATURES = ("afl", "fedcgs", "gh_lda", "fedpft")
 OF_ADAPTERS = ("fedex_lora", "flexlora")
 # Diagonal and whole Fishers exist for embeddings and normalisations, and for no recurrent layer.
 FISHERS = ("fedfisher_diag", "fedfisher_full", "fisher_merge", "gradient_matching")

@@ -56,7 +56,7 @@ def test_the_methods_that_need_sums_alone() -> None:
     assert {"fedavg", "fisher_merge", "regmean", "fedfisher_diag", "fedfish", "iso_c", "gradient_matching"} <= set(
         BY_SUMS
     )
-    assert {"fedcgs", "gh_lda"} <= set(BY_SUMS)
+    assert {"afl", "fedcgs", "gh_lda"} <= set(BY_SUMS)
     assert not {"fedfisher_kfac", "fedpft", "otfusion", "pfnm", "dense", "ensemble"} & set(BY_SUMS)
 
 
@@ -71,12 +71,13 @@ def test_the_methods_that_need_sums_alone() -> None:
         "fedfish",
         "iso_c",
         "gradient_matching",
+        "afl",
         "fedcgs",
         "gh_lda",
     ],
 )
 def test_they_hold_no_more_for_more_clients(name: str) -> None:
-    spec = tiny.LINEAR_WITH_BIAS if name in ("fedcgs", "gh_lda") else tiny.TINY
+    spec = tiny.LINEAR_WITH_BIAS if name in ("afl", "fedcgs", "gh_lda") else tiny.TINY
     watched = Watched(spec)
     (streamed,) = aggregate(name, watched, spec=spec).networks
     # Such as the first, which a mean starts from, and the one before, which is let go of when the next has come.

@@ -12,7 +12,7 @@ from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import bind_written, made_up_uploads, server
 
-OF_FEATURES = ["fedcgs", "gh_lda"]
+OF_FEATURES = ["afl", "fedcgs", "gh_lda"]
 METHODS = ["fedavg", "fisher_merge", "fedfisher_diag", "fedfish", "iso_c", "gradient_matching"]
 WIRE = {"wire": {"budget": "none", "server_view": "secure_sum"}}
 

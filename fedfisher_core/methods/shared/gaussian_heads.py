@@ -96,6 +96,24 @@ def require_biased_head(spec: ModelSpec) -> None:
         raise InputError("model.bias=false: the closed form has a bias, which is no part of its weights; allowed: true")
 
 
+def inverted(covariance: Tensor, moments: Moments, *, shrinkage: float = 0, ridge: float = 0) -> tuple[Tensor, Tensor]:
+    """Eigenvectors of a covariance, and the inverses of its eigenvalues after `shrinkage` and `ridge`.
+
+    Args:
+        covariance: see `linear_head`, as the other arguments.
+
+    Returns:
+        V, one vector a column, and d: the inverse is V diag(d) V^T, with d = 0 where nothing varies.
+    """
+    values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)
+    # A covariance is a difference of moments. Where nothing varies, only their rounding is left.
+    rounding = _ROUNDINGS * torch.finfo(torch.float32).eps * moments.products.trace() / moments.counts.sum()
+    values = torch.where(values.max() > rounding, values.clamp(min=0), 0)
+    known = (1 - shrinkage) * values + (shrinkage + ridge) * values.mean()
+    held = known > _NOTHING * known.max()
+    return vectors, torch.where(held, 1 / torch.where(held, known, 1), 0)
+
+
 def linear_head(
     spec: ModelSpec, moments: Moments, covariance: Tensor, *, shrinkage: float = 0, ridge: float = 0
 ) -> Parameters:
@@ -112,13 +130,7 @@ def linear_head(
         shrinkage: a in (1 - a) S + a s I, s the mean variance.
         ridge: r in S + r s I.
     """
-    values, vectors = torch.linalg.eigh((covariance + covariance.T) / 2)
-    # A covariance is a difference of moments. Where nothing varies, only their rounding is left.
-    rounding = _ROUNDINGS * torch.finfo(torch.float32).eps * moments.products.trace() / moments.counts.sum()
-    values = torch.where(values.max() > rounding, values.clamp(min=0), 0)
-    known = (1 - shrinkage) * values + (shrinkage + ridge) * values.mean()
-    held = known > _NOTHING * known.max()
-    inverse = torch.where(held, 1 / torch.where(held, known, 1), 0)
+    vectors, inverse = inverted(covariance, moments, shrinkage=shrinkage, ridge=ridge)
     means, counts = moments.means, moments.counts
     weight = ((means @ vectors) * inverse) @ vectors.T
     bias = (counts / counts.sum()).log() - (weight * means).sum(1) / 2
