@@ -1,18 +1,20 @@
 """Methods with their settings chosen, checked against the networks that they serve."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel
 
+from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.statistics.statistic import ServerView
 from fedfisher_core.client.uploads import ConfiguredStatistic, Upload, configure_statistics, upload_schema
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.methods.method import RESERVED, Method, methods
+from fedfisher_core.methods.method import COMMON, RESERVED, Method, methods
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import Summation, Sums
+from fedfisher_core.methods.shared.label_prior import require_label_prior, with_label_prior
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import MethodEntry, WireFields, WireSettings
 from fedfisher_core.settings.choices import choose
@@ -27,6 +29,7 @@ class ConfiguredMethod:
 
     Args:
         settings: all of its settings, defaults included.
+        label_prior: see `with_label_prior`.
         wire: what its uploads may cost, and how they are encoded.
         uploads: the statistics that every client sends, with their settings.
     """
@@ -35,10 +38,14 @@ class ConfiguredMethod:
     settings: BaseModel
     wire: WireSettings
     uploads: tuple[ConfiguredStatistic, ...]
+    label_prior: float = 0.0
 
     def __call__(self, server: Server, uploads: Sequence[Upload]) -> Aggregate:
         """Aggregate one upload a client."""
-        return self.method.function(server, uploads, **self._chosen())
+        made = self.method.function(server, uploads, **self._chosen())
+        if self.label_prior == 0:
+            return made
+        return with_label_prior(server.spec, made, uploads, label_prior=self.label_prior)
 
     @property
     def summation(self) -> Summation | None:
@@ -64,8 +71,9 @@ class ConfiguredMethod:
         return {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
 
     def dumped_settings(self) -> dict[str, Any]:
-        """The settings as JSON has them."""
-        return self.settings.model_dump(mode="json")
+        """The settings as JSON has them; of those that all methods have, what differs from the default."""
+        common = {} if self.label_prior == 0 else {"label_prior": self.label_prior}
+        return self.settings.model_dump(mode="json") | common
 
     def described(self) -> dict[str, Any]:
         """Everything that distinguishes this row from others of the same benchmark, as JSON has it."""
@@ -97,16 +105,44 @@ def configure(
         raise InputError(_no_sums(label, chosen))
     if chosen.pooled:
         wire = WireSettings(budget="none", format="float32")
-    values = choose(chosen.settings, entry.settings, key=f"methods.{label}", besides=RESERVED)
+    key, given = f"methods.{label}", entry.settings
+    common = choose(COMMON, {name: given.pop(name) for name in COMMON.model_fields if name in given}, key=key)
+    values = choose(chosen.settings, given, key=key, besides=(*RESERVED, *COMMON.model_fields))
+    label_prior: float = common.model_dump()["label_prior"]
+    if label_prior != 0:
+        chosen = _counting_labels(label, chosen, wire)
     uploads = configure_statistics(chosen.uploads, statistics)
     for spec in specs:
         try:
             upload_schema(uploads, spec, wire)
             if chosen.supports is not None:
                 chosen.supports(spec)
+            if label_prior != 0:
+                require_label_prior(spec)
         except InputError as error:
             raise InputError(f"method {label!r} can't serve model {spec.name!r}: {error}") from error
-    return ConfiguredMethod(method=chosen, settings=values, wire=wire, uploads=uploads)
+    return ConfiguredMethod(method=chosen, settings=values, wire=wire, uploads=uploads, label_prior=label_prior)
+
+
+def _counting_labels(label: str, chosen: Method, wire: WireSettings) -> Method:
+    """The method, whose clients send their label counts too.
+
+    Raises:
+        InputError: it makes no single network, or its uploads are seen as sums alone.
+    """
+    if not chosen.ranked and not chosen.continues:
+        raise InputError(
+            f"methods.{label}.label_prior: method {chosen.name!r} keeps several networks; allowed: methods that leave "
+            "one"
+        )
+    if wire.server_view == "secure_sum":
+        raise InputError(
+            f"methods.{label}.label_prior with wire.server_view='secure_sum': no secure sum has label counts for it; "
+            "allowed: 'declared'"
+        )
+    if LabelCounts in chosen.uploads:
+        return chosen
+    return replace(chosen, uploads=(*chosen.uploads, LabelCounts))
 
 
 def _changed(label: str, wire: WireSettings, changes: WireFields) -> WireSettings:

@@ -13,6 +13,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.registry import Registry, import_submodules
 from fedfisher_core.methods.server import Aggregate
 from fedfisher_core.methods.shared.averaging import Summation
+from fedfisher_core.methods.shared.label_prior import with_label_prior
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import MethodEntry
 from fedfisher_core.settings.choices import settings_of
@@ -22,6 +23,8 @@ Requirement = Callable[[Any, int], None]
 """Takes a method's settings, as a model, and the number of clients."""
 RESERVED = tuple(MethodEntry.model_fields)
 """Keys next to a method's own settings, which a method must not use."""
+COMMON = settings_of(with_label_prior, owner="method", name="methods")
+"""Settings that all methods have, which a method must not use either."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ def method(
         sees_each = uploads if sums is None else ()
 
     def register(function: Aggregation) -> Aggregation:
-        settings = settings_of(function, owner="method", name=name, reserved=RESERVED)
+        settings = settings_of(function, owner="method", name=name, reserved=(*RESERVED, *COMMON.model_fields))
         methods.add(
             name,
             Method(

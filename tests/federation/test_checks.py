@@ -71,7 +71,10 @@ def test_a_restriction_to_nowhere_is_refused(workplace: Path, only: Any, message
     [
         ({"methods": ["fedavg", "regmeen"]}, "unknown method 'regmeen'; did you mean 'regmean'"),
         ({"methods": {"regmean": {"of_diagonal": 1}}}, "unknown setting 'methods.regmean.of_diagonal'; did you mean"),
-        ({"methods": {"fedavg": {"steps": 1}}}, "unknown setting 'methods.fedavg.steps'; allowed: method, only, wire"),
+        (
+            {"methods": {"fedavg": {"steps": 1}}},
+            "unknown setting 'methods.fedavg.steps'; allowed: label_prior, method, only, wire",
+        ),
         (
             {"methods": {"fedfisher_diag": {"solver": {"name": "paper", "steps": 0}}}},
             "methods.fedfisher_diag.solver.paper.steps=0: ",

@@ -65,7 +65,7 @@ def test_a_registered_method_tells_what_it_is() -> None:
         (
             {"clinet": 2},
             "unknown setting 'methods.first_client.clinet'; did you mean 'client'? "
-            "allowed: client, method, only, order, share, wire",
+            "allowed: client, label_prior, method, only, order, share, wire",
         ),
         ({"client": 0}, "methods.first_client.client=0: "),
         ({"client": "two"}, "methods.first_client.client='two': "),
@@ -81,7 +81,9 @@ def test_a_wrong_setting_is_refused_by_its_name(settings: dict[str, Any], messag
 
 
 def test_a_method_without_settings_says_so() -> None:
-    with pytest.raises(InputError, match=r"unknown setting 'methods\.fedavg\.steps'; allowed: method, only, wire"):
+    with pytest.raises(
+        InputError, match=r"unknown setting 'methods\.fedavg\.steps'; allowed: label_prior, method, only, wire"
+    ):
         bind_written("fedavg", {"steps": 3}, [tiny.TINY])
 
 
