@@ -23,7 +23,7 @@ from fedfisher_core.engine.errors import InputError, in_one_line, shown
 from fedfisher_core.engine.files import parse_json
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.methods.configured import ConfiguredMethod
-from fedfisher_core.methods.method import methods
+from fedfisher_core.methods.method import Method, methods
 from fedfisher_core.methods.server import Server, require_networks
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.models.trunks.reading import read_weights_file, require_numbers
@@ -215,8 +215,12 @@ def _require_served(configured: ConfiguredMethod, ranks: Sequence[int]) -> None:
     if needs:
         raise InputError(f"{who} needs {needs[0]}, which no adapter has; allowed: methods that need weights alone")
     if len(set(ranks)) > 1 and not found.of_products:
-        able = ", ".join(name for name in methods if methods.get(name).of_products)
+        able = ", ".join(name for name in methods if _serves_ranks(methods.get(name)))
         raise InputError(f"{who} needs adapters of one rank, and these have {ranks}; allowed: {able}")
+
+
+def _serves_ranks(method: Method) -> bool:
+    return method.of_products and method.uploads == (Weights,) and not method.shared_start
 
 
 def _free_shape(name: str, tensor: Tensor) -> tuple[int, ...]:

@@ -40,9 +40,17 @@ def ties(
     repository (prateeky2806/ties-merging), whose cut keeps one number more. Their models share a pre-trained start,
     these the initial weights.
     """
-    changes = [_trim(change, share) for change in task_vectors(server, uploads)]
-    merged = _average_agreeing(changes)
+    merged = trimmed_mean(task_vectors(server, uploads), share)
     return keep_best(server, scale, lambda factor: moved(server, merged, factor), name="scale")
+
+
+def trimmed_mean(changes: Sequence[Parameters], share: float) -> Parameters:
+    """Trim changes, elect a sign for each coordinate, and average those that have it.
+
+    Args:
+        share: see `ties`.
+    """
+    return _average_agreeing([_trim(change, share) for change in changes])
 
 
 def _trim(change: Parameters, share: float) -> Parameters:

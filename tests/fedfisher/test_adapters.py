@@ -89,7 +89,7 @@ def test_the_mean_of_factors_needs_equal_ranks(workplace: Path) -> None:
     name = f"{LAYER}.lora_A.weight"
     torch.testing.assert_close(made.tensors[name], (one.tensors[name] + alike.tensors[name]) / 2)
     with pytest.raises(
-        InputError, match=r"'fedavg' needs adapters of one rank, .*\[2, 3\]; allowed: fedex_lora, flexlora"
+        InputError, match=r"'fedavg' needs adapters of one rank, .*\[2, 3\]; allowed: fedex_lora, flexlora, knots$"
     ):
         fedfisher.merge_adapters([one, other], method="fedavg")
 

@@ -26,7 +26,15 @@ NAMES = sorted(name for name in methods if methods.get(name).function.__module__
 # What they are sent exists for networks of one layer.
 OF_FEATURES = ("afl", "fedcgs", "gh_lda", "fedpft")
 # They merge the products of adapters.
-OF_ADAPTERS = ("fedex_lora", "flexlora")
+OF_ADAPTERS = (
+    "dare_products",
+    "fedex_lora",
+    "fedfisher_kfac_products",
+    "flexlora",
+    "knots",
+    "regmean_products",
+    "ties_products",
+)
 # Its inputs are drawn from what a first linear layer sees.
 OF_ROWS = ("kfac_distillation",)
 

@@ -8,7 +8,7 @@ from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.methods.method import methods
 from tests import tiny
 from tests.methods.clients import bind_written, server
-from tests.methods.every import NAMES, QUICK, clients, run, spec_of
+from tests.methods.every import NAMES, OF_ADAPTERS, QUICK, clients, run, spec_of
 
 # Their networks are one a start, not one a client.
 OF_STARTS = ("fedbens_mixture",)
@@ -23,6 +23,7 @@ ORDERED = {
     "kfac_distillation": "inputs are drawn client by client",
     "mixture_distillation": "inputs are drawn client by client",
     "dare": "what is dropped is drawn for one client after another",
+    "dare_products": "what is dropped is drawn for one client after another",
     "centralised": "it is given one client",
 }
 RESHAPED = {
@@ -31,8 +32,7 @@ RESHAPED = {
     "ties": "what changed little is trimmed",
     "iso_c": "what changed little and what changed much change alike",
     "dare": "what changed is dropped or enlarged",
-    "flexlora": "the factors of a product are others",
-    "fedex_lora": "the factors of a product are others",
+    **dict.fromkeys(OF_ADAPTERS, "the factors of a product are others"),
 }
 every_method = pytest.mark.parametrize("name", NAMES)
 

@@ -22,7 +22,15 @@ TRANSFORMER = ModelSpec("transformer", arranged.SEQUENCES, classes=3, widths=(4,
 EMBEDDING = "layer '{embedding}' has type Embedding"
 FEATURES = "the layers with weights are {embedding}, "
 OF_FEATURES = ("afl", "fedcgs", "gh_lda", "fedpft")
-OF_ADAPTERS = ("fedex_lora", "flexlora")
+OF_ADAPTERS = (
+    "dare_products",
+    "fedex_lora",
+    "fedfisher_kfac_products",
+    "flexlora",
+    "knots",
+    "regmean_products",
+    "ties_products",
+)
 # Diagonal and whole Fishers exist for embeddings and normalisations, and for no recurrent layer.
 FISHERS = ("fedfisher_diag", "fedfisher_full", "fisher_merge", "gradient_matching")
 # So has K-FAC.
