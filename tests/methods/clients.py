@@ -12,6 +12,7 @@ from fedfisher_core.client.statistics.class_moments import ClassMoments
 from fedfisher_core.client.statistics.class_sums import ClassSums
 from fedfisher_core.client.statistics.dense_fisher import DenseFisher
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.feature_gaussians import FeatureGaussians
 from fedfisher_core.client.statistics.further_modes import FURTHER, FurtherFactors, FurtherWeights
 from fedfisher_core.client.statistics.gram import Gram
 from fedfisher_core.client.statistics.input_moments import InputMoments
@@ -43,6 +44,7 @@ KINDS: tuple[type[Statistic], ...] = (
     NullSpaceProjection,
     OfficialProjection,
     LabelCounts,
+    FeatureGaussians,
     InputMoments,
     ClassMoments,
     FurtherWeights,
@@ -164,10 +166,9 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
             | {"shares": torch.full((spec.classes,), 1 / spec.classes), "owners": torch.arange(3.0) % spec.classes}
         )
         statistics[LabelCounts] = LabelCounts({"counts": torch.full((spec.classes,), 5.0)})
-        if spec.name == "linear":
-            for kind in (ClassSums, ClassGaussians):
-                drawn = {name: torch.rand(shape, generator=generator) for name, shape in kind.shapes(spec).items()}
-                statistics[kind] = kind.of(drawn)
+        for of_features in (*((ClassSums, ClassGaussians) if spec.name == "linear" else ()), FeatureGaussians):
+            drawn = {name: torch.rand(shape, generator=generator) for name, shape in of_features.shapes(spec).items()}
+            statistics[of_features] = of_features.of(drawn)
         again = asking(tiny.examples(200, seed=client, spec=spec))
         uploads.append(Upload(num_examples=SIZES[client % len(SIZES)], statistics=statistics, again=again))
     return uploads

@@ -27,6 +27,7 @@ ORDERED = {
     "centralised": "it is given one client",
 }
 RESHAPED = {
+    "ccvr": "the head is trained anew",
     "pfnm": "the prior shrinks units",
     "pfnm_original": "the prior shrinks units",
     "ties": "what changed little is trimmed",

@@ -43,30 +43,12 @@ class ClassGaussians(TensorStatistic):
         ] = "diagonal",
     ) -> Self:
         """Average over the client's examples of each class, in double precision."""
-        features, labels = features_of(local), local.examples.labels
-        size = features.shape[1]
-        tensors = {
-            name: torch.zeros(shape, device=features.device)
-            for name, shape in _shapes(local.classes, size, covariance).items()
-        }
-        for label in range(local.classes):
-            rows = features[labels == label].double()
-            if len(rows) < FEWEST:
-                continue
-            tensors["means"][label] = rows.mean(0)
-            centred = rows - rows.mean(0)
-            if covariance == "full":
-                row, column = torch.tril_indices(size, size)
-                tensors["covariances"][label] = (centred.T @ centred / len(rows))[row, column]
-                continue
-            variances = centred.square().mean(0)
-            tensors["deviations"][label] = (variances if covariance == "diagonal" else variances.mean()).sqrt()
-        return cls(tensors)
+        return cls(gaussian_tensors(features_of(local), local.examples.labels, local.classes, covariance))
 
     @classmethod
     def shapes(cls, spec: ModelSpec, *, covariance: Covariance = "diagonal") -> dict[str, Size]:
         """Name the means, and the deviations or covariances."""
-        return _shapes(spec.classes, require_head(spec).in_features, covariance)
+        return gaussian_shapes(spec.classes, require_head(spec).in_features, covariance)
 
     def draw(self, label: int, count: int, generator: torch.Generator) -> Tensor:
         """Draw features of a class, shape (count, features), with a generator on the CPU."""
@@ -84,7 +66,30 @@ class ClassGaussians(TensorStatistic):
         return mean + noise @ (vectors * values.clamp(min=0).sqrt()).T.to(mean)
 
 
-def _shapes(classes: int, size: int, covariance: Covariance) -> dict[str, Size]:
+def gaussian_tensors(features: Tensor, labels: Tensor, classes: int, covariance: Covariance) -> dict[str, Tensor]:
+    """Average the rows of each class, in double precision; see `ClassGaussians` for the tensors."""
+    size = features.shape[1]
+    tensors = {
+        name: torch.zeros(shape, device=features.device)
+        for name, shape in gaussian_shapes(classes, size, covariance).items()
+    }
+    for label in range(classes):
+        rows = features[labels == label].double()
+        if len(rows) < FEWEST:
+            continue
+        tensors["means"][label] = rows.mean(0)
+        centred = rows - rows.mean(0)
+        if covariance == "full":
+            row, column = torch.tril_indices(size, size)
+            tensors["covariances"][label] = (centred.T @ centred / len(rows))[row, column]
+            continue
+        variances = centred.square().mean(0)
+        tensors["deviations"][label] = (variances if covariance == "diagonal" else variances.mean()).sqrt()
+    return tensors
+
+
+def gaussian_shapes(classes: int, size: int, covariance: Covariance) -> dict[str, Size]:
+    """Shapes of the tensors of `ClassGaussians`."""
     match covariance:
         case "diagonal":
             spread = {"deviations": Size([classes, size])}

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedfisher_core.client.local import Local
 from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.fisher.capture import require_rows, trace
-from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.models.spec import ModelSpec, typed
 
 See = Callable[[str, Tensor, Tensor], None]
 
@@ -69,9 +69,43 @@ def require_head(spec: ModelSpec) -> nn.Linear:
     return layer
 
 
+def last_linear(network: nn.Module) -> tuple[str, nn.Linear]:
+    """The last layer with weights, with its name, whatever comes before it.
+
+    Raises:
+        UnsupportedLayerError: it is not linear, or is the network itself.
+    """
+    name, layer = [
+        (name, one) for name, one in network.named_modules() if any(True for _ in one.parameters(recurse=False))
+    ][-1]
+    if not name or not isinstance(layer, nn.Linear):
+        raise UnsupportedLayerError(f"{typed(name, layer)}; allowed: networks whose last layer with weights is Linear")
+    return name, layer
+
+
+def require_last_linear(spec: ModelSpec) -> nn.Linear:
+    """The last layer with weights, without memory for these, if it is linear and sees one row an example.
+
+    Raises:
+        UnsupportedLayerError: it is not.
+    """
+    network = spec.skeleton().eval()
+    name, layer = last_linear(network)
+    require_rows({name: layer}, trace(network, {name: layer}, spec.inputs.zeros(1).to("meta")))
+    return layer
+
+
 def features_of(local: Local) -> Tensor:
     """The inputs of a client's only layer, shape (examples, features); UnsupportedLayerError if it has others."""
+    return _inputs_of(local, *head_of(local.network))
+
+
+def last_features_of(local: Local) -> Tensor:
+    """The inputs of a client's last layer, shape (examples, features); see `last_linear` for errors."""
+    return _inputs_of(local, *last_linear(local.network))
+
+
+def _inputs_of(local: Local, name: str, layer: nn.Linear) -> Tensor:
     rows: list[Tensor] = []
-    name, layer = head_of(local.network)
     watch(local, {name: layer}, lambda _, inputs, __: rows.append(inputs), batch_size=_BATCH_SIZE)
     return torch.cat(rows)
