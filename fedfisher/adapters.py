@@ -14,6 +14,8 @@ from torch.nn import functional
 
 from fedfisher.client import configure_own
 from fedfisher.network import OwnModel
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.data.layouts import Vectors
@@ -30,6 +32,7 @@ from fedfisher_core.models.trunks.reading import read_weights_file, require_numb
 from fedfisher_core.reporting.rows import write_file
 from fedfisher_core.settings import FisherSettings
 
+_A = ".lora_A.weight"
 CONFIG, TENSORS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 _NOT_LORA = (
     *("use_dora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication", "trainable_token_indices"),
@@ -108,17 +111,25 @@ def write_adapter(adapter: Adapter, folder: Path | str) -> None:
 
 
 def merge_adapters(
-    adapters: Sequence[Adapter], *, method: str, generator: torch.Generator | None = None, **settings: Any
+    adapters: Sequence[Adapter],
+    *,
+    method: str,
+    grams: Sequence[Mapping[str, Tensor]] | None = None,
+    generator: torch.Generator | None = None,
+    **settings: Any,
 ) -> Adapter:
     """Merge adapters of one base network, all of which count alike.
 
     Args:
-        method: one that needs weights alone.
+        method: one that needs weights alone, or with `grams` one for products that needs Gram matrices too.
+        grams: for each adapter the means of x x^T over the inputs x of its layers, by the layers' names in the file up
+            to `.lora_A.weight`, shape (inputs, inputs).
         generator: draws what the method leaves to chance; seeded with 0 by default.
         settings: of the method, where they differ from its defaults.
 
     Raises:
-        InputError: adapters have other bases, layers or shapes; or the method needs more than weights, or equal ranks.
+        InputError: adapters have other bases, layers or shapes; Gram matrices are of other layers or shapes; or the
+            method needs more than is given, or equal ranks.
     """
     if not adapters:
         raise InputError("no adapters to merge; allowed: one or more")
@@ -130,7 +141,7 @@ def merge_adapters(
     shapes = {name: tensor.shape for name, tensor in tensors[0].items()}
     spec = OwnModel("adapters", Vectors(1), classes=1, widths=(rank,), builder=lambda asked: _holder(shapes, asked))
     configured = configure_own(method, settings, spec, statistics=None, budget="none", format="float32")
-    _require_served(configured, [one.rank for one in adapters])
+    _require_served(configured, [one.rank for one in adapters], given=set() if grams is None else {Gram})
     server = Server(
         spec=spec,
         dataset=DatasetSpec("adapters", None, 1, Vectors(1)),
@@ -140,8 +151,11 @@ def merge_adapters(
         device=torch.device("cpu"),
         validation=Examples(torch.zeros(0, 1), torch.zeros(0, dtype=torch.int64)),
     )
+    uploads = [Upload(1, {Weights: Weights(one)}) for one in tensors]
+    if grams is not None:
+        uploads = _with_grams(uploads, grams)
     try:
-        made = configured(server, [Upload(num_examples=1, statistics={Weights: Weights(one)}) for one in tensors])
+        made = configured(server, uploads)
     except InputError as error:
         raise InputError(f"method {method!r}: {error}") from error
     require_networks(method, made, spec)
@@ -203,9 +217,35 @@ def _require_alike(first: Adapter, other: Adapter, number: int) -> None:
             )
 
 
-def _require_served(configured: ConfiguredMethod, ranks: Sequence[int]) -> None:
+def _with_grams(uploads: Sequence[Upload], grams: Sequence[Mapping[str, Tensor]]) -> list[Upload]:
+    """Give each adapter its Gram matrices, by the names of its factors A."""
+    if len(grams) != len(uploads):
+        raise InputError(f"{len(grams)} sets of Gram matrices for {len(uploads)} adapters; allowed: one an adapter")
+    made = []
+    for number, (upload, given) in enumerate(zip(uploads, grams, strict=True)):
+        factors = {name: one for name, one in upload[Weights].tensors.items() if name.endswith(_A)}
+        layers = [name.removesuffix(_A) for name in factors]
+        if differing := sorted(given.keys() ^ set(layers)):
+            raise InputError(
+                f"Gram matrices of adapter {number}: {differing[0]!r} differs; allowed: {', '.join(layers)}"
+            )
+        for name, factor in factors.items():
+            shape, size = tuple(given[name.removesuffix(_A)].shape), factor.shape[1]
+            if shape != (size, size):
+                raise InputError(
+                    f"Gram matrix {name.removesuffix(_A)!r} of adapter {number} has shape {shape}; allowed: "
+                    f"{(size, size)}"
+                )
+        named = {name.removesuffix(".weight"): given[name.removesuffix(_A)].float() for name in factors}
+        made.append(replace(upload, statistics={**upload.statistics, Gram: Gram(named)}))
+    return made
+
+
+def _require_served(configured: ConfiguredMethod, ranks: Sequence[int], *, given: set[type[Statistic]]) -> None:
     found, who = configured.method, f"method {configured.method.name!r}"
-    needs = [one.name for one in found.uploads if one is not Weights]
+    # What is known of A alone is enough where products are merged.
+    known = {Weights} | (given if found.of_products else set())
+    needs = [one.name for one in found.uploads if one not in known]
     for needed, what in (
         (found.pooled, "the data of all clients"),
         (configured.shared_start, "the weights that all clients started from"),
@@ -213,7 +253,10 @@ def _require_served(configured: ConfiguredMethod, ranks: Sequence[int]) -> None:
     ):
         needs += [what] if needed else []
     if needs:
-        raise InputError(f"{who} needs {needs[0]}, which no adapter has; allowed: methods that need weights alone")
+        raise InputError(
+            f"{who} needs {needs[0]}, which no adapter has; allowed: methods that need weights alone, and "
+            "regmean_products with Gram matrices"
+        )
     if len(set(ranks)) > 1 and not found.of_products:
         able = ", ".join(name for name in methods if _serves_ranks(methods.get(name)))
         raise InputError(f"{who} needs adapters of one rank, and these have {ranks}; allowed: {able}")
@@ -248,8 +291,10 @@ def _holder(shapes: Mapping[str, torch.Size], spec: ModelSpec) -> nn.Module:
             if not hasattr(place, part):
                 place.add_module(part, nn.Module())
             place = place.get_submodule(part)
-        size = list(shape)
-        if ".lora_" in name:
-            size[0 if ".lora_A." in name else 1] = rank
-        place.register_parameter(last, nn.Parameter(torch.empty(size)))
+        if ".lora_" not in name:
+            place.register_parameter(last, nn.Parameter(torch.empty(shape)))
+            continue
+        rows, columns = (rank, shape[1]) if ".lora_A." in name else (shape[0], rank)
+        before, _, factor = ".".join(path).rpartition(".")
+        root.get_submodule(before).add_module(factor, nn.Linear(columns, rows, bias=False))
     return root

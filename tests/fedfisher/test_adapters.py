@@ -94,6 +94,50 @@ def test_the_mean_of_factors_needs_equal_ranks(workplace: Path) -> None:
         fedfisher.merge_adapters([one, other], method="fedavg")
 
 
+def gram_of(inputs: Tensor) -> dict[str, Tensor]:
+    return {LAYER: inputs.T @ inputs / len(inputs)}
+
+
+def test_gram_matrices_make_the_outputs_nearest_to_the_adapters_own(workplace: Path) -> None:
+    # The layer has four outputs, so that a product of rank 4 is any matrix.
+    read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed, 4), r=4)) for seed in range(2)]
+    inputs = [torch.randn(30, 5, generator=torch.Generator().manual_seed(seed)) for seed in range(2)]
+    made = fedfisher.merge_adapters(
+        read, method="regmean_products", grams=[gram_of(one) for one in inputs], off_diagonal=[1.0]
+    )
+    outputs = [
+        rows @ one.tensors[f"{LAYER}.lora_A.weight"].T @ one.tensors[f"{LAYER}.lora_B.weight"].T
+        for rows, one in zip(inputs, read, strict=True)
+    ]
+    expected = torch.linalg.lstsq(torch.cat(inputs), torch.cat(outputs)).solution.T
+    found = made.tensors[f"{LAYER}.lora_B.weight"] @ made.tensors[f"{LAYER}.lora_A.weight"]
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+    name = "base_model.model.classifier.weight"
+    torch.testing.assert_close(made.tensors[name], (read[0].tensors[name] + read[1].tensors[name]) / 2)
+
+
+@pytest.mark.parametrize(
+    ("grams", "message"),
+    [
+        ([gram_of(torch.ones(2, 5))], "1 sets of Gram matrices for 2 adapters; allowed: one an adapter"),
+        ([gram_of(torch.ones(2, 5)), {}], rf"Gram matrices of adapter 1: '{LAYER}' differs; allowed: {LAYER}"),
+        ([gram_of(torch.ones(2, 4))] * 2, rf"Gram matrix '{LAYER}' of adapter 0 has shape \(4, 4\); allowed: \(5, 5\)"),
+    ],
+)
+def test_gram_matrices_of_other_layers_are_refused(
+    workplace: Path, grams: list[dict[str, Tensor]], message: str
+) -> None:
+    read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed))) for seed in range(2)]
+    with pytest.raises(InputError, match=message):
+        fedfisher.merge_adapters(read, method="regmean_products", grams=grams, off_diagonal=[0.9])
+
+
+def test_gram_matrices_do_not_serve_methods_for_factors(workplace: Path) -> None:
+    read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed))) for seed in range(2)]
+    with pytest.raises(InputError, match=r"'regmean' needs gram, .* and regmean_products with Gram matrices"):
+        fedfisher.merge_adapters(read, method="regmean", grams=[gram_of(torch.ones(2, 5))] * 2, off_diagonal=[0.9])
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [
