@@ -97,7 +97,8 @@ def configure(
 
     Raises:
         InputError: the method or a setting is unknown, a value is not allowed, one of the method's statistics
-            does not exist for a network, the method can't serve it, or its uploads do not fit their budget.
+            does not exist for a network, the method can't serve it or not with these settings, or its uploads do not
+            fit their budget.
     """
     chosen = methods.get(entry.method or label)
     wire = _changed(label, wire, entry.wire)
@@ -117,6 +118,8 @@ def configure(
             upload_schema(uploads, spec, wire)
             if chosen.supports is not None:
                 chosen.supports(spec)
+            if chosen.fits is not None:
+                chosen.fits(values, spec)
             if label_prior != 0:
                 require_label_prior(spec)
         except InputError as error:

@@ -11,6 +11,7 @@ from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.engine.progress import track
 from fedfisher_core.methods.matching.common_optima import Iteration, common_descent, equal_weights, merge
+from fedfisher_core.methods.matching.ranks import Ranks, cut, require_ranks
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import Parameters
@@ -41,6 +42,7 @@ Start = Annotated[
     "ma_echo",
     uploads=(Weights, NullSpaceProjection),
     reference="https://arxiv.org/abs/2204.12493",
+    fits=require_ranks,
 )
 def ma_echo(
     server: Server,
@@ -54,6 +56,7 @@ def ma_echo(
     cap: Cap = 0.5,
     normalise: Normalise = False,
     start: Start = "mean",
+    ranks: Ranks = None,
 ) -> Aggregate:
     """Move to where each client's outputs stay what they are (Su, Li and Xue 2022, equations 7 and 11, Algorithm 1).
 
@@ -72,11 +75,14 @@ def ma_echo(
     not come near the paper's numbers (the reports `ma_echo_algorithm_1` and `ma_echo_table5`). The authors' code has
     steps, eta (there without the factor 2, 1.6) and C too. Normalised steps have length eta, as in that code, not the
     paper's 1.
+
+    With ranks, as in the paper's Table 6, the server makes each P_i anew of its leading components. Bits are those of
+    the whole matrices.
     """
     return explore(
         server,
         [upload[Weights].tensors for upload in uploads],
-        [upload[NullSpaceProjection].tensors for upload in uploads],
+        [cut(upload[NullSpaceProjection].tensors, ranks) for upload in uploads],
         first=0,
         start=start,
         iteration=iteration_of(steps, step_size, penalty, local_update, weights, cap, normalise),

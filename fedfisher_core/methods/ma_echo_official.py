@@ -10,6 +10,7 @@ from fedfisher_core.client.statistics.null_space import OfficialProjection
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.matching.common_optima import merge_official
+from fedfisher_core.methods.matching.ranks import Ranks, cut_complements, require_ranks
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.holders import holders, mean_of_holders
@@ -19,6 +20,7 @@ from fedfisher_core.methods.shared.holders import holders, mean_of_holders
     "ma_echo_official",
     uploads=(Weights, OfficialProjection, LabelCounts),
     reference="https://github.com/FudanVI/MAEcho",
+    fits=require_ranks,
 )
 def ma_echo_official(
     server: Server,
@@ -29,6 +31,7 @@ def ma_echo_official(
         float, Field(gt=0, lt=2, description="eta of global and local models; from 2 on nothing converges")
     ] = 1.6,
     normalise: Annotated[bool, Field(description="whether each row of a local model moves by step_size")] = False,
+    ranks: Ranks = None,
 ) -> Aggregate:
     """Iterate as the authors' code does, which differs from their paper, and average the local models.
 
@@ -37,14 +40,14 @@ def ma_echo_official(
     move as far as W and only where their data do not see it (the paper's mu without bound), clients weigh the same, and
     the last layer does not take part. For each class, its row there is the mean over the clients that hold two examples
     of it or more, and 0, with its bias, where there are none. A row whose step is exactly 0 stays, where the authors'
-    code divides by 0.
+    code divides by 0. Ranks are of I - Q_i, see `ma_echo`; the last is of the layer that does not take part.
     """
     models = [upload[Weights].tensors for upload in uploads]
     held = holders(uploads)
     *hidden, last = uploads[0][OfficialProjection].tensors
     parameters = merge_official(
         models,
-        [upload[OfficialProjection].tensors for upload in uploads],
+        [cut_complements(upload[OfficialProjection].tensors, ranks) for upload in uploads],
         hidden,
         steps=steps,
         step_size=step_size,

@@ -21,6 +21,8 @@ from fedfisher_core.settings.choices import settings_of
 Aggregation = Callable[..., Aggregate]
 Requirement = Callable[[Any, int], None]
 """Takes a method's settings, as a model, and the number of clients."""
+Fit = Callable[[Any, ModelSpec], None]
+"""Takes a method's settings, as a model, and a network that it would serve."""
 RESERVED = tuple(MethodEntry.model_fields)
 """Keys next to a method's own settings, which a method must not use."""
 COMMON = settings_of(with_label_prior, owner="method", name="methods")
@@ -43,6 +45,7 @@ class Method:
         asks_again: whether it asks clients for statistics of further networks, as only a reference may.
         settings: the function's keyword arguments as a model.
         supports: refuses networks that the method can't serve, by an InputError; None where its uploads decide.
+        fits: refuses settings that can't work with a network, by an InputError; None where all can.
         sums: the method written in sums over clients; None where it can't be aggregated securely.
         validates: says from its settings whether it looks at the server's validation images; None where it never does.
         require: refuses settings that can't work with so many clients, by an InputError; None where all can.
@@ -65,6 +68,7 @@ class Method:
     asks_again: bool
     settings: type[BaseModel]
     supports: Callable[[ModelSpec], None] | None = None
+    fits: Fit | None = None
     sums: Summation | None = None
     validates: Callable[[Any], bool] | None = None
     require: Requirement | None = None
@@ -109,6 +113,7 @@ def method(
     trains: bool = True,
     asks_again: bool = False,
     supports: Callable[[ModelSpec], None] | None = None,
+    fits: Fit | None = None,
     sums: Summation | None = None,
     validates: Callable[[Any], bool] | None = None,
     require: Requirement | None = None,
@@ -148,6 +153,7 @@ def method(
                 asks_again=asks_again,
                 settings=settings,
                 supports=supports,
+                fits=fits,
                 sums=sums,
                 validates=validates,
                 require=require,

@@ -310,6 +310,64 @@ def test_settings_that_need_not_converge_are_refused(name: str, settings: dict[s
         bind_written(name, settings, [tiny.TINY])
 
 
+RANKED = ["ma_echo", "ma_echo_official"]
+by_ranked_method = pytest.mark.parametrize("name", RANKED)
+
+
+def sizes(spec: ModelSpec) -> list[int]:
+    return [shape[0] for shape in NullSpaceProjection.shapes(spec).values()]
+
+
+@by_bias
+@by_ranked_method
+def test_projections_of_full_rank_are_the_whole_ones(name: str, spec: ModelSpec) -> None:
+    uploads = different(spec)
+    whole = aggregate(name, uploads, spec=spec).networks[0]
+    full = aggregate(name, uploads, spec=spec, ranks=sizes(spec)).networks[0]
+    assert all(torch.equal(full[key], tensor) for key, tensor in whole.items())
+
+
+@by_bias
+def test_ranks_keep_what_the_singular_value_decomposition_says(spec: ModelSpec) -> None:
+    uploads, ranks = different(spec), [1, 2, 3]
+
+    def of_rank(matrix: Tensor, rank: int) -> Tensor:
+        left, singular, right = np.linalg.svd(matrix.double().numpy())
+        return torch.from_numpy((left[:, :rank] * singular[:rank]) @ right[:rank]).float()
+
+    def cut(upload: Upload) -> Upload:
+        spans = upload[NullSpaceProjection].tensors
+        spaces = upload[OfficialProjection].tensors
+        eyes = {key: torch.eye(len(one)) for key, one in spaces.items()}
+        return replaced(
+            upload,
+            NullSpaceProjection({key: of_rank(spans[key], rank) for key, rank in zip(LAYERS, ranks, strict=True)}),
+            OfficialProjection(
+                {key: eyes[key] - of_rank(eyes[key] - spaces[key], rank) for key, rank in zip(LAYERS, ranks, strict=True)}
+            ),
+        )
+
+    for name in RANKED:
+        found = aggregate(name, uploads, spec=spec, ranks=ranks).networks[0]
+        assert close(found, aggregate(name, [cut(one) for one in uploads], spec=spec).networks[0])
+        assert not close(found, aggregate(name, uploads, spec=spec).networks[0], atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ([1, 2], r"ranks=\[1, 2\]: allowed: 3 numbers, one for each layer: conv, hidden, head"),
+        ([1, 1, 900], r"ranks=\[1, 1, 900\]: 900 for layer 'head'; allowed: 1 to 5"),
+        ([1, 0, 1], r"ranks"),
+    ],
+    ids=str,
+)
+@by_ranked_method
+def test_ranks_that_no_projection_has_are_refused(name: str, ranks: list[int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        bind_written(name, {"ranks": ranks}, [tiny.TINY])
+
+
 @pytest.mark.drawn(8)
 @pytest.mark.parametrize("model", ["mlp", "lenet", "cnn", "compact", "resnet18"])
 @pytest.mark.parametrize("bias", [False, True])
