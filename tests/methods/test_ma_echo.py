@@ -336,16 +336,13 @@ def test_ranks_keep_what_the_singular_value_decomposition_says(spec: ModelSpec) 
         return torch.from_numpy((left[:, :rank] * singular[:rank]) @ right[:rank]).float()
 
     def cut(upload: Upload) -> Upload:
-        spans = upload[NullSpaceProjection].tensors
-        spaces = upload[OfficialProjection].tensors
-        eyes = {key: torch.eye(len(one)) for key, one in spaces.items()}
-        return replaced(
-            upload,
-            NullSpaceProjection({key: of_rank(spans[key], rank) for key, rank in zip(LAYERS, ranks, strict=True)}),
-            OfficialProjection(
-                {key: eyes[key] - of_rank(eyes[key] - spaces[key], rank) for key, rank in zip(LAYERS, ranks, strict=True)}
-            ),
-        )
+        by_layer = dict(zip(LAYERS, ranks, strict=True))
+        spans = {key: of_rank(one, by_layer[key]) for key, one in upload[NullSpaceProjection].tensors.items()}
+        spaces = {}
+        for key, one in upload[OfficialProjection].tensors.items():
+            eye = torch.eye(len(one))
+            spaces[key] = eye - of_rank(eye - one, by_layer[key])
+        return replaced(upload, NullSpaceProjection(spans), OfficialProjection(spaces))
 
     for name in RANKED:
         found = aggregate(name, uploads, spec=spec, ranks=ranks).networks[0]
