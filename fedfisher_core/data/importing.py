@@ -102,6 +102,7 @@ def import_table(source: Path, target: Path, *, label: str, test: float) -> None
     Numbers are scaled by the mean and the standard deviation of the training rows.
 
     Args:
+        label: name of the column of labels, which are texts.
         test: fraction of each class that becomes test examples.
 
     Raises:
@@ -145,6 +146,7 @@ def import_texts(source: Path, target: Path, *, text: str, label: str, test: flo
     """Write a CSV or Parquet file of texts and labels as a file that `data.dataset` names.
 
     Args:
+        label: name of the column of labels, which are texts or numbers.
         test: fraction of each class that becomes test examples.
 
     Raises:

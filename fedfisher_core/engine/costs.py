@@ -25,6 +25,7 @@ class Spent:
     """What work took.
 
     Args:
+        seconds: on the clock.
         processor_seconds: of the processors that did it; None where other work can't be excluded.
     """
 

@@ -57,6 +57,7 @@ def moment_deviation(clip: float, *, sums: int, multiplier: float) -> float:
 
     Args:
         sums: how many there are: two a layer for Kronecker factors, and two for input moments.
+        multiplier: of the mechanism that releases all of them.
 
     Returns:
         The deviation on a vector, or on the diagonal of a symmetric matrix; elsewhere it is 1 / sqrt(2) of that.

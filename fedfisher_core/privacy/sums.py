@@ -36,7 +36,7 @@ class LayerShape:
 
     @staticmethod
     def of(layer: Layer, input_shape: torch.Size, output_shape: torch.Size) -> "LayerShape":
-        """Read the sizes off a linear layer or an ungrouped convolution."""
+        """Read the sizes off a linear layer or an ungrouped convolution; both shapes have the examples first."""
         bias = layer.bias is not None
         if isinstance(layer, nn.Linear):
             return LayerShape(layer.out_features, layer.in_features + bias, 1, None, bias)
@@ -57,6 +57,7 @@ class LayerExamples:
     """A chunk of examples as one layer sees them.
 
     Args:
+        inputs: examples first.
         gradients: at the layer's outputs, one tensor a direction, shaped like the outputs.
     """
 

@@ -203,6 +203,8 @@ def line_chart(
 
     Args:
         points: by rising x; a line needs no point at each x.
+        axes: titles of the axis across and of that upwards.
+        logarithmic: whether both axes are.
         colours: colour by method; None for the methods that end highest.
     """
     last = {one.method: one for one in points}
@@ -295,12 +297,16 @@ def on_front(trades: Sequence[Trade]) -> list[Trade]:
     return front
 
 
-def trade_off_chart(trades: Sequence[Trade], *, axes: tuple[str, str], logarithmic: bool) -> Chart:
-    """Draw gains against costs; those on the Pareto front are joined and named."""
+def trade_off_chart(trades: Sequence[Trade], *, axes: tuple[str, str], logarithmic_cost: bool) -> Chart:
+    """Draw gains against costs; those on the Pareto front are joined and named.
+
+    Args:
+        axes: titles of the axis of costs and of that of gains.
+    """
     front = on_front(trades)
     domain = _domain([one.gain for one in trades], logarithmic=False)
     heights = _apart({one.method: _fraction(one.gain, domain, logarithmic=False) for one in front}, _HEIGHT)
-    scale = alt.Scale(type="log") if logarithmic else alt.Scale(zero=True)
+    scale = alt.Scale(type="log") if logarithmic_cost else alt.Scale(zero=True)
     x = alt.X("cost:Q", title=axes[0], scale=scale, axis=alt.Axis(tickCount=5, labelExpr=_PLAIN, labelOverlap=True))
     y = alt.Y("gain:Q", title=axes[1], scale=alt.Scale(domain=domain, nice=False))
     ahead = {one.method for one in front}
@@ -312,11 +318,11 @@ def trade_off_chart(trades: Sequence[Trade], *, axes: tuple[str, str], logarithm
     steps = base.mark_line(interpolate="step-after", color=COLOURS[0], strokeDash=[3, 3]).transform_filter(
         "datum.front"
     )
-    costs = [math.log(one.cost) if logarithmic else one.cost for one in trades]
-    middle = (min(costs) + max(costs)) / 2 if logarithmic else max(costs) / 2
+    costs = [math.log(one.cost) if logarithmic_cost else one.cost for one in trades]
+    middle = (min(costs) + max(costs)) / 2 if logarithmic_cost else max(costs) / 2
     labels = [
         {"method": one.method, "name": one.name, "cost": one.cost, "down": _HEIGHT * (1 - heights[one.method])}
-        | {"right": (math.log(one.cost) if logarithmic else one.cost) > middle}
+        | {"right": (math.log(one.cost) if logarithmic_cost else one.cost) > middle}
         for one in front
     ]
     names = alt.Chart(alt.Data(values=labels)).encode(x=x, y=alt.Y("down:Q", scale=None), text="name:N")
@@ -333,6 +339,7 @@ def heat_map(cells: Sequence[tuple[str, str, float, str]], *, axes: tuple[str, s
     """Draw a matrix, darker cells for more.
 
     Args:
+        axes: what columns and lines are.
         cells: name of the column, name of the line, shade from 0 to 1, and text.
     """
     values = [dict(zip(("column", "line", "shade", "text"), cell, strict=True)) for cell in cells]

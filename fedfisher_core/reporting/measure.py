@@ -176,6 +176,8 @@ class WelchDifference:
     """The difference of two independent means, whose deviations may differ (Welch 1947).
 
     Args:
+        mean: of the first less the second.
+        error: standard error of the difference.
         degrees: of freedom, by Welch and Satterthwaite.
     """
 

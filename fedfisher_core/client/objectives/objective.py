@@ -45,6 +45,8 @@ class Known:
 
     Args:
         counts: examples of each label, int64, shape (classes,).
+        moving: the network's current learnt weights.
+        starting: the weights from which training started.
         watched: features of the batch.
         earlier: what earlier rounds left.
     """

@@ -1,4 +1,8 @@
-"""Reading artifacts, whose files are verified by their digests, and what a folder of artifacts holds."""
+"""Reading artifacts, whose files are verified by their digests, and what a folder of artifacts holds.
+
+What reads an artifact raises `CorruptArtifactError` where a file is missing or is not what its manifest says, and
+`BucketError` where a bucket does not answer.
+"""
 
 import logging
 import os

@@ -81,6 +81,7 @@ class StatisticCost:
     """The cost of one statistic.
 
     Args:
+        seconds: summed over the clients.
         share: seconds as a fraction of local training.
     """
 

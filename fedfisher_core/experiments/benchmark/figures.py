@@ -233,7 +233,7 @@ def trade_off_charts(found: Sequence[Standing], seconds: Seconds) -> list[Chart]
                 if one.line.mean(field) > 0
             ],
             axes=(axis, _ACCURACY),
-            logarithmic=field != "upload_bits",
+            logarithmic_cost=field != "upload_bits",
         )
         for axis, (field, unit) in costs.items()
         if any(one.line.mean(field) > 0 for one in whole)

@@ -45,6 +45,7 @@ class Setting:
         seeds: ascending.
         methods: the rows over the seeds, by method.
         global_error: difference of the methods' errors over the whole domain.
+        barrier: difference of their client-server barriers.
     """
 
     overlap: float

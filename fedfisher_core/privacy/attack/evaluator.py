@@ -172,6 +172,7 @@ class AttackMeasures:
     """How an attack looks to the evaluator.
 
     Args:
+        best: of the images of the best restart, as the attacker chooses it.
         mean_accuracy: share of the images of all restarts that are classified as the target.
     """
 
