@@ -54,7 +54,7 @@ class Examined:
 
     python: str
     packages: dict[str, str]
-    cores: int
+    cores: int | None
     gpus: int
     data_dir: str | None
     datasets: dict[str, str]
@@ -99,7 +99,7 @@ def examine(settings: ExperimentSettings) -> Examined:
     return Examined(
         python=platform.python_version(),
         packages={package: _version(package) for package in _PACKAGES},
-        cores=os.cpu_count() or 1,
+        cores=os.cpu_count(),
         gpus=torch.cuda.device_count() if torch.cuda.is_available() else 0,
         data_dir=os.environ.get(DATA_DIR_VARIABLE),
         datasets={name: _location(name) for name in datasets},

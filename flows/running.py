@@ -106,8 +106,9 @@ def link_results(ran: Ran) -> None:
     link(work.settings.name, work.artifacts())
 
 
-def code_of(errors: Sequence[IncompleteError]) -> int:
+def code_of(outcomes: Sequence[IncompleteError | None]) -> int:
     """Return a command's exit code: 0 without errors, 2 where bad input or diverged clients explain all, else 1."""
+    errors = [error for error in outcomes if error is not None]
     if not errors:
         return 0
     return 2 if all(error.by_user for error in errors) else 1

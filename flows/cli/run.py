@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -58,10 +57,10 @@ def _run(options: argparse.Namespace) -> None:
         done.append(one)
         if not options.json:
             _print(one)
-    code = _code_of(done)
+    code = running.code_of([one.error for one in done])
     if options.json:
         print(json.dumps({"reports": list(map(_as_json, done)), "exit": code}, indent=2))
-    _exit_with(code)
+    sys.exit(code)
 
 
 def _stage(options: argparse.Namespace) -> None:
@@ -71,7 +70,7 @@ def _stage(options: argparse.Namespace) -> None:
     _print(done)
     if done.error is None:
         running.link_results(done)
-    _exit_with(_code_of([done]))
+    sys.exit(running.code_of([done.error]))
 
 
 def _print(done: running.Ran) -> None:
@@ -87,15 +86,6 @@ def _as_json(done: running.Ran) -> dict[str, Any]:
         "rows": 0 if done.folder is None else count_rows(done.folder),
         "failures": [] if done.error is None else [asdict(one) for one in done.error.failed],
     }
-
-
-def _code_of(done: Sequence[running.Ran]) -> int:
-    return running.code_of([one.error for one in done if one.error is not None])
-
-
-def _exit_with(code: int) -> None:
-    if code:
-        sys.exit(code)
 
 
 def _explain(options: argparse.Namespace) -> None:

@@ -71,9 +71,15 @@ def _open_on_server(settings: "ExperimentSettings") -> None:
         said = str(error).partition("\n")[0]
         raise OutputError(f"runs can't be read at {tracking.mlflow}: {said}") from error
     address = f"{tracking.mlflow.rstrip('/')}/{place}"
-    print(f"{settings.name}: {address}")
+    _say(settings.name, address, recorded=bool(place))
     if sys.stdout.isatty():
         webbrowser.open(address)
+
+
+def _say(name: str, address: str, *, recorded: bool) -> None:
+    if not recorded:
+        print(f"no run of {name!r} is recorded there yet, so that MLflow opens at all experiments", file=sys.stderr)
+    print(f"{name}: {address}", flush=True)
 
 
 def _serve(settings: "ExperimentSettings", port: int) -> None:
@@ -89,8 +95,9 @@ def _serve(settings: "ExperimentSettings", port: int) -> None:
             free.bind(("127.0.0.1", port))
         except OSError as error:
             raise InputError(f"--port={port} can't be had: {error.strerror}; allowed: another") from error
-    address = f"http://127.0.0.1:{port}/{place_of(client, settings.name)}"
-    print(f"{settings.name}: {address}", flush=True)
+    place = place_of(client, settings.name)
+    address = f"http://127.0.0.1:{port}/{place}"
+    _say(settings.name, address, recorded=bool(place))
     if sys.stdout.isatty():
         # It runs next to the server, which takes this process's place.
         subprocess.Popen([sys.executable, "-m", "flows.opening", address])

@@ -59,7 +59,9 @@ def show(browser: webdriver.Chrome, page: Path, *, width: int, scheme: str) -> N
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
-@pytest.mark.parametrize("name", ["mnist_methods", "privacy_attack", "leaderboard"])
+@pytest.mark.parametrize(
+    "name", ["mnist_methods", "privacy_attack", "fedfish_toy", "theory_two_layer", "fl_algorithms", "leaderboard"]
+)
 def test_reports_have_no_grave_violation(
     browser: webdriver.Chrome, axe: str, name: str, width: int, scheme: str
 ) -> None:

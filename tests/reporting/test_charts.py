@@ -32,7 +32,9 @@ CHARTS = {
     "dots": dot_plot([Dot("a", "A", 1.0, 0.5, 1.5, "One"), Dot("b", "B", 2.0, None, None, "Other")], "accuracy"),
     "lines": line_chart(LINES, axes=("", "accuracy"), title="<b>a title</b>"),
     "logarithms": line_chart([Point("a", "A", x, 1 / x) for x in (1, 2, 4)], axes=("x", "y"), logarithmic=True),
-    "costs": trade_off_chart([Trade("a", "A", 1.0, 1.0), Trade("b", "B", 2.0, 2.0)], axes=("s", "%"), logarithmic_cost=True),
+    "costs": trade_off_chart(
+        [Trade("a", "A", 1.0, 1.0), Trade("b", "B", 2.0, 2.0)], axes=("s", "%"), logarithmic_cost=True
+    ),
     "point": line_chart([Point("a", "A", 1, 1.0)], axes=("x", "y")),
 }
 

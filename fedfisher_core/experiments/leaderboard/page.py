@@ -192,7 +192,7 @@ def trade_off_charts(entries: Sequence[Entry], attacked: Mapping[str, float]) ->
         ]
         if trades:
             axes = (axis, "mean accuracy, %")
-            charts.append(trade_off_chart(trades, axes=axes, logarithmic=axis.startswith("server")))
+            charts.append(trade_off_chart(trades, axes=axes, logarithmic_cost=axis.startswith("server")))
     return charts
 
 
