@@ -12,7 +12,7 @@ from typing import TypeVar
 from fedfisher_core.experiments.benchmark.rows import Role
 from fedfisher_core.experiments.leaderboard.entries import BenchmarkReport, make_entries, read_reports
 from fedfisher_core.experiments.leaderboard.ranking import OverSeeds, over_seeds
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.reporting.measure import BASELINE, PairedDifference, gather, mean_by_seed, paired_difference
 from fedfisher_core.reporting.page import template_environment
 from fedfisher_core.reporting.rows import RESULTS, read_rows

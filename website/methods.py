@@ -10,7 +10,7 @@ from pathlib import Path
 from benchmarks.overview import above_baseline, in_points, mean_of, with_interval
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.experiments.leaderboard.entries import BenchmarkReport, Entry, make_entries
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.methods.method import Method, methods
 from fedfisher_core.reporting.formats import plural
 from fedfisher_core.reporting.measure import BASELINE, PairedDifference, gather, paired_difference

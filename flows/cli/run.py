@@ -60,7 +60,8 @@ def _run(options: argparse.Namespace) -> None:
     code = running.code_of([one.error for one in done])
     if options.json:
         print(json.dumps({"reports": list(map(_as_json, done)), "exit": code}, indent=2))
-    sys.exit(code)
+    if code:
+        sys.exit(code)
 
 
 def _stage(options: argparse.Namespace) -> None:
@@ -70,7 +71,8 @@ def _stage(options: argparse.Namespace) -> None:
     _print(done)
     if done.error is None:
         running.link_results(done)
-    sys.exit(running.code_of([done.error]))
+    if code := running.code_of([done.error]):
+        sys.exit(code)
 
 
 def _print(done: running.Ran) -> None:

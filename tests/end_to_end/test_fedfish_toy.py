@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from fedfisher_core.experiments.fedfish_toy.settings import FedFishToyRow
+from fedfisher_core.experiments.fedfish_toy.rows import FedFishToyRow
 from fedfisher_core.reporting.rows import read_rows
 from tests.end_to_end.conftest import Workplace
 

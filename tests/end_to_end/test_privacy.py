@@ -6,7 +6,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
 
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.reporting.rows import read_rows
 from tests.end_to_end.conftest import TINY_ATTACK, Workplace
 

@@ -12,7 +12,8 @@ from mlflow.entities import Run
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.experiments.two_layer.page import make_runs
 from fedfisher_core.experiments.two_layer.plan import make_plan
-from fedfisher_core.experiments.two_layer.settings import TwoLayerRow, TwoLayerSettings
+from fedfisher_core.experiments.two_layer.rows import TwoLayerRow
+from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 from fedfisher_core.reporting.rows import read_rows
 from fedfisher_core.settings.reading import validate
 from tasks.record import record

@@ -9,7 +9,7 @@ import torch
 from fedfisher_core.client.uploads import decode, encode
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.federation import model_checks as server_memory
+from fedfisher_core.federation import round_checks as server_memory
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.jobs import Federations, schema_of
 from fedfisher_core.federation.round_checks import held_bytes

@@ -15,7 +15,8 @@ import pytest
 from fedfisher_core.engine.store import Content, Recipe, Store
 from fedfisher_core.experiments.benchmark.rows import sorted_rows
 from fedfisher_core.experiments.two_layer.plan import Errors, SeedErrors
-from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid, rows_of
+from fedfisher_core.experiments.two_layer.rows import rows_of
+from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid
 from fedfisher_core.reporting.rows import write_rows
 from flows import cli
 from flows.cli import main

@@ -1,7 +1,8 @@
 """The toy regression of FedFish's Section 5.1: FedAvg and FedFish where clients' inputs overlap or not."""
 
 from fedfisher_core.experiments.contract import Experiment, experiments, late
-from fedfisher_core.experiments.fedfish_toy.settings import FedFishToyRow, FedFishToySettings
+from fedfisher_core.experiments.fedfish_toy.rows import FedFishToyRow
+from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
 
 experiments.add(
     "fedfish_toy",

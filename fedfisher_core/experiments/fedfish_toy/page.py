@@ -17,7 +17,7 @@ from fedfisher_core.experiments.fedfish_toy.plan import (
     read_measured,
     true_values,
 )
-from fedfisher_core.experiments.fedfish_toy.settings import METHODS, FedFishToyRow
+from fedfisher_core.experiments.fedfish_toy.rows import METHODS, FedFishToyRow
 from fedfisher_core.experiments.fedfish_toy.summary import (
     LEVEL,
     Setting,

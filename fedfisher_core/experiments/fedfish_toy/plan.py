@@ -24,13 +24,8 @@ from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.seeds import Stream, numpy_generator, torch_generator
 from fedfisher_core.engine.store import Artifact, Content, read_document, understood
 from fedfisher_core.experiments.contract import Plan
-from fedfisher_core.experiments.fedfish_toy.settings import (
-    FedFishToyRow,
-    FedFishToySettings,
-    FunctionName,
-    RegressionGrid,
-    rows_of,
-)
+from fedfisher_core.experiments.fedfish_toy.rows import FedFishToyRow, rows_of
+from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings, FunctionName, RegressionGrid
 from fedfisher_core.methods.fedfish import step_from
 from fedfisher_core.methods.shared.averaging import mean_parameters
 from fedfisher_core.models.spec import ModelSpec, Parameters, parameters_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedfisher_core.experiments.fedfish_toy.settings import METHODS, FedFishToyRow
+from fedfisher_core.experiments.fedfish_toy.rows import METHODS, FedFishToyRow
 from fedfisher_core.reporting.formats import MINUS, Table, plural, significant
 from fedfisher_core.reporting.measure import PairedDifference, Repeated, gather, paired_difference
 

@@ -18,7 +18,7 @@ from fedfisher_core.experiments.benchmark.answer import to_other
 from fedfisher_core.experiments.benchmark.rows import Role
 from fedfisher_core.experiments.leaderboard.entries import SETTING, Entry, Reports
 from fedfisher_core.experiments.leaderboard.ranking import MeanRanks, Track, compare_tracks
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.reporting.charts import Chart, Trade, to_html, trade_off_chart
 from fedfisher_core.reporting.formats import in_words, plural
 from fedfisher_core.reporting.measure import BASELINE, gather

@@ -1,7 +1,8 @@
 """The privacy attack: what does a server learn of one client's images?"""
 
 from fedfisher_core.experiments.contract import Experiment, experiments, late
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow, AttackSettings
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
+from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 
 experiments.add(
     "privacy_attack",

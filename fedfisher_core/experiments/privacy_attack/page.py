@@ -17,7 +17,7 @@ from fedfisher_core.engine.store import Artifact
 from fedfisher_core.experiments.privacy_attack.attacker import private_images
 from fedfisher_core.experiments.privacy_attack.jobs import best_images, prior_sample
 from fedfisher_core.experiments.privacy_attack.plan import BOUNDS, AttackPlan
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.experiments.privacy_attack.summary import blocks, interval_over_trials, summarise
 from fedfisher_core.federation.federation import PartitionInputs
 from fedfisher_core.reporting.charts import Chart, Dot, Point, dot_plot, line_chart, to_html, to_png

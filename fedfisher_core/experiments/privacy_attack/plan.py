@@ -23,7 +23,8 @@ from fedfisher_core.experiments.privacy_attack.jobs import (
     read_attack,
     read_bounds,
 )
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow, AttackSettings, Victim
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
+from fedfisher_core.experiments.privacy_attack.settings import AttackSettings, Victim
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import DataInputs, Federation, PartitionInputs
 from fedfisher_core.federation.global_models import read_result

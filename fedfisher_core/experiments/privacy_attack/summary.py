@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.reporting.formats import Table, in_words, plural
 from fedfisher_core.reporting.measure import Measure, PairedDifference, Repeated, gather, paired_difference
 

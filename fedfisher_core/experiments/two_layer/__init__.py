@@ -1,7 +1,8 @@
 """The two-layer experiment: the theory of FedFisher's Section 3, measured."""
 
 from fedfisher_core.experiments.contract import Experiment, experiments, late
-from fedfisher_core.experiments.two_layer.settings import TwoLayerRow, TwoLayerSettings
+from fedfisher_core.experiments.two_layer.rows import TwoLayerRow
+from fedfisher_core.experiments.two_layer.settings import TwoLayerSettings
 
 experiments.add(
     "two_layer",

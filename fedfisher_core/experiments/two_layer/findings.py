@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from fedfisher_core.experiments.two_layer.settings import METHODS, CurveName, TwoLayerRow
+from fedfisher_core.experiments.two_layer.rows import METHODS, CurveName, TwoLayerRow
 from fedfisher_core.reporting.formats import Table, plural, significant
 from fedfisher_core.reporting.measure import gather
 

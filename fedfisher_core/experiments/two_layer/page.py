@@ -8,7 +8,7 @@ from functools import cache, partial
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.experiments.two_layer.findings import Curve, curve_of, steps_finding, width_finding
 from fedfisher_core.experiments.two_layer.plan import TwoLayerPlan
-from fedfisher_core.experiments.two_layer.settings import METHODS, TwoLayerRow
+from fedfisher_core.experiments.two_layer.rows import METHODS, TwoLayerRow
 from fedfisher_core.reporting.charts import Chart, Point, line_chart, to_html, to_png
 from fedfisher_core.reporting.page import PageData, render
 from fedfisher_core.reporting.runs import Record, Runs, digest

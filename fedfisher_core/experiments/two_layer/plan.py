@@ -16,7 +16,8 @@ from fedfisher_core.engine.job import Job, NoInputs, Numerics
 from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.engine.store import Artifact, Content, read_document, understood
 from fedfisher_core.experiments.contract import Plan
-from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid, TwoLayerRow, TwoLayerSettings, rows_of
+from fedfisher_core.experiments.two_layer.rows import TwoLayerRow, rows_of
+from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid, TwoLayerSettings
 
 _ERRORS = "errors.json"
 

@@ -19,13 +19,8 @@ from fedfisher_core.experiments.fedfish_toy.page import (
     report_files,
 )
 from fedfisher_core.experiments.fedfish_toy.plan import GlobalModel, Measured, Stage, make_plan
-from fedfisher_core.experiments.fedfish_toy.settings import (
-    METHODS,
-    FedFishToyRow,
-    FedFishToySettings,
-    RegressionGrid,
-    rows_of,
-)
+from fedfisher_core.experiments.fedfish_toy.rows import METHODS, FedFishToyRow, rows_of
+from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings, RegressionGrid
 from fedfisher_core.experiments.fedfish_toy.summary import (
     Setting,
     barrier_finding,

@@ -2,7 +2,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.reporting.rows import read_rows, write_rows
 from tests.experiments.benchmark.samples import make_row
 from tests.experiments.leaderboard.boards import scored, write_board

@@ -10,7 +10,7 @@ import pytest
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.privacy_attack.page import budget_charts, report_files
-from fedfisher_core.experiments.privacy_attack.settings import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.experiments.privacy_attack.summary import attack_tables, blocks, compare_cases, summarise
 from fedfisher_core.privacy.attack.factors import Factors
 from fedfisher_core.reporting.charts import to_html

@@ -18,7 +18,8 @@ from fedfisher_core.experiments.two_layer.findings import (
 )
 from fedfisher_core.experiments.two_layer.page import error_chart, report_files
 from fedfisher_core.experiments.two_layer.plan import Errors, SeedErrors
-from fedfisher_core.experiments.two_layer.settings import METHODS, TwoLayerGrid, TwoLayerRow, rows_of
+from fedfisher_core.experiments.two_layer.rows import METHODS, TwoLayerRow, rows_of
+from fedfisher_core.experiments.two_layer.settings import TwoLayerGrid
 from fedfisher_core.reporting.charts import to_html
 from fedfisher_core.reporting.formats import as_text
 from fedfisher_core.reporting.page import PageData
