@@ -14,7 +14,7 @@ from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server_optimisers.configured import configure_server_optimiser
 from fedfisher_core.models.memory import Load, machine_bytes
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings import FederationSettings, SeededSetting
+from fedfisher_core.settings import FederationSettings, RoundSettings, SeededSetting
 
 _GIB = 2**30
 
@@ -41,18 +41,44 @@ def require_rounds(
                 "client reports for this objective is no part of the sum; allowed: 'declared', or for this method an "
                 f"objective without reports, by methods.{label}.only.objective"
             )
+    stepping = [
+        optimiser
+        for optimiser in dict.fromkeys(setting.server_optimiser for setting in seeded)
+        if not configure_server_optimiser(optimiser, rounds.server_optimiser).is_average
+    ]
+    if configured.label_prior != 0:
+        _require_no_training_after(rounds, label, configured.label_prior, stepping)
     if configured.method.continues:
         return
     able = ", ".join(sorted(name for name in methods if methods.get(name).continues))
     reason = f"method {label!r} returns no single network of the clients' shape; allowed: {able}"
     if rounds.count > 1:
         raise InputError(f"rounds.count={rounds.count}, but {reason}; or rounds.count=1")
-    for optimiser in dict.fromkeys(setting.server_optimiser for setting in seeded):
-        if not configure_server_optimiser(optimiser, rounds.server_optimiser).is_average:
-            raise InputError(
-                f"rounds.server_optimiser={optimiser!r}, but {reason}; or average, also for this method alone by "
-                f"methods.{label}.only.server_optimiser"
-            )
+    if stepping:
+        raise InputError(f"rounds.server_optimiser={stepping[0]!r}, but {reason}; or {_average_alone(label)}")
+
+
+def _require_no_training_after(rounds: RoundSettings, label: str, label_prior: float, stepping: Sequence[str]) -> None:
+    """Check that nothing trains on from outputs that were moved for prediction.
+
+    Args:
+        stepping: server optimisers other than the plain average.
+    """
+    key = f"methods.{label}.label_prior={label_prior:g}"
+    if rounds.count > 1:
+        raise InputError(
+            f"rounds.count={rounds.count} with {key}: clients would train on from the outputs that it moved; allowed: "
+            "rounds.count=1, or label_prior=0"
+        )
+    if stepping:
+        raise InputError(
+            f"rounds.server_optimiser={stepping[0]!r} with {key}: it would step to the outputs that the prior moved; "
+            f"allowed: {_average_alone(label)}, or label_prior=0"
+        )
+
+
+def _average_alone(label: str) -> str:
+    return f"average, also for this method alone by methods.{label}.only.server_optimiser"
 
 
 def require_measured(settings: FederationSettings, methods: Mapping[str, ConfiguredMethod]) -> None:

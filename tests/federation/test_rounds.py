@@ -27,6 +27,10 @@ from tests import tiny
 from tests.walked import Walked, walk_tiny
 
 FEDAVG: dict[str, Any] = {"fedavg": {}}
+PRIOR: dict[str, Any] = {
+    "methods": {"prior": {"method": "fedavg", "label_prior": -1}},
+    "model": {"name": "tiny", "bias": True},
+}
 SGD = {"epochs": 2, "learning_rate": 0.05, "momentum": 0.0, "batch_size": 16}
 
 
@@ -305,6 +309,15 @@ def test_rounds_of_a_client_have_generators_of_their_own() -> None:
         ({"rounds": {"cohort": 4}}, r"rounds\.cohort=4 exceeds partition\.clients=3"),
         ({"rounds": {"count": 2}, "methods": {"ensemble": {}}}, r"rounds\.count=2.*'ensemble'.*allowed: .*fedavg"),
         (
+            {"rounds": {"count": 2}, **PRIOR},
+            r"rounds\.count=2 with methods\.prior\.label_prior=-1: .*; allowed: rounds\.count=1, or label_prior=0",
+        ),
+        (
+            {"rounds": {"server_optimiser": ["average", "fedadam"]}, **PRIOR},
+            r"rounds\.server_optimiser='fedadam' with methods\.prior\.label_prior=-1: .*; allowed: average, also for "
+            r"this method alone by methods\.prior\.only\.server_optimiser, or label_prior=0",
+        ),
+        (
             {"rounds": {"server_optimiser": "fedadam"}, "methods": {"local_mean": {}}},
             r"rounds\.server_optimiser='fedadam'.*'local_mean'",
         ),
@@ -348,6 +361,15 @@ def test_rounds_of_a_client_have_generators_of_their_own() -> None:
 def test_what_can_not_be_is_refused_by_name(workplace: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         check_federations(tiny.tiny_settings(workplace, **{"methods": FEDAVG, **changes}))
+
+
+def test_outputs_are_moved_where_nothing_trains_after(workplace: Path) -> None:
+    plain = {"prior": {"method": "fedavg", "label_prior": 0}}
+    several = {"count": 2, "server_optimiser": "fedadam"}
+    check_federations(tiny.tiny_settings(workplace, **(PRIOR | {"methods": plain, "rounds": several})))
+    alone = {"prior": PRIOR["methods"]["prior"] | {"only": {"server_optimiser": "average"}}, **FEDAVG}
+    both = {"server_optimiser": ["average", "fedadam"]}
+    check_federations(tiny.tiny_settings(workplace, **(PRIOR | {"methods": alone, "rounds": both})))
 
 
 def test_jobs_of_later_rounds_say_so() -> None:

@@ -34,7 +34,8 @@ def with_label_prior(
 
     A network that learned by cross-entropy has outputs that hold the log-shares of labels; tau = -1 takes those of all
     clients out again. The authors' code (google-research/google-research, `logit_adjustment`) subtracts in evaluation
-    alone, as here. A class that no client has counts as one example.
+    alone. Here the weights themselves are moved, so that neither a further round nor a server optimiser may follow. A
+    class that no client has counts as one example.
 
     Args:
         spec: the clients' network, which has a bias, see `require_label_prior`.
