@@ -129,10 +129,15 @@ def merge_adapters(
 
     Raises:
         InputError: adapters have other bases, layers or shapes; Gram matrices are of other layers or shapes; or the
-            method needs more than is given, or equal ranks.
+            method or a setting needs more than is given, or equal ranks.
     """
     if not adapters:
         raise InputError("no adapters to merge; allowed: one or more")
+    if settings.get("label_prior", 0) != 0:
+        raise InputError(
+            f"methods.{method}.label_prior={shown(settings['label_prior'])} needs label counts, which no adapter has; "
+            "allowed: 0"
+        )
     first = adapters[0]
     for number, other in enumerate(adapters[1:], start=1):
         _require_alike(first, other, number)

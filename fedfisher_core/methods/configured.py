@@ -106,10 +106,7 @@ def configure(
         raise InputError(_no_sums(label, chosen))
     if chosen.pooled:
         wire = WireSettings(budget="none", format="float32")
-    key, given = f"methods.{label}", entry.settings
-    common = choose(COMMON, {name: given.pop(name) for name in COMMON.model_fields if name in given}, key=key)
-    values = choose(chosen.settings, given, key=key, besides=(*RESERVED, *COMMON.model_fields))
-    label_prior: float = common.model_dump()["label_prior"]
+    values, label_prior = choose_settings(label, chosen, entry.settings)
     if label_prior != 0:
         chosen = _counting_labels(label, chosen, wire)
     uploads = configure_statistics(chosen.uploads, statistics)
@@ -127,13 +124,31 @@ def configure(
     return ConfiguredMethod(method=chosen, settings=values, wire=wire, uploads=uploads, label_prior=label_prior)
 
 
+def choose_settings(label: str, chosen: Method, given: Mapping[str, Any]) -> tuple[BaseModel, float]:
+    """Read a method's own settings and the label prior, with defaults for those that are not given.
+
+    Args:
+        label: the method's name in messages.
+        given: settings that differ from the defaults, by name.
+
+    Raises:
+        InputError: a setting is unknown, or its value is not allowed.
+    """
+    key = f"methods.{label}"
+    common = choose(COMMON, {name: one for name, one in given.items() if name in COMMON.model_fields}, key=key)
+    own = {name: one for name, one in given.items() if name not in COMMON.model_fields}
+    values = choose(chosen.settings, own, key=key, besides=(*RESERVED, *COMMON.model_fields))
+    label_prior: float = common.model_dump()["label_prior"]
+    return values, label_prior
+
+
 def _counting_labels(label: str, chosen: Method, wire: WireSettings) -> Method:
     """The method, whose clients send their label counts too.
 
     Raises:
         InputError: it makes no single network, or its uploads are seen as sums alone.
     """
-    if not chosen.ranked and not chosen.continues:
+    if not chosen.leaves_one:
         raise InputError(
             f"methods.{label}.label_prior: method {chosen.name!r} keeps several networks; allowed: methods that leave "
             "one"

@@ -91,6 +91,11 @@ class Method:
         return self.shared_start if isinstance(self.shared_start, bool) else self.shared_start(settings)
 
     @property
+    def leaves_one(self) -> bool:
+        """Whether it leaves one network, of any shape."""
+        return self.ranked or self.continues
+
+    @property
     def returns_merged(self) -> bool:
         """Whether it merges the clients' networks into one, whose running statistics no client has measured."""
         return self.ranked and self.continues and self.merges

@@ -115,8 +115,8 @@ def _merge(options: argparse.Namespace) -> None:
 def _merge_adapters(options: argparse.Namespace) -> None:
     from fedfisher import merge_adapters, read_adapter, write_adapter
     from fedfisher_core.engine.seeds import Stream, torch_generator
+    from fedfisher_core.methods.configured import choose_settings
     from fedfisher_core.methods.method import methods
-    from fedfisher_core.settings.choices import choose
 
     for name in ("network", "validation", "initial"):
         if getattr(options, name) is not None:
@@ -124,7 +124,7 @@ def _merge_adapters(options: argparse.Namespace) -> None:
     if options.out.exists():
         raise InputError(f"--out={options.out} is there; allowed: a new folder")
     settings = _chosen(options.overrides)
-    choose(methods.get(options.method).settings, settings, key=f"methods.{options.method}")
+    choose_settings(options.method, methods.get(options.method), settings)
     adapters = [read_adapter(path) for path in options.clients]
     generator = torch_generator(options.seed, Stream.SERVER)
     write_adapter(merge_adapters(adapters, method=options.method, generator=generator, **settings), options.out)
@@ -135,12 +135,12 @@ def _merge_files(options: argparse.Namespace) -> None:
     from fedfisher.building import read_examples
     from fedfisher.files import read_header, write_merged
     from fedfisher_core.engine.seeds import Stream, torch_generator
+    from fedfisher_core.methods.configured import choose_settings
     from fedfisher_core.methods.method import methods
     from fedfisher_core.models.trunks.reading import read_weights_file
-    from fedfisher_core.settings.choices import choose
 
     settings = _chosen(options.overrides)
-    choose(methods.get(options.method).settings, settings, key=f"methods.{options.method}")
+    choose_settings(options.method, methods.get(options.method), settings)
     headers = [read_header(path) for path in options.clients]
     model = _network_of(headers, options)
     clients = [read_client(path, model) for path in options.clients]

@@ -199,3 +199,17 @@ def test_methods_that_need_more_than_weights_are_refused(workplace: Path, method
     read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed))) for seed in range(2)]
     with pytest.raises(InputError, match=rf"'{method}' .*{needed}"):
         fedfisher.merge_adapters(read, method=method)
+
+
+def test_the_label_prior_is_refused_for_want_of_label_counts(
+    workplace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for seed in range(2):
+        save(f"{seed}", tensors(seed))
+    with pytest.raises(SystemExit):
+        main(["merge", "0", "1", "--method", "flexlora", "--set", "label_prior=-1", "-o", "merged"])
+    said = capsys.readouterr().err
+    assert "methods.flexlora.label_prior=-1 needs label counts, which no adapter has; allowed: 0" in said
+    assert not Path("merged").exists()
+    main(["merge", "0", "1", "--method", "flexlora", "--set", "label_prior=0", "-o", "merged"])
+    assert Path("merged").exists()

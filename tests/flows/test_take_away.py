@@ -132,6 +132,17 @@ def test_settings_of_fishers_and_statistics_reach_the_file(folder: Path) -> None
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
+def test_the_label_prior_moves_what_files_with_label_counts_make(folder: Path) -> None:
+    for number in range(2):
+        main(statistics(number, "--of", "weights,label_counts"))
+    main(merging("--network", BUILDER, "--method", "fedavg", "--set", "label_prior=-1"))
+    expected = weights_of(fedfisher.merge(own.clients(2), method="fedavg", label_prior=-1))
+    plain = weights_of(fedfisher.merge(own.clients(2), method="fedavg"))
+    found = load_file("merged.safetensors")
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert not all(torch.equal(found[name], plain[name]) for name in plain)
+
+
 def without_labels() -> None:
     Path("data0/labels.npy").unlink()
 
@@ -172,6 +183,16 @@ def other_classes() -> None:
         (prepared, merging("--network", BUILDER, "--method", "ensemble"), "keeps the networks of all clients"),
         (prepared, merging("--network", BUILDER, "--method", "ties"), "needs the network that all clients"),
         (prepared, merging("--network", BUILDER, "--method", "fedavg", "--set", "method=x"), "'methods.fedavg.method'"),
+        (
+            prepared,
+            merging("--network", BUILDER, "--method", "fedavg", "--set", "label_prior=-1"),
+            "client0.safetensors has no 'label_counts'; its statistics are",
+        ),
+        (
+            None,
+            merging("--network", BUILDER, "--method", "fedavg", "--set", "label_prior=-11"),
+            "methods.fedavg.label_prior=-11",
+        ),
         (prepared, merging("--network", "lenet", "--method", "fedavg"), "model 'lenet' needs images of at least"),
         (None, merging("--network", BUILDER, "--method", "fedavg"), "client0.safetensors: there is no such file"),
     ],

@@ -227,7 +227,8 @@ def median(server, uploads, *, rounds: int = 4) -> Aggregate:
     entries = {entry["name"]: entry for entry in json.loads(listing.stdout)}
     assert {"fedavg", "fedfisher_kfac", "median"} <= entries.keys()
     assert entries["median"]["summary"] == "Take the median of every coordinate."
-    assert entries["median"]["settings"] == {"rounds": "integer, default 4"}
+    assert entries["median"]["settings"]["rounds"] == "integer, default 4"
+    assert entries["median"]["settings"].keys() == {"rounds", "label_prior"}
 
 
 def test_a_method_that_is_ranked_can_not_ask_again() -> None:
