@@ -48,6 +48,11 @@ def require_rounds(
     ]
     if configured.label_prior != 0:
         _require_no_training_after(rounds, label, configured.label_prior, stepping)
+    if rounds.count > 1 and configured.method.one_round:
+        raise InputError(
+            f"rounds.count={rounds.count}, but method {label!r} takes it that training starts at products of zero, as "
+            "in one round; allowed: rounds.count=1"
+        )
     if configured.method.continues:
         return
     able = ", ".join(sorted(name for name in methods if methods.get(name).continues))

@@ -24,6 +24,7 @@ from fedfisher_core.methods.ties import trimmed_mean
     supports=require_adapters,
     validates=tries_several("scale"),
     of_products=True,
+    one_round=True,
 )
 def knots(
     server: Server,
@@ -41,8 +42,8 @@ def knots(
     are elected, and what agrees is averaged, see `ties`. The product is `scale` U (S V^T), cut to the clients' rank. As
     in the authors' code (gstoica27/KnOTS, `task_merger.py`), singular vectors without values are left out, and k is
     0.2. Their scale is chosen on validation examples, and their product keeps the rank that it has. All other weights
-    are averaged by the clients' numbers of examples; in the paper, each task keeps a head of its own. Products start at
-    zero, so that no start is asked for.
+    are averaged by the clients' numbers of examples; in the paper, each task keeps a head of its own. In one
+    round, products start at zero, so that no start is asked for; further rounds are refused.
     """
     products = [products_of(upload[Weights].tensors) for upload in uploads]
     bases: dict[str, Tensor] = {}

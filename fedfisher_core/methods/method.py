@@ -50,6 +50,7 @@ class Method:
         validates: says from its settings whether it looks at the server's validation images; None where it never does.
         require: refuses settings that can't work with so many clients, by an InputError; None where all can.
         continues: whether it returns one network of the clients' own shape, which a further round can start from.
+        one_round: whether it serves a first round alone, as where it takes it that products start at zero.
         of_products: whether it sees the factors of adapters through their products alone, so that the ranks of clients
             may differ.
         merges: whether the running statistics of its network may be estimated anew. They may not where the server
@@ -75,6 +76,7 @@ class Method:
     continues: bool = True
     merges: bool = True
     of_products: bool = False
+    one_round: bool = False
 
     @property
     def summary(self) -> str:
@@ -125,6 +127,7 @@ def method(
     continues: bool = True,
     merges: bool = True,
     of_products: bool = False,
+    one_round: bool = False,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
 
@@ -165,6 +168,7 @@ def method(
                 continues=continues,
                 merges=merges,
                 of_products=of_products,
+                one_round=one_round,
             ),
         )
         return function

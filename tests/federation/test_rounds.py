@@ -309,6 +309,10 @@ def test_rounds_of_a_client_have_generators_of_their_own() -> None:
         ({"rounds": {"cohort": 4}}, r"rounds\.cohort=4 exceeds partition\.clients=3"),
         ({"rounds": {"count": 2}, "methods": {"ensemble": {}}}, r"rounds\.count=2.*'ensemble'.*allowed: .*fedavg"),
         (
+            {"rounds": {"count": 2}, "methods": {"knots": {}}, "model": {"name": "adapted"}},
+            r"rounds\.count=2, but method 'knots' .*, as in one round; allowed: rounds\.count=1",
+        ),
+        (
             {"rounds": {"count": 2}, **PRIOR},
             r"rounds\.count=2 with methods\.prior\.label_prior=-1: .*; allowed: rounds\.count=1, or label_prior=0",
         ),
@@ -370,6 +374,10 @@ def test_outputs_are_moved_where_nothing_trains_after(workplace: Path) -> None:
     alone = {"prior": PRIOR["methods"]["prior"] | {"only": {"server_optimiser": "average"}}, **FEDAVG}
     both = {"server_optimiser": ["average", "fedadam"]}
     check_federations(tiny.tiny_settings(workplace, **(PRIOR | {"methods": alone, "rounds": both})))
+
+
+def test_knots_serves_one_round(workplace: Path) -> None:
+    check_federations(tiny.tiny_settings(workplace, methods={"knots": {}}, model={"name": "adapted"}))
 
 
 def test_jobs_of_later_rounds_say_so() -> None:
