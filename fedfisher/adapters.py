@@ -21,6 +21,7 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.errors import InputError, in_one_line, shown
 from fedfisher_core.engine.files import parse_json
 from fedfisher_core.engine.seeds import Stream, torch_generator
@@ -33,6 +34,8 @@ from fedfisher_core.reporting.rows import write_file
 from fedfisher_core.settings import FisherSettings
 
 _A = ".lora_A.weight"
+_UNEVEN = 1e-4
+"""How far a Gram matrix and its transpose may differ, as a part of the number and of the largest."""
 CONFIG, TENSORS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 _NOT_LORA = (
     *("use_dora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication", "trainable_token_indices"),
@@ -128,8 +131,8 @@ def merge_adapters(
         settings: of the method, where they differ from its defaults.
 
     Raises:
-        InputError: adapters have other bases, layers or shapes; Gram matrices are of other layers or shapes; or the
-            method or a setting needs more than is given, or equal ranks.
+        InputError: adapters have other bases, layers or shapes; Gram matrices are of other layers or shapes, are no
+            means of x x^T, or are not used; or the method or a setting needs more than is given, or equal ranks.
     """
     if not adapters:
         raise InputError("no adapters to merge; allowed: one or more")
@@ -230,24 +233,43 @@ def _with_grams(uploads: Sequence[Upload], grams: Sequence[Mapping[str, Tensor]]
     for number, (upload, given) in enumerate(zip(uploads, grams, strict=True)):
         factors = {name: one for name, one in upload[Weights].tensors.items() if name.endswith(_A)}
         layers = [name.removesuffix(_A) for name in factors]
-        if differing := sorted(given.keys() ^ set(layers)):
+        if missing := [layer for layer in layers if layer not in given]:
+            raise InputError(f"adapter {number} lacks a Gram matrix of {missing[0]}; allowed: one for each layer")
+        if strange := sorted(given.keys() - set(layers)):
             raise InputError(
-                f"Gram matrices of adapter {number}: {differing[0]!r} differs; allowed: {', '.join(layers)}"
+                f"adapter {number} has a Gram matrix of {shown(strange[0])}; allowed: its layers, {', '.join(layers)}"
             )
-        for name, factor in factors.items():
-            shape, size = tuple(given[name.removesuffix(_A)].shape), factor.shape[1]
-            if shape != (size, size):
-                raise InputError(
-                    f"Gram matrix {name.removesuffix(_A)!r} of adapter {number} has shape {shape}; allowed: "
-                    f"{(size, size)}"
-                )
+        for layer, factor in zip(layers, factors.values(), strict=True):
+            _require_gram(given[layer], factor.shape[1], who=f"Gram matrix {layer!r} of adapter {number}")
         named = {name.removesuffix(".weight"): given[name.removesuffix(_A)].float() for name in factors}
         made.append(replace(upload, statistics={**upload.statistics, Gram: Gram(named)}))
     return made
 
 
+def _require_gram(given: Tensor, size: int, *, who: str) -> None:
+    """Refuse what can't be the mean of x x^T over inputs x of a size."""
+    if not isinstance(given, Tensor) or not given.is_floating_point():
+        kind = given.dtype if isinstance(given, Tensor) else type(given).__name__
+        raise InputError(f"{who} is of {kind}; allowed: a tensor of floating-point numbers")
+    if tuple(given.shape) != (size, size):
+        raise InputError(f"{who} has shape {tuple(given.shape)}; allowed: {(size, size)}")
+    gram = given.float()
+    if not is_finite(gram):
+        raise InputError(f"{who} has numbers that are not finite; allowed: finite ones in single precision")
+    largest = gram.abs().max().item()
+    if not torch.allclose(gram, gram.T, rtol=_UNEVEN, atol=_UNEVEN * largest):
+        raise InputError(f"{who} is not symmetric; allowed: the mean of x x^T")
+    diagonal = gram.diagonal()
+    if (diagonal < 0).any() or not diagonal.any():
+        numbers = "a negative number" if (diagonal < 0).any() else "zeros alone"
+        raise InputError(f"{who} has {numbers} on its diagonal; allowed: means of squares, of which one is positive")
+
+
 def _require_served(configured: ConfiguredMethod, ranks: Sequence[int], *, given: set[type[Statistic]]) -> None:
     found, who = configured.method, f"method {configured.method.name!r}"
+    if Gram in given and Gram not in found.uploads:
+        able = ", ".join(name for name in methods if _serves_grams(methods.get(name)))
+        raise InputError(f"grams with {who}, which uses none; allowed: {able}")
     # What is known of A alone is enough where products are merged.
     known = {Weights} | (given if found.of_products else set())
     needs = [one.name for one in found.uploads if one not in known]
@@ -269,6 +291,10 @@ def _require_served(configured: ConfiguredMethod, ranks: Sequence[int], *, given
 
 def _serves_ranks(method: Method) -> bool:
     return method.of_products and method.uploads == (Weights,) and not method.shared_start
+
+
+def _serves_grams(method: Method) -> bool:
+    return method.of_products and set(method.uploads) == {Weights, Gram} and not method.shared_start
 
 
 def _free_shape(name: str, tensor: Tensor) -> tuple[int, ...]:

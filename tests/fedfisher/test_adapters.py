@@ -120,7 +120,11 @@ def test_gram_matrices_make_the_outputs_nearest_to_the_adapters_own(workplace: P
     ("grams", "message"),
     [
         ([gram_of(torch.ones(2, 5))], "1 sets of Gram matrices for 2 adapters; allowed: one an adapter"),
-        ([gram_of(torch.ones(2, 5)), {}], rf"Gram matrices of adapter 1: '{LAYER}' differs; allowed: {LAYER}"),
+        ([gram_of(torch.ones(2, 5)), {}], rf"adapter 1 lacks a Gram matrix of {LAYER}; allowed: one for each layer"),
+        (
+            [gram_of(torch.ones(2, 5)), {**gram_of(torch.ones(2, 5)), "head": torch.ones(2, 2)}],
+            rf"adapter 1 has a Gram matrix of 'head'; allowed: its layers, {LAYER}",
+        ),
         ([gram_of(torch.ones(2, 4))] * 2, rf"Gram matrix '{LAYER}' of adapter 0 has shape \(4, 4\); allowed: \(5, 5\)"),
     ],
 )
@@ -130,6 +134,45 @@ def test_gram_matrices_of_other_layers_are_refused(
     read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed))) for seed in range(2)]
     with pytest.raises(InputError, match=message):
         fedfisher.merge_adapters(read, method="regmean_products", grams=grams, off_diagonal=[0.9])
+
+
+@pytest.mark.parametrize(
+    ("gram", "message"),
+    [
+        (torch.eye(5, dtype=torch.int64), r"is of torch\.int64; allowed: a tensor of floating-point numbers"),
+        (torch.eye(5).tolist(), r"is of list; allowed: a tensor of floating-point numbers"),
+        (torch.eye(5) * torch.nan, r"has numbers that are not finite; allowed: finite ones in single precision"),
+        (1e300 * torch.eye(5, dtype=torch.float64), r"has numbers that are not finite"),
+        (torch.eye(5) + torch.ones(5, 5).triu(1), r"is not symmetric; allowed: the mean of x x\^T"),
+        (torch.eye(5) - 2 * torch.eye(5)[:, :1] @ torch.eye(5)[:1], r"has a negative number on its diagonal; allowed"),
+        (torch.zeros(5, 5), r"has zeros alone on its diagonal; allowed: means of squares"),
+    ],
+)
+def test_what_is_no_gram_matrix_is_refused(workplace: Path, gram: Any, message: str) -> None:
+    read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed))) for seed in range(2)]
+    grams = [gram_of(torch.ones(2, 5)), {LAYER: gram}]
+    with pytest.raises(InputError, match=rf"^Gram matrix '{LAYER}' of adapter 1 {message}"):
+        fedfisher.merge_adapters(read, method="regmean_products", grams=grams, off_diagonal=[0.9])
+
+
+def test_rounding_leaves_a_gram_matrix_symmetric_enough(workplace: Path) -> None:
+    read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed))) for seed in range(2)]
+    even = gram_of(torch.randn(50, 5, generator=torch.Generator().manual_seed(0)))
+    rounded = {LAYER: even[LAYER] + 1e-6 * torch.randn(5, 5, generator=torch.Generator().manual_seed(1)).triu(1)}
+    made, expected = (
+        fedfisher.merge_adapters(read, method="regmean_products", grams=[one, even], off_diagonal=[0.9])
+        for one in (rounded, even)
+    )
+    for name, tensor in expected.tensors.items():
+        torch.testing.assert_close(made.tensors[name], tensor, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["flexlora", "fedavg"])
+def test_gram_matrices_that_a_method_does_not_use_are_refused(workplace: Path, name: str) -> None:
+    read = [fedfisher.read_adapter(save(f"{seed}", tensors(seed))) for seed in range(2)]
+    message = rf"^grams with method '{name}', which uses none; allowed: regmean_products$"
+    with pytest.raises(InputError, match=message):
+        fedfisher.merge_adapters(read, method=name, grams=[gram_of(torch.ones(2, 5))] * 2)
 
 
 def test_gram_matrices_do_not_serve_methods_for_factors(workplace: Path) -> None:
