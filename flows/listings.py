@@ -34,7 +34,8 @@ def methods() -> list[dict[str, Any]]:
                 "shared_start": method.needs_shared_start(method.settings()),
                 "server_holds": _held(method),
                 "uploads": {name: f"server sees {view.value}" for name, view in method.views.items()},
-                "settings": _settings(method.settings) | (_settings(registry.COMMON) if method.leaves_one else {}),
+                "settings": _settings(method.settings)
+                | (_settings(registry.COMMON) if method.takes_label_prior else {}),
             }
         )
     return entries

@@ -47,6 +47,8 @@ def _of_sums(server: Server, sums: Sums, *, ridge: float) -> Aggregate:
     trains=False,
     supports=_supports,
     sums=Summation(terms, _of_sums),
+    # Outputs are regressions of 0 and 1.
+    log_odds=False,
 )
 def afl(
     server: Server,

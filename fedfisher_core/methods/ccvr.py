@@ -29,6 +29,8 @@ from fedfisher_core.settings import TrainSettings
     reference="https://arxiv.org/abs/2106.05001",
     # The head belongs to the features as they are.
     merges=False,
+    # The head is trained on classes that are equally frequent.
+    log_odds=False,
 )
 def ccvr(
     server: Server,

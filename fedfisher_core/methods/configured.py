@@ -146,12 +146,19 @@ def _counting_labels(label: str, chosen: Method, wire: WireSettings) -> Method:
     """The method, whose clients send their label counts too.
 
     Raises:
-        InputError: it makes no single network, or its uploads are seen as sums alone.
+        InputError: it makes no single network, or one whose outputs hold no log-shares of labels, or its uploads are
+            seen as sums alone.
     """
     if not chosen.leaves_one:
         raise InputError(
             f"methods.{label}.label_prior: method {chosen.name!r} keeps several networks; allowed: methods that leave "
             "one"
+        )
+    if not chosen.log_odds:
+        able = ", ".join(name for name in methods if methods.get(name).takes_label_prior)
+        raise InputError(
+            f"methods.{label}.label_prior: outputs of method {chosen.name!r} hold no log-shares of labels; allowed: "
+            f"{able}"
         )
     if wire.server_view == "secure_sum":
         raise InputError(

@@ -50,6 +50,8 @@ class Method:
         validates: says from its settings whether it looks at the server's validation images; None where it never does.
         require: refuses settings that can't work with so many clients, by an InputError; None where all can.
         continues: whether it returns one network of the clients' own shape, which a further round can start from.
+        log_odds: whether outputs of its network hold the log-shares of labels, as training by cross-entropy makes them,
+            so that `label_prior` can take them out.
         one_round: whether it serves a first round alone, as where it takes it that products start at zero.
         of_products: whether it sees the factors of adapters through their products alone, so that the ranks of clients
             may differ.
@@ -76,6 +78,7 @@ class Method:
     continues: bool = True
     merges: bool = True
     of_products: bool = False
+    log_odds: bool = True
     one_round: bool = False
 
     @property
@@ -96,6 +99,11 @@ class Method:
     def leaves_one(self) -> bool:
         """Whether it leaves one network, of any shape."""
         return self.ranked or self.continues
+
+    @property
+    def takes_label_prior(self) -> bool:
+        """Whether the setting `label_prior` serves it."""
+        return self.leaves_one and self.log_odds
 
     @property
     def returns_merged(self) -> bool:
@@ -127,6 +135,7 @@ def method(
     continues: bool = True,
     merges: bool = True,
     of_products: bool = False,
+    log_odds: bool = True,
     one_round: bool = False,
 ) -> Callable[[Aggregation], Aggregation]:
     """Register an aggregation; its keyword arguments with their types and defaults become its settings.
@@ -168,6 +177,7 @@ def method(
                 continues=continues,
                 merges=merges,
                 of_products=of_products,
+                log_odds=log_odds,
                 one_round=one_round,
             ),
         )

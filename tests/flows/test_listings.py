@@ -26,6 +26,7 @@ def test_methods_are_listed_with_what_they_upload_and_their_settings() -> None:
     assert prior["label_prior"].startswith("number, default 0.0: tau: tau log(n_c / n) is added")
     assert entries["fisher_merge"]["settings"] == {"fisher_floor": "number, default 1e-06"} | prior
     assert (entries["fedavg"]["settings"], entries["ensemble"]["settings"]) == (prior, {})
+    assert "label_prior" not in entries["afl"]["settings"]
     assert (entries["fedavg"]["ranked"], entries["ensemble"]["ranked"]) == (True, False)
     assert entries["fedavg"]["server_holds"] == "bytes of weights of one client"
     assert entries["fedfisher_kfac"]["server_holds"] == "bytes of weights + kfac, times the clients"

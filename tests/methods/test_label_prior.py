@@ -11,6 +11,7 @@ from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.store import read_tensors
+from fedfisher_core.methods.shared.gaussian_heads import Moments
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import aggregate, bind_written, made_up_uploads
@@ -87,6 +88,16 @@ def test_networks_of_ones_own_have_it_too() -> None:
     torch.testing.assert_close(moved.detach(), expected.expand_as(moved), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("name", ["fedcgs", "gh_lda"])
+def test_heads_of_normal_distributions_lose_the_shares_that_they_have(name: str) -> None:
+    spec = tiny.LINEAR_WITH_BIAS
+    made = uploads(spec=spec)
+    (head,) = aggregate(name, made, spec=spec, label_prior=-1).networks
+    weight, bias = head.values()
+    expected = -(weight * Moments.of(made).means).sum(1) / 2
+    torch.testing.assert_close(bias, expected.float(), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("name", "settings", "spec", "message"),
     [
@@ -104,6 +115,13 @@ def test_networks_of_ones_own_have_it_too() -> None:
             SPEC,
             "method 'ensemble' keeps several networks; allowed: methods that leave",
         ),
+        (
+            "afl",
+            {"label_prior": -1},
+            tiny.LINEAR_WITH_BIAS,
+            r"methods\.afl\.label_prior: outputs of method 'afl' hold no log-shares of labels; allowed: .*fedavg",
+        ),
+        ("ccvr", {"label_prior": -1}, SPEC, r"methods\.ccvr\.label_prior: outputs of method 'ccvr' hold no"),
         (
             "fedavg",
             {"label_prior": -1, "wire": {"budget": "none", "server_view": "secure_sum"}},
