@@ -70,13 +70,30 @@ def test_every_split_gives_ridge_regression_on_all_data(spec: ModelSpec, ridge: 
         torch.testing.assert_close(found[key], tensor, rtol=1e-3, atol=1e-5)
 
 
-def test_clients_regressions_are_merged_as_the_absolute_aggregation_law_says() -> None:
+def absorbed(weight: Tensor, gram: Tensor, other: Tensor, others: Tensor) -> Tensor:
+    """The paper's absolute aggregation law for two regressions with their Gram matrices."""
+    one = torch.eye(len(gram), dtype=torch.float64)
+    r, q, s = gram.inverse(), others.inverse(), (gram + others).inverse()
+    own = one - r @ others + r @ others @ s @ others
+    theirs = one - q @ gram + q @ gram @ s @ gram
+    return own @ weight + theirs @ other
+
+
+# A client with fewer examples than features has a regression of its own with a ridge alone.
+@pytest.mark.parametrize(("ridge", "sizes"), [(0.0, [60, 40, 100]), (0.1, [3, 97, 100])])
+def test_clients_regressions_are_merged_as_the_absolute_aggregation_law_says(ridge: float, sizes: list[int]) -> None:
     examples = data()
-    halves = (examples.inputs.double().split(80), torch.nn.functional.one_hot(examples.labels).double().split(80))
-    moments = [rows.T @ rows for rows in halves[0]]
-    own = [torch.linalg.solve(moment, rows.T @ to) for moment, rows, to in zip(moments, *halves, strict=True)]
-    law = torch.linalg.solve(sum(moments), sum(moment @ one for moment, one in zip(moments, own, strict=True)))
-    found = merged(UNBIASED, examples, torch.arange(200).split(80), ridge=0)
+    rows, targets = examples.inputs.double(), torch.nn.functional.one_hot(examples.labels).double()
+    part = ridge * rows.square().sum(0).mean() / len(sizes) * torch.eye(FEATURES, dtype=torch.float64)
+    grams = [one.T @ one + part for one in rows.split(sizes)]
+    regressions = [
+        torch.linalg.solve(gram, one.T @ to)
+        for gram, one, to in zip(grams, rows.split(sizes), targets.split(sizes), strict=True)
+    ]
+    law, total = regressions[0], grams[0]
+    for regression, gram in zip(regressions[1:], grams[1:], strict=True):
+        law, total = absorbed(law, total, regression, gram), total + gram
+    found = merged(UNBIASED, examples, torch.arange(200).split(sizes), ridge=ridge)
     torch.testing.assert_close(found["head.weight"], law.T.float(), rtol=1e-3, atol=1e-5)
 
 
