@@ -23,7 +23,10 @@ def _supports(spec: ModelSpec) -> None:
 
 
 def _aggregate(server: Server, moments: Moments, ridge: float) -> Aggregate:
-    """Solve (X^T X + r s n I) W^T = X^T Y; with a bias, X and Y have their means subtracted."""
+    """Solve (X^T X + r s n I) W^T = X^T Y; with a bias, X and Y have their means subtracted.
+
+    s is the mean eigenvalue of X^T X / n.
+    """
     number = moments.counts.sum()
     name, layer = head_of(server.spec.skeleton())
     if layer.bias is None:
@@ -55,17 +58,25 @@ def afl(
     uploads: Sequence[Upload],
     *,
     ridge: Annotated[
-        float, Field(ge=0, allow_inf_nan=False, description="added to all variances, in units of their mean")
+        float,
+        Field(
+            ge=0,
+            allow_inf_nan=False,
+            description="added to all variances, in units of their mean; without a bias, to all mean squares; "
+            "directions that are then below 1e-6 of the largest get no weight",
+        ),
     ] = 0.1,
 ) -> Aggregate:
     """Regress one-hot labels on the features of all clients (He et al. 2025).
 
-    With features X and one-hot labels Y of all clients, W = Y^T X (X^T X + r s n I)^-1, where s is the mean variance of
-    n examples. The paper's clients send their own W_i and X_i^T X_i, of which its absolute aggregation law makes the
-    same W as here of the sums. The paper then takes each client's ridge out again, as does the authors' code
-    (ZHUANGHP/Analytic-federated-learning, `afl.py`), which is `ridge=0` here. Their layer has no bias. Where the
-    network has one, it is that of ridge regression with an intercept: free of the ridge. The uploads are those of
-    FedCGS, in as many bits. The default ridge is FedCGS's, which adds it to the same matrix. Outputs are regressions of
-    0 and 1, so that accuracies are comparable with other methods', but losses are not.
+    With features X and one-hot labels Y of all clients, W = Y^T X (X^T X + r s n I)^-1, where s is the mean square of
+    the features of n examples. Eigenvalues of the matrix below 1e-6 of the largest have 0 for their inverse, so that
+    directions in which features are all but 0 have no weight. The paper's clients send their own W_i and X_i^T X_i, of
+    which its absolute aggregation law makes the same W as here of the sums. The paper then takes each client's ridge
+    out again, as does the authors' code (ZHUANGHP/Analytic-federated-learning, `afl.py`), which is `ridge=0` here.
+    Their layer has no bias. Where the network has one, it is that of ridge regression with an intercept: free of the
+    ridge. The features then have their mean subtracted, and s is their mean variance. The uploads are those of FedCGS,
+    in as many bits. The default ridge is FedCGS's, which adds it to the same matrix. Outputs are regressions of 0 and
+    1, so that accuracies are comparable with other methods', but losses are not.
     """
     return _aggregate(server, Moments.of(uploads), ridge)

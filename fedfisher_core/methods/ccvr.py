@@ -51,7 +51,8 @@ def ccvr(
     training moved apart are pooled all the same. Covariances are `statistics.feature_gaussians.covariance`; the paper's
     are full. A class of which a client has one example is left out there. Number of draws, epochs, rate and batch
     follow an implementation that is public (smduan/Fed-CCVR, `conf.py`); the paper draws 2,000 features of CIFAR-10's
-    classes. The same number for each class makes the head one for equally frequent classes.
+    classes. The same number for each class makes the head one for equally frequent classes. Where no client has two
+    examples of a class, nothing is drawn, and the mean itself is returned, which is FedAvg's network.
 
     Raises:
         ArithmeticError: the training diverged.
