@@ -20,7 +20,7 @@ from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Estimator, Exact, MonteCarlo, Truncated
 from fedfisher_core.fisher.result import Fisher
 from fedfisher_core.fisher.weight_sharing import WeightSharing
-from fedfisher_core.models.spec import Parameters
+from fedfisher_core.models.spec import Parameters, layers_with_weights
 from fedfisher_core.settings import FisherSettings, PrivacySettings
 
 S = TypeVar("S", bound=Statistic)
@@ -74,14 +74,14 @@ def last_layer(network: nn.Module) -> str:
     Raises:
         UnsupportedLayerError: there is no such layer.
     """
-    layers = [name for name, layer in network.named_modules() if any(True for _ in layer.parameters(recurse=False))]
-    if len(layers) < 2 or not isinstance(network.get_submodule(layers[-1]), nn.Linear):
-        names = ", ".join(name or "the network itself" for name in layers)
+    layers = layers_with_weights(network)
+    if len(layers) < 2 or not isinstance(layers[-1][1], nn.Linear):
+        names = ", ".join(name or "the network itself" for name, _ in layers)
         raise UnsupportedLayerError(
             f"the network has no feature map: its layers with weights are {names}; allowed: networks whose last such "
             "layer is a Linear after others"
         )
-    return layers[-1]
+    return layers[-1][0]
 
 
 @dataclass(frozen=True)

@@ -226,6 +226,11 @@ def typed(name: str, layer: nn.Module) -> str:
     return f"the network itself{f' holds {own} and' if own else ''} has type {type(layer).__name__}"
 
 
+def layers_with_weights(network: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The layers that hold parameters of their own, with their names, in the order of definition."""
+    return [(name, one) for name, one in network.named_modules() if any(True for _ in one.parameters(recurse=False))]
+
+
 @cache
 def _shapes(family: Callable[[ModelSpec], nn.Module], spec: ModelSpec) -> tuple[tuple[str, Size], ...]:
     # Cached, because every upload needs the shapes, and a skeleton takes a hundredth of a short client's training.

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedfisher_core.client.local import Local
 from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.fisher.capture import require_rows, trace
-from fedfisher_core.models.spec import ModelSpec, typed
+from fedfisher_core.models.spec import ModelSpec, layers_with_weights, typed
 
 See = Callable[[str, Tensor, Tensor], None]
 
@@ -46,7 +46,7 @@ def head_of(network: nn.Module) -> tuple[str, nn.Linear]:
         UnsupportedLayerError: other layers have weights, so that each client's features differ; or the network is the
             layer itself.
     """
-    layers = [(name, one) for name, one in network.named_modules() if any(True for _ in one.parameters(recurse=False))]
+    layers = layers_with_weights(network)
     name, layer = layers[-1]
     if len(layers) > 1 or not name or not isinstance(layer, nn.Linear):
         names = ", ".join(other or "the network itself" for other, _ in layers)
@@ -63,21 +63,16 @@ def require_head(spec: ModelSpec) -> nn.Linear:
     Raises:
         UnsupportedLayerError: it is not.
     """
-    network = spec.skeleton().eval()
-    name, layer = head_of(network)
-    require_rows({name: layer}, trace(network, {name: layer}, spec.inputs.zeros(1).to("meta")))
-    return layer
+    return _of_rows(spec, head_of)
 
 
 def last_linear(network: nn.Module) -> tuple[str, nn.Linear]:
-    """The last layer with weights, with its name, whatever comes before it.
+    """The last layer with weights, with its name, of networks of one layer or several.
 
     Raises:
         UnsupportedLayerError: it is not linear, or is the network itself.
     """
-    name, layer = [
-        (name, one) for name, one in network.named_modules() if any(True for _ in one.parameters(recurse=False))
-    ][-1]
+    name, layer = layers_with_weights(network)[-1]
     if not name or not isinstance(layer, nn.Linear):
         raise UnsupportedLayerError(f"{typed(name, layer)}; allowed: networks whose last layer with weights is Linear")
     return name, layer
@@ -89,8 +84,12 @@ def require_last_linear(spec: ModelSpec) -> nn.Linear:
     Raises:
         UnsupportedLayerError: it is not.
     """
+    return _of_rows(spec, last_linear)
+
+
+def _of_rows(spec: ModelSpec, find: Callable[[nn.Module], tuple[str, nn.Linear]]) -> nn.Linear:
     network = spec.skeleton().eval()
-    name, layer = last_linear(network)
+    name, layer = find(network)
     require_rows({name: layer}, trace(network, {name: layer}, spec.inputs.zeros(1).to("meta")))
     return layer
 

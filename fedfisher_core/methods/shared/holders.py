@@ -8,7 +8,7 @@ from torch import Tensor
 from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.engine.errors import UnsupportedLayerError
-from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.models.spec import ModelSpec, Parameters, layers_with_weights
 
 _TOO_FEW = 1
 
@@ -36,9 +36,8 @@ def class_layer(spec: ModelSpec) -> str:
     Raises:
         UnsupportedLayerError: the layer has another number of rows.
     """
-    parameters = dict(spec.skeleton().named_parameters())
-    name = list(parameters)[-1].rpartition(".")[0]
-    rows = {key: len(one) for key, one in parameters.items() if key.rpartition(".")[0] == name}
+    name, layer = layers_with_weights(spec.skeleton())[-1]
+    rows = {key: len(one) for key, one in layer.named_parameters(prefix=name, recurse=False)}
     if set(rows.values()) != {spec.classes}:
         raise UnsupportedLayerError(
             f"model {spec.name!r}: the last layer, {name!r}, has tensors of {rows} rows; allowed: one row a class, "
