@@ -14,8 +14,9 @@ from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.engine.errors import InputError
+from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import proportions
-from fedfisher_core.methods.shared.products import as_products, dense, factorised
+from fedfisher_core.methods.shared.products import as_products, dense, factorised, merge_products
 from fedfisher_core.models.spec import ModelSpec, Parameters, model
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, bind_written, server
@@ -75,6 +76,21 @@ def test_statistics_of_products_are_those_of_one_layer_in_the_place_of_both() ->
             assert list(seen[kind].tensors) == list(expected)
             for key, tensor in expected.items():
                 torch.testing.assert_close(seen[kind].tensors[key], tensor, rtol=1e-4, atol=1e-6)
+
+
+def test_methods_see_one_start_and_no_network_but_by_load() -> None:
+    def look(seen: Server, uploads: Sequence[Upload]) -> Aggregate:
+        start = seen.initial
+        assert seen.initial is start
+        torch.testing.assert_close(start[NAME], dense(weights(9))[NAME])
+        for ask in (seen.spec.skeleton, seen.spec.build, seen.spec.learnt):
+            with pytest.raises(RuntimeError, match=r"'adapted' .* in the place of adapters.*; allowed: shapes, load"):
+                ask()
+        assert seen.network(start)(tiny.examples(4).inputs).shape == (4, tiny.CLASSES)
+        return Aggregate.of(start)
+
+    (found,) = merge_products(look, server(FULL, initial=weights(9)), clients()).networks
+    torch.testing.assert_close(dense(found), dense(weights(9)), rtol=1e-4, atol=1e-5)
 
 
 def test_products_of_full_rank_are_undone_by_their_factors() -> None:

@@ -13,6 +13,7 @@ from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Column, Upload
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.methods.server import Aggregate, Server
@@ -120,6 +121,13 @@ class ProductSpec(ModelSpec):
         """Take a network with adapters."""
         return cls(adapted.name, adapted.inputs, adapted.classes, adapted.bias, adapted=adapted)
 
+    def skeleton(self) -> nn.Module:
+        """Refuse: no network of the family has products in the place of factors, and `load` takes factors of them."""
+        raise RuntimeError(
+            f"model {self.name!r} was asked for a network with products in the place of adapters, which its family "
+            "does not build; allowed: shapes, load and factors"
+        )
+
     def shapes(self) -> dict[str, Size]:
         """See `ModelSpec`; of products in the place of factors."""
         shapes = self.adapted.shapes()
@@ -154,7 +162,7 @@ class _ServerOfProducts(Server):
         self.dataset, self.fisher = server.dataset, server.fisher
         self.generator, self.device = server.generator, server.device
 
-    @property
+    @computed_once
     def initial(self) -> Parameters:
         """See `Server`."""
         return dense(self._server.initial)
