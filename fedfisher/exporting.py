@@ -17,8 +17,8 @@ from fedfisher.onnx_file import write_onnx
 from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.engine.errors import InputError, shortened, shown
+from fedfisher_core.engine.failures import read_failed
 from fedfisher_core.engine.installed import require_packages
-from fedfisher_core.engine.plan import read_failed
 from fedfisher_core.engine.store import Artifact, Store, read_document, read_tensors
 from fedfisher_core.engine.store.caching import manifest_here
 from fedfisher_core.experiments.benchmark.rows import Row

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from fedfisher_core.engine.errors import InputError, JobError, OutputError, UnwritableError, anonymous
+from fedfisher_core.engine.failures import described
 from fedfisher_core.engine.installed import require_packages
 from fedfisher_core.engine.job import Numerics
-from fedfisher_core.engine.plan import described
 from fedfisher_core.engine.store import Mark, Store, open_store
 from fedfisher_core.settings import CacheSettings, WorkSettings
 from flows.dask_client import connected

@@ -23,8 +23,8 @@ from prefect.runtime import flow_run
 from prefect.states import Crashed
 
 from fedfisher_core.engine.errors import IncompleteError, InputError, shown
+from fedfisher_core.engine.failures import failed_jobs, failed_json, traces_text
 from fedfisher_core.engine.installed import is_core
-from fedfisher_core.engine.plan import failed_jobs, failed_json, traces_text
 from fedfisher_core.experiments.contract import experiments, load
 from fedfisher_core.reporting.formats import as_markdown, as_records, plural
 from fedfisher_core.reporting.page import DATA, write_page_data

@@ -57,7 +57,7 @@ def find_report(name: str, folders: Sequence[Path]) -> Path:
 
 def print_report(folder: Path, *, json: bool = False) -> None:
     """Print a report's tables, the jobs that failed, and the path of its page; `InputError` if rows are not valid."""
-    from fedfisher_core.engine.plan import read_failed
+    from fedfisher_core.engine.failures import read_failed
     from fedfisher_core.reporting.rows import FAILED, RESULTS
 
     path = folder / RESULTS

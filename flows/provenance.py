@@ -7,8 +7,8 @@ from typing import Any
 
 from prefect.runtime import deployment, flow_run
 
+from fedfisher_core.engine.failures import FailedJob
 from fedfisher_core.engine.job import Numerics
-from fedfisher_core.engine.plan import FailedJob
 from fedfisher_core.engine.registry import plugin_versions
 from fedfisher_core.engine.store import libraries
 from fedfisher_core.models.trunks.trunk import split_name, trunks

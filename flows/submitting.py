@@ -20,9 +20,10 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from fedfisher_core.engine.costs import usable_processors
+from fedfisher_core.engine.failures import Failure
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import Transients
-from fedfisher_core.engine.plan import Agenda, Failure, Outcome, groups_of
+from fedfisher_core.engine.plan import Agenda, Outcome, groups_of
 from fedfisher_core.engine.store import Store
 from fedfisher_core.federation.federation import ClientJob, client_name
 from fedfisher_core.settings import RunSettings, WorkSettings

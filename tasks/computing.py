@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedfisher_core.engine.failures import Failure
 from fedfisher_core.engine.freed_memory import give_back_after_job
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import perform
-from fedfisher_core.engine.plan import Failure
 from fedfisher_core.engine.store import Store
 from tasks.options import computing
 

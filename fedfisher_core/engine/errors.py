@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fedfisher_core.engine.plan import FailedJob
+    from fedfisher_core.engine.failures import FailedJob
 
 
 class InputError(ValueError):

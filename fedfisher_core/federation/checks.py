@@ -25,10 +25,10 @@ from fedfisher_core.federation.round_checks import (
     require_features,
     require_measured,
     require_rounds,
-    require_server_memory,
     require_server_optimisers,
 )
 from fedfisher_core.federation.secure import require_protocol
+from fedfisher_core.federation.server_memory import require_server_memory
 from fedfisher_core.federation.start import pretrained_of, read_weights
 from fedfisher_core.federation.statistics import group_by_pass, require_starts
 from fedfisher_core.federation.training import require_together

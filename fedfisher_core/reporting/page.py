@@ -14,8 +14,8 @@ from markupsafe import Markup, escape
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.failures import FailedJob
 from fedfisher_core.engine.files import read_regular
-from fedfisher_core.engine.plan import FailedJob
 from fedfisher_core.reporting import formats
 
 TEMPLATES = files("fedfisher_core.reporting") / "templates"

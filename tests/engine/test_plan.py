@@ -10,18 +10,10 @@ from typing import Any, ClassVar
 import pytest
 
 from fedfisher_core.engine.errors import DivergedClientError, InputError, JobError
+from fedfisher_core.engine.failures import Failure, failed_jobs, failed_json, read_failed, traces_text
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import execute
-from fedfisher_core.engine.plan import (
-    Failure,
-    agenda_of,
-    failed_jobs,
-    failed_json,
-    graph_of,
-    groups_of,
-    read_failed,
-    traces_text,
-)
+from fedfisher_core.engine.plan import agenda_of, graph_of, groups_of
 from fedfisher_core.engine.store import Content, Store
 from tests.adding import AddTogether, add, chain
 from tests.counted import nothing_computed_yet, store

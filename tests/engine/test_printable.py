@@ -1,7 +1,7 @@
 import pytest
 
 from fedfisher_core.engine.errors import InputError, printable, printable_lines, shortened
-from fedfisher_core.engine.plan import Failure
+from fedfisher_core.engine.failures import Failure
 from flows import cli
 
 

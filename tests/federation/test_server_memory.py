@@ -9,10 +9,10 @@ import torch
 from fedfisher_core.client.uploads import decode, encode
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
-from fedfisher_core.federation import round_checks as server_memory
+from fedfisher_core.federation import server_memory
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.jobs import Federations, schema_of
-from fedfisher_core.federation.round_checks import held_bytes
+from fedfisher_core.federation.server_memory import held_bytes
 from fedfisher_core.models.memory import machine_bytes
 from tests.tiny import tiny_settings
 

@@ -19,7 +19,7 @@ from fedfisher.exporting import choose_row, export
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.engine import installed
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.plan import FailedJob, failed_json
+from fedfisher_core.engine.failures import FailedJob, failed_json
 from fedfisher_core.engine.store import Store, open_store
 from fedfisher_core.experiments.benchmark.plan import make_rows
 from fedfisher_core.federation.data import load_data

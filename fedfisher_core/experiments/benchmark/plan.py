@@ -27,8 +27,8 @@ from fedfisher_core.federation.federation import Federation, Round
 from fedfisher_core.federation.global_models import Result, RoundClients, read_clients, read_result
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.private_training import read_audit
-from fedfisher_core.federation.round_checks import largest_load
 from fedfisher_core.federation.secure import ROUNDING
+from fedfisher_core.federation.server_memory import largest_load
 from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.federation.training import group_size
 from fedfisher_core.models.evaluation import Measures

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.plan import FailedJob
+from fedfisher_core.engine.failures import FailedJob
 from fedfisher_core.experiments.benchmark.figures import partition_grid
 from fedfisher_core.experiments.benchmark.page import PartitionView, report_files, shown_of
 from fedfisher_core.experiments.benchmark.published import COLUMNS, PublishedResult

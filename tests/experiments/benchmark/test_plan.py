@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.plan import Failure, Outcome
+from fedfisher_core.engine.failures import Failure
+from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.experiments.benchmark.plan import explain, failed_settings, make_plan, make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.runs import make_runs
