@@ -1,4 +1,4 @@
-"""Model inversion on the mlp, all restarts at a time beside one after another; run as `python -m benchmarks.attack`.
+"""Model inversion on the mlp, all restarts at a time against one after another; run as `python -m benchmarks.attack`.
 
 The embedded digits and the default settings. Searches and the GAN's training are cut short and their seconds scaled
 up; no result is looked at. The last lines say which targets are met, by the clock.

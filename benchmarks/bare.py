@@ -91,5 +91,5 @@ def accuracy(weights: dict[str, Tensor]) -> float:
 
 
 def tell(fraction: float) -> None:
-    """Print the accuracy where whoever started this finds it."""
+    """Print the accuracy where the process that started this one finds it."""
     print("RESULT", json.dumps({"accuracy": 100 * fraction}), flush=True)

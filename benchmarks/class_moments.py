@@ -2,9 +2,10 @@
 
     FEDFISHER_DATA_DIR=... python -m benchmarks.class_moments [--settings cifar10 fashion_mnist mnist]
 
-Five clients at alpha 0.1 train for ten epochs, and nothing is compressed. Accuracies are of training images that nobody
-trained on, with seeds that no report has. A difference is to Gaussian distillation, and one or two seeds carry no
-interval. `numbers` are those of means, directions and deviations, beside the network and its K-FAC.
+Five clients at alpha 0.1 train for ten epochs, and nothing is compressed. Accuracies are of training images that no
+client trained on, with seeds that no report has. A difference is to Gaussian distillation, and one or two seeds carry
+no interval. `numbers` counts means, directions and deviations, which a client sends as well as its network and its
+K-FAC.
 """
 
 import argparse
@@ -40,7 +41,7 @@ class Setting:
     Args:
         model: the network.
         seeds: one federation each.
-        data: settings of the data beside the data set.
+        data: settings of the data other than the data set.
     """
 
     model: str
@@ -72,7 +73,7 @@ def numbers_of(spec: ModelSpec, directions: int, frequencies: int) -> int:
 
 
 def percent(imagine: Imagine, federation: Trained, begun: Parameters, seed: int) -> float:
-    """Distil on inputs of one kind, and measure the result on images that nobody trained on."""
+    """Distil on inputs of one kind, and measure the result on images that no client trained on."""
     # What is sent is counted by its shapes.
     return 100 * accuracy_of(Variant(imagine, numbers=lambda size, held: 0), federation, begun, seed)
 

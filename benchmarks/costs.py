@@ -1,8 +1,8 @@
-"""What a method costs beside others, from the results of reports; run as `python -m benchmarks.costs`.
+"""What a method costs compared with others, from the results of reports; run as `python -m benchmarks.costs`.
 
 python -m benchmarks.costs reports/best_effort_*
 
-It measures nothing: seconds are those that the reports' runs took, beside whatever else ran then.
+It measures nothing. Seconds are those that the reports' runs took; other work may have run on the machine then.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Images that a trunk looks at in a second, beside a bare batched forward pass of the same network.
+"""Images that a trunk looks at in a second, against a bare batched forward pass of the same network.
 
     FEDFISHER_DATA_DIR=... python -m benchmarks.features [--trunk mobilenet_v2] [--images 2000] [--size 96]
 

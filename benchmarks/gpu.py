@@ -1,9 +1,9 @@
 """What a GPU gives: training, Fishers, and several tasks on it at a time; run as `python -m benchmarks.gpu`.
 
-Local training on the GPU beside a bare loop there and beside one core of the processor; what adding in a fixed order
-and keeping all digits costs; the exact diagonal and K-FAC Fisher beside nngeometry's two passes on the same GPU; and
-clients that are trained by several processes which share the GPU, beside one after another. Images are random: what
-they show makes no difference to the seconds.
+Local training on the GPU is compared with a bare loop there and with one core of the processor. The cost of adding in
+a fixed order and of keeping all digits is measured. The exact diagonal and K-FAC Fisher are compared with nngeometry's
+two passes on the same GPU. Clients that several processes train on one GPU are compared with clients that train one
+after another. Images are random: what they show makes no difference to the seconds.
 """
 
 import argparse

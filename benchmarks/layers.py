@@ -1,8 +1,8 @@
 """What Fishers of depthwise convolutions and normalisations cost; run as `python -m benchmarks.layers`.
 
 Four layers of one kind stand between pointwise convolutions, on random images. A layer's time is what the network's
-exact diagonal and K-FAC take beyond those of the same network without it. It is shown beside the forward and backward
-passes that the layer adds, one a direction, as each Fisher needs these; and a parameter.
+exact diagonal and K-FAC take beyond those of the same network without it. It is divided by the time of the forward
+and backward passes that the layer adds, one a direction, as each Fisher needs these, and by the number of parameters.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from fedfisher_core.models.batch_norm import BatchNorm
 CHANNELS, SIZE, CLASSES, EXAMPLES = 64, 8, 10, 128
 DEEP = 4
 MOST = 2
-"""Times the cost of an ordinary convolution, beside the passes that each adds."""
+"""Times the cost of an ordinary convolution, by the passes that each adds and by parameters."""
 
 
 class _OverChannels(nn.Module):

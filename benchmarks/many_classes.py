@@ -1,6 +1,6 @@
 """What Fishers of many classes cost and lose: exact, truncated and sampled ones of K-FAC and the diagonal.
 
-python -m benchmarks.many_classes time         seconds beside 30 epochs of the same client's training, and errors
+python -m benchmarks.many_classes time         seconds against 30 epochs of the same client's training, and errors
 python -m benchmarks.many_classes noise        errors of the sampled estimator over seeds
 python -m benchmarks.many_classes accuracy     FedFisher(K-FAC)'s accuracy with each, over seeds
 

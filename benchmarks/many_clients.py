@@ -27,7 +27,7 @@ COMMAND, WORKER, SERVER = "command", "worker", "Prefect's server"
 
 
 def kinds_of(command: psutil.Process) -> Iterator[tuple[str, int]]:
-    """Tell the processes of a run apart.
+    """Identify the processes of a run.
 
     Args:
         command: the `fedfisher` command.

@@ -3,9 +3,9 @@
 FEDFISHER_DATA_DIR=... python -m benchmarks.many_rounds
 
 A thousand clients of 60 digits each hold full MNIST; 20 of them train LeNet in each of 50 rounds. What the clients of
-all but the last round made is removed on the way (`rounds.keep`). Beside it stand the same with 10 rounds, and with 100
-clients. Memory is the most that all processes held at once, what they share counted once (PSS), the temporary Prefect
-server included; files are what the store holds in the end.
+all but the last round made is removed on the way (`rounds.keep`). It is compared with the same for 10 rounds, and for
+100 clients. Memory is the most that all processes held at once, what they share counted once (PSS), the temporary
+Prefect server included; files are what the store holds in the end.
 """
 
 import os
@@ -45,7 +45,7 @@ class Figures:
 
 
 def settings_of(clients: int, rounds: int) -> dict[str, Any]:
-    """Write the settings of a run; each client has as many digits, whatever their number."""
+    """Write the settings of a run; each client has the same number of digits for any number of clients."""
     return {
         "name": "many_rounds",
         "seeds": 0,

@@ -1,4 +1,4 @@
-"""Max pooling by whole maps beside torch's own, on the CPU; run as `python -m benchmarks.pooling`.
+"""Max pooling by whole maps against torch's own, on the CPU; run as `python -m benchmarks.pooling`.
 
 The two are timed in turn, by themselves and within networks: a step of training on 64 images, and a prediction of 500.
 """

@@ -2,11 +2,11 @@
 
     FEDFISHER_DATA_DIR=... python -m benchmarks.precision [CONFIG] [--set KEY=VALUE ...]
 
-By default the clients are those of `benchmarks.solvers`, and accuracies are of training images that nobody trained on,
-with seeds that no report has. Methods' defaults come first, then other steps and dampings. "of the weights" is the norm
-of the difference to the solution in double precision, relative to the norm of that solution. "inputs rounded" is double
-precision after each entry of the factors was changed by as much as single precision rounds it. Seconds are processor
-seconds of one thread. Nothing is compressed.
+By default the clients are those of `benchmarks.solvers`, and accuracies are of training images that no client trained
+on, with seeds that no report has. Methods' defaults come first, then other steps and dampings. "of the weights" is the
+norm of the difference to the solution in double precision, relative to the norm of that solution. "inputs rounded" is
+double precision after each entry of the factors was changed by as much as single precision rounds it. Seconds are
+processor seconds of one thread. Nothing is compressed.
 """
 
 import argparse
@@ -68,7 +68,7 @@ class Run:
 
     Args:
         apart: difference to that in double precision, relative to its norm.
-        accuracy: on images that nobody trained on.
+        accuracy: on images that no client trained on.
         seconds: of a processor.
     """
 
@@ -79,7 +79,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Clients:
-    """What the server has of one federation, and images that nobody trained on."""
+    """What the server has of one federation, and images that no client trained on."""
 
     models: Sequence[Mapping[str, Tensor]]
     factors: Sequence[Mapping[str, Kronecker]]

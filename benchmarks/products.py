@@ -2,11 +2,11 @@
 
 The layer is the mlp's first, of MNIST with factors that the paper's format cuts to rank 188, and of CIFAR-10 with as
 many directions as a client has images or as our codec keeps, which leaves one number for the others. `LowRankSum`
-stands beside `KroneckerSum`, which multiplies by whole factors. The last two columns count what finding the directions
-takes, or looking for them in vain.
+is compared with `KroneckerSum`, which multiplies by whole factors. The last two columns count what finding the
+directions takes, or looking for them in vain.
 
 Then layers of MobileNetV2 whose groups of rows have a matrix each: `GroupedKroneckerSum` multiplies by all of them at
-once, beside a `KroneckerSum` for each, one after another.
+once. It is compared with a `KroneckerSum` for each, one after another.
 """
 
 import argparse
@@ -36,7 +36,7 @@ MANY, FEW = 2000, 80
 
 
 def drawn(clients: int, inputs: int, rank: int, rest: float) -> KroneckerSum:
-    """Draw the blocks of several clients, with input factors of one rank beside a multiple of the identity."""
+    """Draw the blocks of several clients, with input factors of one rank plus a multiple of the identity."""
     generator = torch.Generator().manual_seed(0)
     blocks = []
     for _ in range(clients):

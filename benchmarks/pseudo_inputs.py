@@ -3,9 +3,9 @@
     FEDFISHER_DATA_DIR=... python -m benchmarks.pseudo_inputs [--seeds 101 102 103 104 105] [--models mlp lenet]
 
 Five clients at alpha 0.1 train for ten epochs, and nothing is compressed. Accuracies are of 5,000 training images that
-nobody trained on, with seeds that no report has. A difference is to the method as it is, over the same seeds, with the
-95 % interval of the pair alone. `numbers` are those that a client sends beside its network and its K-FAC. The method
-that was built on it, `mixture_distillation`, is measured by `configs/ablation_classes.yaml`.
+no client trained on, with seeds that no report has. A difference is to the method as it is, over the same seeds, with
+the 95 % interval of the pair alone. `numbers` counts what a client sends as well as its network and its K-FAC. The
+method that was built on it, `mixture_distillation`, is measured by `configs/ablation_classes.yaml`.
 """
 
 import argparse
@@ -68,7 +68,7 @@ class Trained:
         server: builds networks, and holds the weights that all clients started from.
         quadratic: FedFisher's objective with K-FAC.
         models: the clients' weights.
-        held_out: images that nobody trained on.
+        held_out: images that no client trained on.
     """
 
     clients: tuple[Client, ...]
@@ -85,7 +85,7 @@ class Variant:
     Args:
         imagine: makes what draws inputs like a client's.
         numbers: that a client sends for it, by the size of an input and the number of classes it holds.
-        prior: precision of the prior at the clients' start that counts once, beside Fishers of one example.
+        prior: precision of the prior at the clients' start, which is added once to Fishers of one example.
         biases: whether the outputs get biases that bring the mean prediction on drawn inputs to the label counts.
     """
 
@@ -131,7 +131,7 @@ VARIANTS = {
 
 
 def federations_of(dataset: str, model: str, seeds: Sequence[int], store: Path, **data: int) -> Federations:
-    """Plan the federations of one setting, with settings of the data beside 5,000 images that are held out."""
+    """Plan the federations of one setting, with settings of the data; 5,000 images are held out."""
     settings = {
         "name": "pseudo_inputs",
         "seeds": list(seeds),
@@ -173,8 +173,8 @@ def trained(federations: Federations, federation: Federation) -> Trained:
 def started(federation: Trained, prior: float) -> Parameters:
     """Solve FedFisher(K-FAC), with a prior that counts once.
 
-    The product of the clients' posteriors, less all but one of their priors delta |w - w_0|^2, is the objective with
-    delta |w - w_0 - sum_i (w_i - w_0)|^2 beside it: where no Fisher tells, changes are added.
+    The product of the clients' posteriors, less all but one of their priors delta |w - w_0|^2, is the objective plus
+    delta |w - w_0 - sum_i (w_i - w_0)|^2. In directions in which all Fishers are zero, the clients' changes are added.
     """
     quadratic, initial = federation.quadratic, federation.server.initial
     if prior:
@@ -214,7 +214,7 @@ class Biases(nn.Module):
 
 
 def accuracy_of(variant: Variant, federation: Trained, begun: Parameters, seed: int) -> float:
-    """Distil in one way, and measure the result on images that nobody trained on."""
+    """Distil in one way, and measure the result on images that no client trained on."""
     student: nn.Module = federation.server.network(begun)
     drawn = [
         pseudo_inputs.Local(client.network, variant.imagine(client), client.share) for client in federation.clients

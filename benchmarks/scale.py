@@ -1,4 +1,4 @@
-"""What it takes to run many jobs on Dask, beside threads and a bare Dask map of the same work.
+"""What it takes to run many jobs on Dask, compared with threads and a bare Dask map of the same work.
 
     python -m benchmarks.scale [--long 200] [--short 5000] [--bucket s3://BUCKET/PREFIX]
 

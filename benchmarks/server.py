@@ -20,7 +20,7 @@ from fedfisher_core.settings.reading import validate
 
 FEW, MANY = 5, 30
 SECONDS_FEW, SECONDS_MANY, SECONDS_DENSE = 10, 60, 30 * 60
-# Gaussian distillation beside the solution that it starts from, and beside distillation by a generator.
+# Gaussian distillation against the solution that it starts from, and against distillation by a generator.
 TIMES_KFAC, PART_OF_DENSE = 5, 1 / 20
 METHODS = (
     "fedavg",

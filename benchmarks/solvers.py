@@ -92,7 +92,7 @@ class Trained:
     Args:
         quadratics: the objectives by the kind of Fisher.
         server: scores iterates on its validation set.
-        held_out: images that nobody trained on.
+        held_out: images that no client trained on.
     """
 
     quadratics: Mapping[str, Quadratic]
@@ -100,7 +100,7 @@ class Trained:
     held_out: Examples
 
     def measure(self, kind: str, solver: Solver) -> Measured:
-        """Time a solver, and measure what it returns on images that nobody trained on."""
+        """Time a solver, and measure what it returns on images that no client trained on."""
         began = time.process_time()
         solution = solver.minimise(self.quadratics[kind], self.server)
         seconds = time.process_time() - began
@@ -139,7 +139,7 @@ def train_federation(federations: Federations, federation: Federation) -> Traine
 
 
 def print_table(title: str, measured: Mapping[str, Sequence[Measured]]) -> None:
-    """Print the solvers of one kind of Fisher in one setting beside the authors'."""
+    """Print the solvers of one kind of Fisher in one setting against the authors'."""
     authors = measured[AUTHORS]
     print(f"\n{title}, {len(authors)} seeds; 'lower': in how many the objective is no larger than the authors'")
     print(f"{'solver':36}{'seconds':>9}{'ratio':>8}{'objective':>12}{'lower':>7}  accuracy       selected step")

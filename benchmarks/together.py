@@ -1,4 +1,4 @@
-"""Many small clients: one at a time on every core, beside groups whose weights are stacked and trained in one call.
+"""Many small clients: one at a time on every core, against groups whose weights are stacked and trained in one call.
 
 python -m benchmarks.together [--clients 100] [--repeats 3] [--device cpu] [--batch-sizes 8 16 64]
 

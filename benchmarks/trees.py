@@ -94,7 +94,7 @@ class Tree:
 
 @contextmanager
 def checked_out(commit: str, folder: Path) -> Iterator[Path]:
-    """Check a commit out beside this tree.
+    """Check a commit out into a work tree of its own.
 
     Args:
         commit: its hash.

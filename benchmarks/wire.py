@@ -1,4 +1,4 @@
-"""The wire format: speed beside numpy.packbits, sizes, and errors beside the paper's format at equal bits.
+"""The wire format: speed against numpy.packbits, sizes, and errors against the paper's format at equal bits.
 
 python -m benchmarks.wire
 """
@@ -168,7 +168,7 @@ def _write_spectral(bits: int, matrix: NDArray[np.float32]) -> None:
 
 
 def sizes() -> None:
-    """Print each format's size beside FedAvg's."""
+    """Print each format's size next to FedAvg's."""
     print("bits beside FedAvg's 32 d + 256")
     for name, model in (
         ("lenet", ModelSpec("lenet", Images(1, 28, 28), classes=10)),

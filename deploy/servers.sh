@@ -59,7 +59,7 @@ END
 # Neither phones home.
 export DO_NOT_TRACK=1 PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELEMETRY=true
 
-# Servers get passwords by their environment: whoever lists processes sees none.
+# Servers get passwords by their environment, so that a list of processes shows none.
 PREFECT_API_DATABASE_CONNECTION_URL="postgresql+asyncpg://$place/prefect" \
 PREFECT_SERVER_API_AUTH_STRING="admin:$TEAM_PASSWORD" \
   prefect server start --host "$host" --port "${PREFECT_PORT:-4200}" &

@@ -118,7 +118,7 @@ def main() -> None:
         # An answer goes out in two parts, and the second would wait 40 ms for the other side to acknowledge the first:
         # asyncio sees to that for sockets of its own alone. Connections have it of the socket that they came by.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # Whoever has started this loads Prefect while this does.
+        # The process that started this one loads Prefect at the same time.
         _say(f"http://127.0.0.1:{bound.getsockname()[1]}/api {_TEMPORARY}")
         _serve(bound)
 
@@ -127,7 +127,7 @@ def _say(line: str) -> None:
     try:
         print(line, flush=True)
     except BrokenPipeError:
-        # Whoever has started this is gone, and nobody else knows of it.
+        # The process that started this one is gone, and no other knows of it.
         os._exit(1)
 
 

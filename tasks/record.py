@@ -76,7 +76,7 @@ def _write(
     known = {run.data.tags.get("identity"): run for run in _runs(client, experiment_id)}
 
     def write(one: Record) -> tuple[str, bool]:
-        # Whoever else writes to a server may have created the run since the list was read.
+        # Another process may have created the run since the list was read.
         run = known.get(one.identity) or next(_runs(client, experiment_id, f"tags.identity = '{one.identity}'"), None)
         if run is not None and run.data.tags.get(_CONTENT) == one.content:
             return run.info.run_id, False

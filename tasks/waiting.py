@@ -20,7 +20,7 @@ _turn = threading.Lock()
 
 @contextmanager
 def patiently_held(path: Path, *, purpose: str, timeout: float, shared: bool = False) -> Iterator[None]:
-    """Hold a lock; whoever waits long for it says for whom.
+    """Hold a lock; a process that waits long for it logs who holds it.
 
     Args:
         path: the file; see `held`.

@@ -148,7 +148,7 @@ class BucketStore(Store):
                 put(self.root / kind / key / name, content)
             keep_within(self.root, self._most_bytes)
         except UnwritableError as error:
-            # The bucket has it; whoever reads it here and can't keep a copy says so.
+            # The bucket has it; a later read here that can't keep a copy says so.
             warn(str(error))
         return self._artifact(kind, key, content_digest(digests))
 
