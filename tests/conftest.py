@@ -37,7 +37,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Keep sums in one order, whatever the machine."""
+    """Keep sums in one order, on every machine."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -26,7 +26,7 @@ def postgres() -> Iterator[str]:
         Its address, with user and password.
     """
     programs = _programs()
-    # Whoever it runs as must reach the folder, which under pytest's own only their owner does.
+    # The user that it runs as must reach the folder. Only their owner reaches pytest's own folders.
     folder = Path(tempfile.mkdtemp(prefix="postgres-"))
     try:
         data, secret, port = folder / "data", folder / "secret", free_port()

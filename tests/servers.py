@@ -18,7 +18,7 @@ from typing import Any, Self
 from tests.waiting import HANG_SECONDS, wait_until
 
 DASK = (sys.executable, "-m", "dask")
-# Below those that the system hands out to whoever asks for any, and forty for each of five hundred processes.
+# Below the ports that the system hands out on request, with forty for each of five hundred processes.
 _FIRST_PORT = 10_000 + 40 * (os.getpid() % 500)
 _PORTS = itertools.cycle(range(_FIRST_PORT, _FIRST_PORT + 40))
 

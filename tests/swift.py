@@ -75,7 +75,7 @@ def object_store(folder: Path) -> Iterator[dict[str, str]]:
         folder: of its disk.
 
     Yields:
-        What the environment of whoever uses it has to say.
+        Environment variables that its users need.
     """
     if not PROGRAMS.is_dir():
         pytest.skip(f"no object store in {PROGRAMS.parent}: `make test` installs one")

@@ -20,7 +20,7 @@ CREDENTIALS = {
     "MLFLOW_TRACKING_PASSWORD": PASSWORD,
     "PREFECT_API_AUTH_STRING": f"admin:{PASSWORD}",
 }
-"""What the environment of whoever uses the servers has to say."""
+"""Environment variables that users of the servers need."""
 
 
 @dataclass(frozen=True)

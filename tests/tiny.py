@@ -94,7 +94,7 @@ class Normalised(nn.Module):
 
 
 def examples(count: int, *, seed: int = 0, spec: ModelSpec = TINY) -> Examples:
-    """Draw inputs whose classes can be told apart."""
+    """Draw inputs whose classes have different means."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, spec.classes, (count,), generator=generator)
     inputs = torch.randn(count, *spec.inputs.shape, generator=generator)

@@ -82,7 +82,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that nobody harmed.
+    """A run that was not harmed.
 
     Args:
         place: where.
@@ -246,7 +246,7 @@ def rerun(place: Workplace) -> CompletedProcess[str]:
 
 
 def require_equal(place: Workplace, wanted: Finished) -> None:
-    """Check what a run has left once nobody harmed it.
+    """Check what is left after a run that ended without harm.
 
     Args:
         place: where.

@@ -107,7 +107,7 @@ def written(content: Mapping[str, Any]) -> str:
 
 
 def changed(content: dict[str, Any], place: Place, fragment: str) -> None:
-    """Put a fragment into nested mappings, in the place of whatever stands in its way."""
+    """Put a fragment into nested mappings; it replaces what stands in its way."""
     *parents, last = place
     for parent in parents:
         if not isinstance(content.get(parent), dict):

@@ -97,7 +97,7 @@ def link_to_another(path: Path, rng: random.Random) -> None:
 
 
 def peers(path: Path) -> list[Path]:
-    """Files that bear the same name, or lie beside it."""
+    """Files that bear the same name, or lie in the same folder."""
     found = [*path.parent.parent.glob(f"*/{path.name}"), *path.parent.iterdir()]
     return sorted(one for one in found if one.is_file() and one != path)
 

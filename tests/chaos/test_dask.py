@@ -1,4 +1,4 @@
-"""A Dask cluster whose workers and scheduler are killed, and the command beside them: what was done is kept.
+"""A Dask cluster whose workers and scheduler are killed, as well as the command: what was done is kept.
 
 Kills with a folder that all share and Prefect's server alone, and with the servers of a team and a bucket. `make chaos`
 makes 20 with each; `CHAOS_SEED` draws the same again.
@@ -130,7 +130,7 @@ def struck(place: Workplace, cluster: Cluster, victims: list[str], *, within: fl
     Args:
         place: where.
         cluster: its jobs run there.
-        victims: who is to be killed, in turn; whoever was is taken out.
+        victims: what is to be killed, in turn; each is removed once it was.
         within: the most seconds from one kill to the next.
         rng: draws the moments.
 

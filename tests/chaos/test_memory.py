@@ -35,7 +35,7 @@ class Sample:
 def anonymous_mb(process: int) -> float | None:
     """Memory of a process that is no file's; the system takes back what it keeps of files when it needs to.
 
-    A process that has ended, and nobody has asked about yet, has none.
+    A process that has ended, and that its parent has not waited for yet, has none.
     """
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("RssAnon")), None)

@@ -1,4 +1,4 @@
-"""Payloads at random: whatever arrives is decoded to what its statistic can be, or refused."""
+"""Payloads at random: each is decoded to what its statistic can be, or refused."""
 
 import struct
 import time

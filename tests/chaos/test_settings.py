@@ -1,4 +1,4 @@
-"""Whatever settings say, they are planned or refused in one InputError, at once."""
+"""Settings at random: they are planned, or refused in one InputError, at once."""
 
 import copy
 import time

@@ -1,4 +1,4 @@
-"""Steps of local training beside torch's own optimiser, bit by bit."""
+"""Steps of local training against torch's own optimiser, bit by bit."""
 
 import pytest
 import torch

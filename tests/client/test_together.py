@@ -1,4 +1,4 @@
-"""Clients that train together beside each by itself."""
+"""Clients that train together, compared with each by itself."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -83,8 +83,8 @@ def test_shares_have_the_moments_of_both_levels(alpha: float, beta: float) -> No
 
 
 def test_a_label_that_runs_out_leaves_its_share_to_those_below_the_same_coarse_label() -> None:
-    # One coarse label alone, and a label of 6 examples beside two of 300: with beta this large each label would have a
-    # third of the 300 examples of the first client, and the two others share what the first lacks.
+    # One coarse label alone has a label of 6 examples and two of about 300. With beta this large each label would have
+    # a third of the 300 examples of the first client, and the two others share what the first lacks.
     of = np.repeat([0, 4, 8], [6, 300, 294])
     counts = [np.bincount(of[draw(of, 2, 1.0, 1e6, seed=seed)[0]], minlength=9)[[0, 4, 8]] for seed in range(40)]
     assert (np.array(counts)[:, 0] == 6).all()

@@ -249,7 +249,7 @@ def test_the_largest_makers_are_a_client_each(clients: int) -> None:
         )
         for held, maker in zip(partition.clients, [1, 3, 5, 4, 0, 2][:clients], strict=True):
             assert sorted(held.tolist()) == np.flatnonzero(groups == maker).tolist()
-        # What nobody holds the server has not either.
+        # The server does not have what no client holds.
         assert set(partition.validation.tolist()) <= set(np.concatenate(partition.clients).tolist())
         assert len(set(partition.validation.tolist())) == 40
 

@@ -1,4 +1,4 @@
-"""Pictures of every kind, beside the decoder of the hub's package and pixels that are known."""
+"""Pictures of every kind, against the decoder of the hub's package and pixels that are known."""
 
 import io
 import struct

@@ -122,7 +122,7 @@ def test_each_image_is_one_of_its_crops(padding: int) -> None:
 
 
 def test_all_crops_occur_and_images_differ_from_each_other() -> None:
-    # A single pixel in the middle shows where an image was moved; the one beside it shows the mirroring.
+    # A single pixel in the middle shows where an image was moved; the one next to it shows the mirroring.
     image = torch.zeros(1, 1, 5, 5)
     image[0, 0, 2, 2] = 1
     image[0, 0, 2, 3] = 2

@@ -102,7 +102,7 @@ class Workplace:
 
 
 def same_rows(rows: list[dict[str, object]], others: list[dict[str, object]]) -> bool:
-    """Whether two reports say the same, whatever they are called."""
+    """Whether two reports say the same, regardless of their names."""
     return [{**row, "benchmark": None} for row in rows] == [{**row, "benchmark": None} for row in others]
 
 

@@ -1,4 +1,4 @@
-"""Whatever a method returns is what it may return, or is refused by what is wrong with it."""
+"""What a method returns is checked; what it may not return is refused, with the reason."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -197,7 +197,7 @@ def test_weights_that_the_project_knows_need_no_file(workplace: Path, tmp_path: 
     trunk = tiny_trunk.register(tmp_path, weights())
     done = walk_tiny(workplace, {"fedavg": {}}, model={"pretrained": {"weights": trunk.name}})
     assert all(torch.equal(tensor, weights()[name]) for name, tensor in load_start(start(done), CPU).items())
-    # The key is that of the content, whatever names it.
+    # The key is that of the content, regardless of its name.
     as_file = walk_tiny(workplace, {"fedavg": {}}, model=settings(Path(trunk.file)))
     assert start(as_file).key == start(done).key
     tiny_trunk.register(tmp_path, {name: tensor + 1 for name, tensor in weights().items()})

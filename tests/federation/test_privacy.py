@@ -130,7 +130,7 @@ def test_input_moments_are_one_mechanism_more(workplace: Path) -> None:
     assert set(artifacts) == {"weights", "kfac", "input_moments"}
     assert both["training"] > factors["training"]
     assert both["release"] == factors["release"]
-    # In place of one mechanism, two go on all examples, beside the training's.
+    # In place of one mechanism two go on all examples, as well as the training's.
     examples, settings = held(workplace), tiny.tiny_settings(workplace, privacy=PRIVATE)
     expected = calibrate(
         PrivacySettings(**PRIVATE),

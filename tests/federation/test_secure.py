@@ -1,4 +1,4 @@
-"""Secure aggregation of the embedded digits, by settings, beside what the server makes of every client's upload."""
+"""Secure aggregation of the embedded digits, by settings, against what the server makes of every client's upload."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ LABEL = "mine"
 
 
 class Trained:
-    """Five clients of the compact network, trained for one epoch each; whatever aggregates them shares a store."""
+    """Five clients of the compact network, trained for one epoch each; all aggregations share a store."""
 
     def __init__(self, store: Path) -> None:
         self._store = store
@@ -181,7 +181,7 @@ def test_bits_are_those_of_all_messages(bits: int, adversary: str, trained: Trai
     row = done.rows[LABEL]
     tensors = network(done.aggregate(LABEL)).values()
     parameters = sum(tensor.numel() for tensor in tensors)
-    # Beside the weights: how many examples there are, and how many numbers were cut off.
+    # With the weights go two numbers: how many examples there are, and how many numbers were cut off.
     vectors = 3 * bits * (parameters + 2)
     signature = 64 if adversary == "active" else 0
     # Two keys; shares for four others; signatures of the survivors; a share of each of four clients.
@@ -253,7 +253,7 @@ def test_coarse_sums_are_warned_of(trained: Trained, caplog: pytest.LogCaptureFi
     narrower = read_result(trained.run(method, SECURE | {"secure": narrow})).details["rounding"]
     assert 0 < fine < narrower < COARSE
     assert not caplog.records
-    # By default, Fishers' entries are small beside what is made room for.
+    # By default, Fishers' entries are small compared with what is made room for.
     wide = {"bits": 32} if method == "fedfisher_diag" else {"bits": 32, "clip": 2.0**20}
     coarse = read_result(trained.run(method, SECURE | {"secure": wide})).details["rounding"]
     assert COARSE < coarse <= 1

@@ -120,7 +120,7 @@ def test_each_client_trains_on_numbers_scaled_by_its_own(place: Path, impute: Im
         held = held_by(done.partition, client)
         assert {wards[row] for row in held} == {ward}
         assert close(examples(done, client), scaled(rows[held], [ward] * len(held), impute))
-    # Whoever trains on all has each row as its client has it.
+    # The pooled client has each row as the client has it that holds it.
     pooled = held_by(done.partition, POOLED)
     assert close(examples(done, POOLED), scaled(rows[pooled], [wards[row] for row in pooled], impute))
     assert [labels[row] for row in pooled] == load_data(done.data).train.labels[torch.from_numpy(pooled)].tolist()

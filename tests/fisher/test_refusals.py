@@ -331,7 +331,7 @@ def test_dropout_is_off() -> None:
 
 
 class Detour(nn.Module):
-    """A layer that runs, but whose outputs nobody reads."""
+    """A layer that runs, but whose outputs are not used."""
 
     def __init__(self) -> None:
         super().__init__()

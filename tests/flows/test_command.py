@@ -30,7 +30,7 @@ from tests.tiny import tiny_settings
 
 @pytest.fixture
 def project(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a settings file, and with a report whose one artifact is in the store beside another."""
+    """A working directory with a settings file, and with a report; the store has its one artifact and another."""
     # The command sets these for its own process, which here is that of all tests.
     monkeypatch.setattr(cli, "_ENVIRONMENT", {})
     (workplace / "theory.yaml").write_text("experiment: two_layer\nname: theory\n")

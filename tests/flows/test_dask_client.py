@@ -1,4 +1,4 @@
-"""What a client of a scheduler that dies says: nothing beside the error that its caller gets."""
+"""What a client of a scheduler that dies says: nothing but the error that its caller gets."""
 
 import os
 import subprocess

@@ -54,7 +54,7 @@ class Reading(Sleep):
 
 @dataclass(frozen=True)
 class Deadly(Sleep):
-    """A job that ends whatever computes it."""
+    """A job that ends the process that computes it."""
 
     def compute(self, inputs: NoInputs) -> Content:
         os._exit(1)

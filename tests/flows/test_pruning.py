@@ -1,4 +1,4 @@
-"""Pruning: what anything rests on stays, and so does what nobody is sure of."""
+"""Pruning: what anything rests on stays, and so does what may be needed."""
 
 import json
 import os

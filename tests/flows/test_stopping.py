@@ -30,7 +30,7 @@ with capture_sigterm():
 {source}
     {sleep}
 """
-# pydantic catches whatever is raised while it writes a model down, and raises an error of its own.
+# pydantic catches any exception while it writes a model down, and raises an error of its own.
 WRAPPED = """
 import time
 from pydantic import BaseModel, model_serializer

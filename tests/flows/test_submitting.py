@@ -65,7 +65,7 @@ class Threads(Runner):
         def work() -> None:
             try:
                 promise.future.set_result(parameters["work"]())
-            except Exception as error:  # noqa: BLE001 - as a runner, it keeps whatever was raised.
+            except Exception as error:  # noqa: BLE001 - as a runner, it keeps any exception.
                 promise.future.set_exception(error)
 
         threading.Thread(target=work, daemon=True).start()

@@ -25,7 +25,7 @@ def prepared(**changes: Any) -> Work:
 
 
 def publish(work: Work) -> None:
-    """Do what a flow does of an experiment whose jobs are done; drawing the page matters to nobody here."""
+    """Do what a flow does of an experiment whose jobs are done; no test here needs the page drawn."""
     stamp = content_of(work.experiment, work.settings, work.rows)
     write_folder(work.folder, work.rows, {"index.html": b"a page"}, stamp)
     assert record.fn(work.settings.tracking, work.settings.name, work.runs, {}) > 0

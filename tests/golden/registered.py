@@ -32,7 +32,7 @@ STATISTICS: dict[str, dict[str, Any]] = {
 
 
 def numbers_of_statistic(name: str) -> dict[str, Golden]:
-    """Compute a statistic of a network that nobody has trained."""
+    """Compute a statistic of an untrained network."""
     statistic, spec = own(statistics)[name], NETWORKS.get(name, tiny.TINY_WITH_BIAS)
 
     def network(seed: int) -> torch.nn.Module:

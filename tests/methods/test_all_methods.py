@@ -1,4 +1,4 @@
-"""What holds for every method, whatever its mathematics."""
+"""What holds for every method, regardless of its mathematics."""
 
 import pytest
 import torch

@@ -21,7 +21,7 @@ from fedfisher_core.models.streams import reordered, stream_units, streams
 from tests import tiny
 from tests.methods.clients import aggregate, bind_written
 
-# One example is too few: class 0 is held by the first two clients, class 1 by the last two, class 2 by nobody.
+# One example is too few: class 0 is held by the first two clients, class 1 by the last two, class 2 by no client.
 COUNTS = [[9, 1, 0], [2, 4, 1], [0, 2, 1]]
 HELD_BY = {0: [0, 1], 1: [1, 2], 2: []}
 ALL = [[2, 2, 2]] * 3
@@ -150,7 +150,7 @@ def test_outputs_of_classes_that_a_client_does_not_hold_are_masked() -> None:
     one_image = Examples(inputs=torch.ones(1, 1, 1, 1), labels=torch.tensor([1]))
     loaded = [spec.load(network).eval() for network in result.networks]
     found = measure_mean_logit(loaded, one_image, torch.ones(2, 3), weights=result.weights)
-    # The outputs are (2 + 4) / 2, 3.5 and, as nobody holds the last class, 0.
+    # The outputs are (2 + 4) / 2, 3.5 and, as no client holds the last class, 0.
     assert found.accuracy == 1
     assert found.loss == pytest.approx(float(torch.tensor([3.0, 3.5, 0]).logsumexp(0)) - 3.5)
     assert measure_mean_logit(loaded, one_image, torch.ones(2, 3)).accuracy == 0

@@ -151,7 +151,7 @@ def test_the_last_layer_is_the_mean_by_class_frequency(spec: ModelSpec) -> None:
     base = drawn(spec, 4)
     heads = [drawn(spec, seed) for seed in (5, 6, 7)]
     mixed = [base | {name: head[name] for name in base if name.startswith("head")} for head in heads]
-    # Two clients know class 0, one knows class 1, and nobody knows class 2.
+    # Two clients know class 0, one knows class 1, and none knows class 2.
     counts = [[30, 0, 0], [10, 0, 0], [0, 7, 0]]
     clients = [mixed[0], shuffled(mixed[1], spec, 1), shuffled(mixed[2], spec, 2)]
     result = aggregate(spec, uploaded(clients, counts))

@@ -198,7 +198,7 @@ def test_the_grid_keeps_what_is_best_on_the_validation_images() -> None:
     best = list(alone)[scores.index(max(scores))]
     assert tuple(chosen.details[key] for key in ("gamma", "sigma", "sigma0")) == best
     assert chosen.details["validation_accuracy"] == pytest.approx(max(scores))
-    # A combination is the same whether or not others are tried beside it.
+    # A combination is the same whether or not others are tried as well.
     assert chosen.spec == alone[best][0].spec
     assert same(chosen.networks[0], alone[best][0].networks[0])
 

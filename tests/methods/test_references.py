@@ -44,7 +44,7 @@ def test_networks_count_by_the_labels_they_saw(clients: list[Upload]) -> None:
     ]
     weights = aggregate("ensemble_by_labels", counted).weights
     assert weights is not None
-    # Nobody holds the last class.
+    # No client holds the last class.
     assert torch.allclose(weights, torch.tensor([[0.75, 0, 1 / 3], [0.25, 0.5, 1 / 3], [0, 0.5, 1 / 3]]).double())
 
 

@@ -1,4 +1,4 @@
-"""Clients of chains of layers whose hidden units are alike, in whatever order."""
+"""Clients of chains of layers whose hidden units are alike, in any order."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Networks side by side beside each by itself."""
+"""Stacked networks, compared with each by itself."""
 
 import pytest
 import torch

@@ -122,7 +122,7 @@ def test_without_noise_it_is_the_moments_of_clipped_inputs() -> None:
     found = released(directions=4)
     torch.testing.assert_close(found["mean"], expected["mean"], rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(found["deviations"], expected["deviations"], rtol=1e-4, atol=1e-5)
-    # An eigenvector's sign is nobody's.
+    # The sign of an eigenvector is arbitrary.
     gram, other = (one["directions"].T @ one["directions"] for one in (found, expected))
     torch.testing.assert_close(gram, other, rtol=1e-4, atol=1e-5)
     plain = InputMoments.compute(client(), directions=4).tensors

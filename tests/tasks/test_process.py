@@ -37,7 +37,7 @@ def test_a_child_ends_with_a_killed_parent(end: str) -> None:
 
 def is_running(process: int) -> bool:
     try:
-        # A process that nobody waits for is there until it is, as a zombie.
+        # A process that has ended stays as a zombie until its parent waits for it.
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False

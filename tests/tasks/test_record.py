@@ -93,7 +93,7 @@ def drawn(number: int) -> Record:
 
 
 def of(folder: Path) -> TrackingSettings:
-    """What a command goes by that is started in a folder, whatever folder this process is in."""
+    """What a command goes by that is started in a folder, regardless of this process's folder."""
     return TrackingSettings(mlflow=f"sqlite:///{folder}/mlflow.db", mlflow_artifacts=folder / "mlartifacts")
 
 

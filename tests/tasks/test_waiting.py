@@ -29,7 +29,7 @@ with gpu_slot("one", shared=False, timeout=0):
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A temporary folder in which nobody else asks for a slot."""
+    """A temporary folder in which no other process asks for a slot."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
 

@@ -1,4 +1,4 @@
-"""What a client refuses, whatever the server asks of it."""
+"""What a client refuses, regardless of what the server asks of it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

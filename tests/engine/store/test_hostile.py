@@ -37,7 +37,7 @@ def digest(value: Any) -> str:
 
 
 def sealed(path: Path, **changes: Any) -> None:
-    """Change a manifest and seal it again, as whoever knows the format can."""
+    """Change a manifest and seal it again, as anyone can who knows the format."""
     manifest = json.loads((path / "manifest.json").read_text()) | changes
     del manifest["seal"]
     manifest = {name: value for name, value in manifest.items() if value is not ...}

@@ -53,7 +53,7 @@ def test_what_was_written_is_found_and_read(store: Store) -> None:
 
 
 def _own_bytes() -> int:
-    """Memory that this process shares with nobody."""
+    """Memory that this process shares with no other."""
     (line,) = (one for one in Path("/proc/self/smaps_rollup").read_text().splitlines() if one.startswith("Anonymous:"))
     return int(line.split()[1]) * 1024
 

@@ -1,4 +1,4 @@
-"""Objectives beside each other, on a page and as numbers."""
+"""Objectives next to each other, on a page and as numbers."""
 
 import pytest
 

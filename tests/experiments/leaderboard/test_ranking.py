@@ -42,7 +42,7 @@ def test_the_methods_with_the_most_ranks_are_chosen(tmp_path: Path) -> None:
     assert comparable_methods(entries) == ("a", "b")
     assert comparable_methods(board(tmp_path / "other", {"b": 0.1, "a": 0.2, "c": 0.3})) == ("a", "b", "c")
     assert comparable_methods(board(tmp_path / "apart", {"ensemble": 0.2})) == ()
-    # That d ran without b in as many settings as b without d keeps nobody from the two that b shares with c and e.
+    # Three settings have d without b, and three b without d. The two that b shares with c and e still count.
     all_four = {"a": 0.1, "b": 0.2, "c": 0.3, "e": 0.4}
     few = board(tmp_path / "few", *[{"a": 0.1, "d": 0.2}] * 3, many, all_four, all_four)
     assert comparable_methods(few) == ("a", "b", "c", "e")

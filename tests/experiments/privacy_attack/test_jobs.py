@@ -125,7 +125,7 @@ def test_the_attacker_knows_how_statistics_were_released(scene: Scene, tmp_path:
 
 
 def test_auxiliary_images_of_the_target_label_are_refused(scene: Scene) -> None:
-    # Whoever attacks another label finds it at the other clients.
+    # An attack on another label finds its images at the other clients.
     prior = replace(scene.trial.prior, target=TARGET + 1)
     with pytest.raises(
         InputError, match=f"auxiliary images of .* have the target label {TARGET + 1}, which would void"

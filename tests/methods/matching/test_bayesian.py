@@ -241,7 +241,7 @@ def test_clients_are_told_apart_by_their_visits_alone() -> None:
 
 
 def test_another_order_of_visits_may_find_another_maximum() -> None:
-    # The middle one joins whoever was there first; the other then stands too far from the two.
+    # The middle unit joins the one that was visited first; the other then stands too far from the two.
     values = [-1.6, 0.0, 1.6]
     clients = [ClientUnits(torch.tensor([[value]]).double(), torch.tensor([0]), WHOLE) for value in values]
     mean = torch.zeros(1, dtype=torch.float64)

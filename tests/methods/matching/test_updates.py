@@ -156,7 +156,7 @@ def test_the_official_iteration_is_the_authors(steps: int, normalise: bool) -> N
 
 @pytest.mark.parametrize("seen", [1.0, 1e-4, 1e-8, 1e-12])
 def test_the_official_steps_are_the_authors_where_data_leave_hardly_a_direction(seen: float) -> None:
-    """As in a first convolution of few inputs: the projected step is exact, and short beside the weights."""
+    """As in a first convolution of few inputs: the projected step is exact, and short compared with the weights."""
     complements = seen * (torch.eye(INPUTS, dtype=torch.float64) - PROJECTIONS)
     found = run_official(
         MODELS.float(), complements.float(), START.float(), steps=20, step_size=0.05, normalise=True
@@ -169,7 +169,7 @@ def test_the_official_steps_are_the_authors_where_data_leave_hardly_a_direction(
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_official_iteration_at_its_two_ends(steps: int) -> None:
     eye = torch.eye(INPUTS, dtype=torch.float64).expand(CLIENTS, -1, -1)
-    # Data that nobody sees: W stays, and each V_i goes to it by a factor 1 - eta.
+    # Data that span no direction: W stays, and each V_i goes to it by a factor 1 - eta.
     free = run_official(MODELS, eye, START, steps=steps, step_size=0.5, normalise=False)
     assert torch.allclose(free, START + (MODELS - START) * 0.5**steps)
     # Data that fill the space: no V_i moves.

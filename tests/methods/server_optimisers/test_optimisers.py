@@ -126,7 +126,7 @@ def test_fedsgd_takes_one_full_step_and_nothing_else() -> None:
     for key, value in (("steps", 2), ("momentum", 0.5), ("batch_size", 119)):
         with pytest.raises(InputError, match=f"train.{key}={value}.*allowed"):
             bound.require(TrainSettings.model_validate({**plain, key: value}), 120)
-    # Of a data set that is still to be fetched, nobody knows how many examples a client has.
+    # Before a data set is fetched, the number of examples of a client is not known.
     with pytest.raises(InputError, match="the data set is not here yet"):
         bound.require(TrainSettings.model_validate(plain), None)
 

@@ -1,4 +1,4 @@
-"""Tiny objectives of every kind, each beside dense matrices that say the same by brute force."""
+"""Tiny objectives of every kind, each with dense matrices that say the same by brute force."""
 
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ SIZE = 12
 
 @dataclass(frozen=True)
 class Problem:
-    """A quadratic beside what defines it, and beside dense matrices that say the same."""
+    """A quadratic with what defines it, and with dense matrices that say the same."""
 
     quadratic: Quadratic
     clients: list[dict[str, Tensor]]
@@ -66,7 +66,7 @@ def random_clients(generator: torch.Generator) -> list[dict[str, Tensor]]:
 
 
 def gram(rows: int, columns: int, generator: torch.Generator, *, null: bool) -> Tensor:
-    """A second moment; with `null` its last coordinate is in the null space, whoever the client is."""
+    """A second moment; with `null` its last coordinate is in the null space, for every client."""
     samples = torch.randn((rows, columns), generator=generator, dtype=torch.float64)
     if null:
         samples[:, -1] = 0

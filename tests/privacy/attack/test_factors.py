@@ -1,4 +1,4 @@
-"""The attack through K-FAC, factor by factor, beside sums over dense factors that follow their definition."""
+"""The attack through K-FAC, factor by factor, against sums over dense factors that follow their definition."""
 
 from dataclasses import replace
 
