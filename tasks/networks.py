@@ -1,6 +1,7 @@
 """Global networks as models of MLflow, which serves them without this project's store."""
 
 import logging
+import threading
 from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import in_one_line
@@ -19,6 +20,8 @@ ALIAS = "best"
 log = logging.getLogger("fedfisher")
 
 _ARTIFACT = "artifact"
+_TRACING = threading.Lock()
+"""Runs are recorded side by side, and torch traces one network at a time in a process."""
 
 
 def keep(client: "MlflowClient", experiment_id: str, run_id: str, network: Network) -> None:
@@ -30,7 +33,8 @@ def keep(client: "MlflowClient", experiment_id: str, run_id: str, network: Netwo
     if model is None:
         with scratch() as folder:
             try:
-                _save(network, folder / "model")
+                with _TRACING:
+                    _save(network, folder / "model")
             except Exception as error:  # noqa: BLE001 - a network of a plug-in may fail in any way.
                 log.warning("MLflow keeps no network of %s: %s", network, in_one_line(error))
                 return
