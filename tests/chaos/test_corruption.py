@@ -1,6 +1,6 @@
 """Files of a finished run that are harmed at random: the next run makes them again, or names what it may not touch.
 
-`make chaos` harms 300 files.
+`make chaos` harms 100 files.
 `CHAOS_SEED` draws the same files and harms again.
 """
 
@@ -20,7 +20,7 @@ from tests.end_to_end.conftest import Workplace
 
 pytestmark = pytest.mark.end_to_end
 
-HARMED = scaled(test=0, chaos=300)
+HARMED = scaled(test=0, chaos=100)
 IN_A_PLACE = 50
 MOST_AT_ONCE = 5
 FILES = {

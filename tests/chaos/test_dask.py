@@ -1,7 +1,7 @@
 """A Dask cluster whose workers and scheduler are killed, as well as the command: what was done is kept.
 
 Kills with a folder that all share and Prefect's server alone, and with the servers of a team and a bucket. `make chaos`
-makes 20 with each; `CHAOS_SEED` draws the same again.
+makes 10 with each; `CHAOS_SEED` draws the same again.
 """
 
 import os
@@ -36,7 +36,7 @@ from tests.waiting import HANG_SECONDS
 WORKERS = 2
 # A worker's death does not end a run, so that a run can meet several.
 VICTIMS = ("worker", "worker", "worker", "scheduler", "command")
-KILLS = scaled(test=0, chaos=20)
+KILLS = scaled(test=0, chaos=10)
 
 pytestmark = [
     pytest.mark.end_to_end,

@@ -1,6 +1,6 @@
 """Commands that are killed at random moments, again and again: the next one goes on, and nothing is left of them.
 
-`make chaos` kills 242 times; `CHAOS_SEED` draws the same signals and delays again.
+`make chaos` kills 72 times, at other moments each time; `CHAOS_SEED` draws the same signals and delays again.
 """
 
 import random
@@ -16,15 +16,15 @@ from tests.end_to_end.conftest import Workplace
 pytestmark = pytest.mark.end_to_end
 
 KILLS = {
-    "threads": scaled(test=0, chaos=35),
-    "processes": scaled(test=0, chaos=35),
-    "dask": scaled(test=0, chaos=12),
-    "temporary": scaled(test=0, chaos=30),
-    "secure": scaled(test=0, chaos=30),
-    "dvc": scaled(test=0, chaos=30),
-    "rounds": scaled(test=0, chaos=30),
+    "threads": scaled(test=0, chaos=12),
+    "processes": scaled(test=0, chaos=12),
+    "dask": scaled(test=0, chaos=6),
+    "temporary": scaled(test=0, chaos=6),
+    "secure": scaled(test=0, chaos=6),
+    "dvc": scaled(test=0, chaos=12),
+    "rounds": scaled(test=0, chaos=6),
 }
-RECORDING_KILLS = scaled(test=0, chaos=40)
+RECORDING_KILLS = scaled(test=0, chaos=12)
 OTHER_ROWS = ("secure", "rounds")
 """The variants whose results are not those of all others."""
 

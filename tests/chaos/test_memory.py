@@ -14,7 +14,7 @@ from tests.end_to_end.conftest import Workplace
 
 pytestmark = pytest.mark.end_to_end
 
-TASKS = scaled(test=0, chaos=2000)
+TASKS = scaled(test=0, chaos=1000)
 GROWTH_MB = 100.0
 # A federation of three clients: where they start, the split, three of each of training, statistics and sending by two
 # methods with one upload of their own, and three aggregations.

@@ -18,9 +18,9 @@ from tests.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.end_to_end
 
-TIMES = scaled(test=0, chaos=8)
-DISKS = scaled(test=0, chaos=12)
-LIMITS = scaled(test=0, chaos=12)
+TIMES = scaled(test=0, chaos=4)
+DISKS = scaled(test=0, chaos=4)
+LIMITS = scaled(test=0, chaos=4)
 OTHER = "other"
 # Python itself ignores the signal that tells of the limit.
 LIMITED = (
