@@ -72,6 +72,15 @@ def test_at_most_eight_lines_have_a_colour_and_no_name_covers_another() -> None:
     assert GREY in str(spec)
 
 
+@pytest.mark.parametrize(("split", "angle"), [("paper", 0), ("dirichlet_client", -90)])
+def test_labels_of_settings_stand_upright_where_they_would_cover_each_other(split: str, angle: int) -> None:
+    settings = [f"{split}, α = {alpha}" for alpha in (0.05, 0.075, 0.1, 0.3, 0.5)]
+    chart = line_chart([Point("a", "A", setting, 1.0) for setting in settings], axes=("", "accuracy"))
+    (spec,) = Page(to_html(chart)).charts
+    (found,) = {layer["encoding"]["x"]["axis"]["labelAngle"] for layer in spec["layer"] if "encoding" in layer}
+    assert found == angle
+
+
 def test_the_front_has_what_no_other_beats() -> None:
     trades = [Trade(name, name, *at) for name, at in {"a": (1, 1), "b": (2, 1), "c": (3, 2), "d": (4, 1.5)}.items()]
     assert [one.method for one in on_front(trades)] == ["a", "c"]
