@@ -133,9 +133,9 @@ class TrackingSettings(Strict):
     mlflow: _Address = Field("sqlite:///mlflow.db", description="MLflow tracking URI")
     mlflow_artifacts: Folder = Field(Path("mlartifacts"), description="folder of MLflow's figures")
     models: KeptNetworks = Field(
-        "best",
-        description="global networks of a benchmark that MLflow keeps as models: the best method's, all runs' or none; "
-        "each takes up to some seconds and its own size",
+        "all",
+        description="global networks of a benchmark that MLflow keeps as models: all runs', the best method's or none; "
+        "each takes less than a second and its own size",
     )
     prefect_api: _Address | None = Field(
         None, description="Prefect server; default: PREFECT_API_URL, else a temporary server"

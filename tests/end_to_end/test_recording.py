@@ -138,7 +138,7 @@ def test_a_server_keeps_every_network_and_serves_the_best(
     with stopped_after(command, workplace.environment):
         wait_for(f"{address}/health")
         on_server = ("--set", "name=team", "--set", f"tracking.mlflow={address}")
-        workplace.run("fedfisher", "run", "params.yaml", *on_server, "--set", "tracking.models=all")
+        workplace.run("fedfisher", "run", "params.yaml", *on_server)
         monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         client = MlflowClient()
         experiment = client.get_experiment_by_name("team")
