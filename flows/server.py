@@ -1,6 +1,7 @@
 """The temporary Prefect server of one command: it starts while the command still loads torch, and dies with it."""
 
 import importlib
+import logging
 import os
 import select
 import socket
@@ -137,6 +138,9 @@ def _serve(bound: socket.socket) -> None:
         import uvicorn
 
         importlib.import_module(application)
+
+    # A server that ends amid a query cancels it, and SQLAlchemy would report the connection with a traceback.
+    logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
 
     class Announced(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
