@@ -21,8 +21,8 @@ from fedfisher_core.engine.store import Mark, open_store
 from fedfisher_core.settings import WorkSettings
 from flows.cluster import GPU, Guarded, versions
 from flows.dask_client import quieten
-from flows.output import configure_logging
 from flows.submitting import Runner
+from flows.terminal import configure_logging
 
 R = TypeVar("R")
 

@@ -13,8 +13,8 @@ from fedfisher_core.reporting.formats import Table, plural
 from fedfisher_core.reporting.rows import PAGE, RESULTS, as_csv, write_file
 from fedfisher_core.reporting.runs import digest, with_page
 from fedfisher_core.settings import TrackingSettings
-from flows.output import command_line
 from flows.probes import require_mlflow
+from flows.terminal import command_line
 from tasks.tracking import is_recorded
 
 

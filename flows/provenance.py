@@ -14,7 +14,7 @@ from fedfisher_core.engine.store import libraries
 from fedfisher_core.models.trunks.trunk import split_name, trunks
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.settings import ExperimentSettings, RecipeSettings, WorkSettings
-from flows.output import command_line
+from flows.terminal import command_line
 
 
 def command(flow: str) -> str:

@@ -10,7 +10,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.store import open_store
 from fedfisher_core.reporting.rows import RESULTS, read_artifact_keys
 from fedfisher_core.settings import ExperimentSettings
-from flows.output import command_line
+from flows.terminal import command_line
 
 COMMITTED = Path("reports")
 """Folder of the committed reports."""

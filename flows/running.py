@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from fedfisher_core.engine.errors import IncompleteError, InputError, OutputError, printable_lines
+from flows.garbage import importing
 from flows.server import PrefectServer
 from flows.stopping import stop_on_sigterm
-from tasks.process import loading
 
 if TYPE_CHECKING:
     from prefect import Flow
@@ -79,7 +79,7 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Ran]:
 
 def _run_one(checked: _Checked, server: PrefectServer) -> IncompleteError | None:
     """Run an experiment, and return the error that says why it is not complete; None where it is."""
-    with loading():
+    with importing():
         _reach(server)
         from flows.experiment import flow_of
 
@@ -119,14 +119,14 @@ def _load() -> None:
 
     Torch leaves cycles that hold the frames of its importer. A plan that existed in such a frame would stay in memory.
     """
-    with loading():
+    with importing():
         importlib.import_module("torch")
         importlib.import_module("flows.work")
 
 
 def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
     """Check an experiment, and drop its plan, which is large with many clients; the flow makes it again."""
-    from flows.output import command_line
+    from flows.terminal import command_line
     from flows.work import is_unchanged, prepare
 
     work = prepare(settings)
@@ -178,7 +178,7 @@ def _needing_prefect(name: str) -> Iterator[None]:
 
 def _reach(server: PrefectServer) -> None:
     """Load Prefect, which takes seconds, and wait for its server."""
-    from flows.output import configure_logging
+    from flows.terminal import configure_logging
 
     stop_on_sigterm()
     server.find()

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import InputError
+from flows.garbage import exit_without_collecting, importing
 from flows.reach import require_database, require_writable
-from tasks.process import end_with_input, loading, spare_the_end
+from flows.stopping import end_with_input
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -101,8 +102,8 @@ def main() -> None:
     """Serve until standard input ends; print the API's address and what it is, and another line once it answers."""
     # At once while modules are loaded; uvicorn takes the signal later, and never amid the set-up of the database.
     end_with_input()
-    spare_the_end()
-    with loading():
+    exit_without_collecting()
+    with importing():
         # Prefect knows of servers in profiles and files too.
         from prefect.settings import get_current_settings
 
@@ -134,7 +135,7 @@ def _say(line: str) -> None:
 
 def _serve(bound: socket.socket) -> None:
     application = "prefect.server.api.server"
-    with loading():
+    with importing():
         import uvicorn
 
         importlib.import_module(application)

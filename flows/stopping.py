@@ -1,13 +1,20 @@
-"""How a command ends when it is told to stop."""
+"""How a process ends when it is told to stop, or with the process that started it."""
 
 import io
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
+from threading import Thread
 from typing import NoReturn
 
 _LEAVE_SECONDS = 5
 _AGAIN_SECONDS = 0.05
+_LOOK_SECONDS = 1
+_STOP_SECONDS = 60
+# Read when the process begins: if the parent ends, the system gives the process another parent.
+_PARENT = os.getppid()
 _noted: io.FileIO | None = None
 
 
@@ -49,6 +56,16 @@ def leave(stop: KeyboardInterrupt) -> NoReturn:
         os._exit(143 if isinstance(stop, Terminated) else 130)
 
 
+def end_with_input() -> None:
+    """End this process when its standard input ends, a pipe that only its starter can write to."""
+    Thread(target=_end_after, args=(sys.stdin.read,), name="end with input", daemon=True).start()
+
+
+def end_with_parent() -> None:
+    """End this process when its parent ends, without any help from the parent."""
+    Thread(target=_end_after, args=(_wait_for_parent,), name="end with parent", daemon=True).start()
+
+
 def _note_signals() -> None:
     """Have Python write the number of each signal that it handles into a pipe."""
     global _noted
@@ -80,3 +97,16 @@ def _prefects_own() -> tuple[type[BaseException], ...]:
     """Return what SIGTERM raises while Prefect runs a flow; nothing in a command that has not imported Prefect."""
     exceptions = sys.modules.get("prefect.exceptions")
     return () if exceptions is None else (exceptions.TerminationSignal,)
+
+
+def _wait_for_parent() -> None:
+    while os.getppid() == _PARENT:
+        time.sleep(_LOOK_SECONDS)
+
+
+def _end_after(wait: Callable[[], object]) -> None:
+    """Send this process SIGTERM when a wait ends, and end it a minute later in any case."""
+    wait()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_STOP_SECONDS)
+    os._exit(1)

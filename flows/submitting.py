@@ -27,8 +27,8 @@ from fedfisher_core.engine.plan import Agenda, Outcome, groups_of
 from fedfisher_core.engine.store import Store
 from fedfisher_core.federation.federation import ClientJob, client_name
 from fedfisher_core.settings import RunSettings, WorkSettings
-from flows.output import configure_logging
 from flows.progress import Progress
+from flows.terminal import configure_logging
 from tasks.computing import JobsFailedError, compute
 from tasks.options import limited
 from tasks.stages import task_for

@@ -18,8 +18,8 @@ from fedfisher_core.reporting.runs import Runs, with_page
 from fedfisher_core.settings import ExperimentSettings, WorkSettings
 from flows.content import content_of
 from flows.networks import with_networks
-from flows.output import command_line
 from flows.probes import require_places
+from flows.terminal import command_line
 from tasks.tracking import is_recorded
 
 

@@ -16,11 +16,11 @@ from fedfisher_core.engine.errors import (
 )
 from fedfisher_core.engine.installed import packages_of, require_packages
 from flows import running
-from flows.cli import init, report, run, store, take_away, ui
+from flows.cli import init, installed, report, run, store, take_away, ui
 from flows.cli.options import Commands, add_command, require_values
-from flows.output import nobody_reads
+from flows.garbage import exit_without_collecting
 from flows.stopping import leave, told_to_stop
-from tasks.process import spare_the_end
+from flows.terminal import reader_is_gone
 
 # Prefect reports failures only, not every task. A temporary server that is stopped while it writes an event would print
 # a hundred lines about it; no result rests on that event.
@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if sys.stderr is None:
         # Standard error was closed, which libraries that write to it do not expect.
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - it stays open until the end.
-    spare_the_end()
+    exit_without_collecting()
     parser = _parser()
     options, unknown = parser.parse_known_args(arguments)
     try:
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # Foreign code may have turned a stop into another error, which is no failure.
         if (stopped := told_to_stop()) is not None:
             leave(stopped)
-        if isinstance(error, BrokenPipeError) and nobody_reads():
+        if isinstance(error, BrokenPipeError) and reader_is_gone():
             sys.exit(1)
         code = _code_for(error)
         if code is None:
@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('fedfisher')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="asked")
-    for module in (init, run, report, store, ui, take_away):
+    for module in (init, run, report, store, ui, installed, take_away):
         module.add_commands(commands)
     _add_completion(parser, commands)
     return parser

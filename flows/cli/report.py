@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from flows.cli.options import Commands, add_command, add_config, add_json, settings_of
-from flows.output import REPORTS, draw_page, find_report, print_report, print_tables
+from flows.reports import REPORTS, draw_page, find_report, print_report, print_tables
 
 _LEADERBOARD = Path("results/leaderboard")
 

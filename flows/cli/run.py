@@ -10,8 +10,8 @@ from typing import Any
 
 from flows import running
 from flows.cli.options import PARAMS, Commands, add_command, add_config, add_json, add_overrides, settings_of
-from flows.output import REPORTS, count_rows, print_report, print_tables
-from tasks.process import end_with_parent
+from flows.reports import REPORTS, count_rows, print_report, print_tables
+from flows.stopping import end_with_parent
 
 # DVC sets it for the commands that it starts, and does not stop them when it is killed.
 _DVC_STAGE = "DVC_STAGE"

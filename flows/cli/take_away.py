@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.engine.errors import InputError, shown
 from flows.cli.options import PARAMS, Commands, add_command
-from flows.output import REPORTS, find_report
+from flows.reports import REPORTS, find_report
 
 if TYPE_CHECKING:
     from torch import nn

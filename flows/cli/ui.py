@@ -1,7 +1,6 @@
-"""`fedfisher ui`, `doctor` and `methods` to `models`: what was recorded, is installed, and can be named."""
+"""`fedfisher ui`: recorded runs in MLflow."""
 
 import argparse
-import json
 import os
 import socket
 import subprocess
@@ -9,35 +8,19 @@ import sys
 import webbrowser
 from typing import TYPE_CHECKING
 
-from fedfisher_core.engine.errors import InputError, OutputError, printable_lines
-from flows.cli.options import Commands, add_command, add_config, add_json, settings_of
+from fedfisher_core.engine.errors import InputError, OutputError
+from flows.cli.options import Commands, add_command, add_config, settings_of
 
 if TYPE_CHECKING:
     from fedfisher_core.settings import ExperimentSettings
 
 
 def add_commands(commands: Commands) -> None:
-    """Add the commands."""
+    """Add the command."""
     ui = add_command(commands, "ui", "compare an experiment's recorded runs in MLflow", "ui", "ui --port 5001")
     ui.add_argument("--port", type=_port, default=5000, help="from 1 to 65535 (default: 5000)")
     add_config(ui)
     ui.set_defaults(command=_ui)
-
-    doctor = add_command(
-        commands,
-        "doctor",
-        "say what is installed, found and reachable",
-        "doctor",
-        "doctor configs/mnist_methods.yaml --json",
-    )
-    add_json(doctor)
-    add_config(doctor)
-    doctor.set_defaults(command=_doctor)
-
-    for what in ("methods", "objectives", "optimisers", "datasets", "models"):
-        listing = add_command(commands, what, f"list the {what} that settings can name", what, f"{what} --json")
-        add_json(listing)
-        listing.set_defaults(command=_list, what=what)
 
 
 def _port(text: str) -> int:
@@ -114,26 +97,3 @@ def _serve(settings: "ExperimentSettings", port: int) -> None:
         str(port),
     ]
     os.execv(sys.executable, command)
-
-
-def _doctor(options: argparse.Namespace) -> None:
-    from flows.doctor import examine
-
-    found = examine(settings_of(options))
-    print(found.as_json() if options.json else "\n".join(map(printable_lines, found.lines())))
-    if not found.ready:
-        sys.exit(1)
-
-
-def _list(options: argparse.Namespace) -> None:
-    from flows import listings
-
-    listed = {
-        "methods": listings.methods,
-        "objectives": listings.objectives,
-        "optimisers": listings.optimisers,
-        "datasets": listings.datasets,
-        "models": listings.models,
-    }
-    entries = listed[options.what]()
-    print(json.dumps(entries, indent=2) if options.json else listings.as_text(entries))

@@ -35,7 +35,7 @@ def test_the_command_prints_no_control_characters(
     def fail(_: object) -> None:
         raise InputError("label \x1b]0;title\x07 is \u202ewrong")
 
-    monkeypatch.setattr(cli.ui, "_list", fail)
+    monkeypatch.setattr(cli.installed, "_list", fail)
     with pytest.raises(SystemExit) as stop:
         cli.main(["datasets"])
     assert stop.value.code == 2

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from flows.output import draw_page
+from flows.reports import draw_page
 from tests.reporting.pages import Page
 
 REPORTS = Path(__file__).parents[2] / "reports"

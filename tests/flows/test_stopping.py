@@ -3,9 +3,12 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from textwrap import indent
 
 import pytest
+
+from tests.waiting import wait_until
 
 # What a callback of a weak reference raises is printed and dropped.
 DROPPED = """
@@ -72,6 +75,15 @@ except KeyboardInterrupt as stop:
 """
 # In short naps: a signal that comes after Python looked for one and before it sleeps is seen when it wakes only.
 SLEEP = "(print('there', flush=True), [time.sleep(0.05) for _ in range(1200)])"
+ENDS = {"end_with_input": subprocess.PIPE, "end_with_parent": subprocess.DEVNULL}
+WAITING = "import time; from flows import stopping; stopping.{end}(); print('there', flush=True); time.sleep(3000)"
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {child!r}], stdin={stdin}, stdout=subprocess.PIPE)
+child.stdout.readline()
+print(child.pid, flush=True)
+time.sleep(3000)
+"""
 
 
 def stopped_by(sent: signal.Signals, source: str) -> tuple[int, str, float]:
@@ -155,3 +167,34 @@ def test_other_exceptions_that_python_drops_are_still_printed() -> None:
     _, err, _ = stopped_by(signal.SIGTERM, source)
     assert "Exception ignored" in err
     assert "ZeroDivisionError" in err
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_child_ends_with_a_killed_parent(end: str) -> None:
+    source = PARENT.format(child=WAITING.format(end=end), stdin=ENDS[end])
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert is_running(child)
+        os.kill(parent.pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(child), "the child ends")
+
+
+def is_running(process: int) -> bool:
+    try:
+        # A process that has ended stays as a zombie until its parent waits for it.
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_child_ends_whose_parent_was_gone_before_it_looked() -> None:
+    child = "import os, time; from flows import stopping; print('there', flush=True)\n"
+    child += "while os.getppid() == stopping._PARENT: time.sleep(0.05)\n"
+    child += "stopping.end_with_parent(); time.sleep(3000)"
+    source = PARENT.format(child=child, stdin=subprocess.DEVNULL)
+    with subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        process = int(parent.stdout.readline())
+        os.kill(parent.pid, signal.SIGKILL)
+    wait_until(lambda: not is_running(process), "the child ends")

@@ -1,15 +1,10 @@
-"""What a command prints, whether its output is still read, what the terminal shows, and the command itself."""
+"""Reports of finished experiments: found, printed, and their pages drawn again."""
 
-import logging
-import os
-import select
-import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedfisher_core.engine.errors import InputError, in_one_line, printable, printable_lines, shown
+from fedfisher_core.engine.errors import InputError, in_one_line, printable, shown
 
 if TYPE_CHECKING:
     from fedfisher_core.experiments.contract import Experiment
@@ -17,22 +12,6 @@ if TYPE_CHECKING:
 
 REPORTS = (Path("results"), Path("reports"))
 """Folders of reports: a user's own results come before committed reports."""
-
-
-def command_line() -> str:
-    """Return this process's command, quoted for a shell."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-
-
-def nobody_reads() -> bool:
-    """Say whether the reader of standard output is gone, as `head` is after its lines; if so, drop the rest."""
-    output = select.poll()
-    output.register(sys.stdout, select.POLLOUT)
-    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0)):
-        return False
-    # Python writes the rest when it exits.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return True
 
 
 def print_tables(tables: "Sequence[Table]", *, json: bool) -> None:
@@ -112,31 +91,3 @@ def draw_page(folder: Path) -> None:
     write_script(folder.parent)
     for name, content in files.items():
         write_file(folder / name, content)
-
-
-class _Printable(logging.Formatter):
-    """Escapes what a terminal would act on; names of files and errors of libraries may hold such characters."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable_lines(super().format(record))
-
-
-class _OneErrorOnce(logging.Filter):
-    """Drops Prefect's messages on errors, which the command reports itself."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        dropped = ("Finished in state", "Task run exceeded", "Crash detected")
-        return not (record.exc_info or record.getMessage().startswith(dropped))
-
-
-def configure_logging() -> None:
-    """Show warnings of the project on standard error, and each error once."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Printable("%(levelname)s: %(message)s"))
-    log = logging.getLogger("fedfisher")
-    log.handlers = [handler]
-    log.propagate = False
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for name in ("prefect.flow_runs", "prefect.task_runs"):
-        logging.getLogger(name).addFilter(_OneErrorOnce())
