@@ -15,10 +15,10 @@ from torch import Tensor
 
 from benchmarks.clients import train_clients
 from benchmarks.timing import alternate
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import configure_statistics
 from fedfisher_core.communication.wire.budget import Family, StatisticSpec, fedavg_bits, fit, formula_bits
 from fedfisher_core.communication.wire.codec import BitReader, BitWriter, Codec, Codes, TensorSpec
 from fedfisher_core.communication.wire.elementwise import Float32, Root, Uniform

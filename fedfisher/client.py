@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from fedfisher.examples import Pairs, gather, require_classes
 from fedfisher.network import Network
 from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistics.configured import ConfiguredStatistic, configure_statistics
 from fedfisher_core.client.statistics.statistic import Statistic, statistics
-from fedfisher_core.client.uploads import ConfiguredStatistic, configure_statistics, decode, encode, upload_schema
 from fedfisher_core.client.uploads import Upload as Arrived
+from fedfisher_core.client.uploads import decode, encode, upload_schema
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError, MemoryLimitError
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.methods.configured import ConfiguredMethod, configure

@@ -20,10 +20,11 @@ from torch import Tensor, nn
 from fedfisher.client import Client, Upload, digest_of
 from fedfisher.merging import Ensemble
 from fedfisher.network import Network
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.statistic import Statistic, statistics
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload as Arrived
-from fedfisher_core.client.uploads import configure_statistics, encode, upload_schema
+from fedfisher_core.client.uploads import encode, upload_schema
 from fedfisher_core.data.layouts import Images, Layout, Tokens, Vectors
 from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.errors import InputError, in_one_line, shown

@@ -6,9 +6,10 @@ from functools import cache, wraps
 from typing import Any, TypeVar
 
 from fedfisher_core.client.objectives.objective import Knowledge, configure_objective
+from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import ConfiguredStatistic, upload_schema
+from fedfisher_core.client.uploads import upload_schema
 from fedfisher_core.communication.wire.payload import Schema
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.engine.computed_once import computed_once
@@ -31,7 +32,8 @@ from fedfisher_core.federation.federation import (
     training_name,
 )
 from fedfisher_core.federation.partition import SplitData
-from fedfisher_core.federation.private_training import AuditClient, Budget, ReleaseStatistic, TrainPrivately
+from fedfisher_core.federation.privacy_audit import AuditClient
+from fedfisher_core.federation.private_training import Budget, ReleaseStatistic, TrainPrivately
 from fedfisher_core.federation.secure import AggregateSecurely
 from fedfisher_core.federation.start import DrawStart, ReadStart, StartJob, pretrained_of
 from fedfisher_core.federation.statistics import ComputeByTraining, ComputeStatistic, StatisticInputs

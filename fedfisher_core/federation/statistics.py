@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.statistics.statistic import Statistic
-from fedfisher_core.client.uploads import ConfiguredStatistic
 from fedfisher_core.engine.code import code_of
 from fedfisher_core.engine.costs import Spent, Stopwatch
 from fedfisher_core.engine.errors import DivergedClientError, InputError

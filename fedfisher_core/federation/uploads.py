@@ -6,8 +6,9 @@ from typing import Any, ClassVar, Generic
 
 from torch import Tensor
 
+from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.statistics.statistic import Statistic
-from fedfisher_core.client.uploads import ConfiguredStatistic, encode
+from fedfisher_core.client.uploads import encode
 from fedfisher_core.communication.wire.payload import Schema, bits_of, uncompressed
 from fedfisher_core.engine.costs import Stopwatch
 from fedfisher_core.engine.store import Artifact, Content, read_tensors

@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from fedfisher_core.client.statistics.configured import ConfiguredStatistic, configure_statistics
 from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.statistics.statistic import ServerView
-from fedfisher_core.client.uploads import ConfiguredStatistic, Upload, configure_statistics, upload_schema
+from fedfisher_core.client.uploads import Upload, upload_schema
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.method import COMMON, RESERVED, Method, methods
 from fedfisher_core.methods.server import Aggregate, Server

@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.statistics.gram import Gram
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import StoredUploads, Upload, configure_statistics, decode, encode, upload_schema
+from fedfisher_core.client.uploads import StoredUploads, Upload, decode, encode, upload_schema
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError
 from fedfisher_core.fisher.blocks import Approximation

@@ -16,7 +16,8 @@ from fedfisher_core.engine.store import Artifact, open_store, read_document, rea
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.partition import held_by
-from fedfisher_core.federation.private_training import Budget, read_audit
+from fedfisher_core.federation.privacy_audit import read_audit
+from fedfisher_core.federation.private_training import Budget
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.methods.fedavg import fedavg
 from fedfisher_core.methods.method import methods

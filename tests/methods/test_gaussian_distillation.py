@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 import torch
 
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.input_moments import InputMoments
-from fedfisher_core.client.uploads import Upload, configure_statistics
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Aggregate
 from tests import tiny

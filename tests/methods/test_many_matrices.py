@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedfisher_core.client import uploads as transport
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import Upload, configure_statistics, upload_schema
+from fedfisher_core.client.uploads import Upload, upload_schema
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.fisher.layers import to_matrix
 from fedfisher_core.methods.fedlpa import factor_scales

@@ -2,9 +2,10 @@ import pytest
 import torch
 
 from fedfisher_core.client.statistics.class_moments import ClassMoments
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.input_moments import InputMoments
 from fedfisher_core.client.statistics.principal import LowFrequencies
-from fedfisher_core.client.uploads import Upload, configure_statistics
+from fedfisher_core.client.uploads import Upload
 from fedfisher_core.engine.errors import InputError
 from tests import tiny
 from tests.methods.clients import aggregate, divergence, made_up_uploads, trained_uploads

@@ -26,7 +26,7 @@ from fedfisher_core.federation.client_measures import mean_score, read_barrier, 
 from fedfisher_core.federation.federation import Federation, Round
 from fedfisher_core.federation.global_models import Result, RoundClients, read_clients, read_result
 from fedfisher_core.federation.jobs import Federations
-from fedfisher_core.federation.private_training import read_audit
+from fedfisher_core.federation.privacy_audit import read_audit
 from fedfisher_core.federation.secure import ROUNDING
 from fedfisher_core.federation.server_memory import largest_load
 from fedfisher_core.federation.testing import read_measures

@@ -3,10 +3,11 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.client.statistics.class_moments import ClassMoments
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.principal import LowFrequencies
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import configure_statistics, upload_schema
+from fedfisher_core.client.uploads import upload_schema
 from fedfisher_core.communication.wire.leading import Owned
 from fedfisher_core.data.layouts import Images, Tokens, Vectors
 from fedfisher_core.data.tensors import Examples

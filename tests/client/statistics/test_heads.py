@@ -9,8 +9,8 @@ from torch import Tensor
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistics.class_gaussians import ClassGaussians, Covariance
 from fedfisher_core.client.statistics.class_sums import ClassSums
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.features import features_of, require_head
-from fedfisher_core.client.uploads import configure_statistics
 from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import InputError, UnsupportedLayerError

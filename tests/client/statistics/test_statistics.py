@@ -7,6 +7,7 @@ import torch
 from torch import Size, Tensor, nn
 
 from fedfisher_core.client.local import Local, estimator_of
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.dense_fisher import DenseFisher
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.statistics.further_modes import FurtherWeights
@@ -17,7 +18,6 @@ from fedfisher_core.client.statistics.null_space import NullSpaceProjection, Off
 from fedfisher_core.client.statistics.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistics.statistic import ServerView, Statistic, TensorStatistic
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import configure_statistics
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import DivergedClientError, InputError, UnsupportedLayerError

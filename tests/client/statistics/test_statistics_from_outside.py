@@ -13,17 +13,11 @@ import torch
 from torch import Size, Tensor, nn
 
 from fedfisher_core.client.local import Local
+from fedfisher_core.client.statistics.configured import ConfiguredStatistic, configure_statistics
 from fedfisher_core.client.statistics.gram import Gram
 from fedfisher_core.client.statistics.statistic import ServerView, Statistic, statistics
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import (
-    ConfiguredStatistic,
-    Upload,
-    configure_statistics,
-    decode,
-    encode,
-    upload_schema,
-)
+from fedfisher_core.client.uploads import Upload, decode, encode, upload_schema
 from fedfisher_core.communication.wire.budget import Family, fedavg_bits
 from fedfisher_core.communication.wire.elementwise import Float32, Uniform
 from fedfisher_core.communication.wire.structure import Fixed
@@ -437,7 +431,7 @@ class Brightness(TensorStatistic):
     (information / "METADATA").write_text("Metadata-Version: 2.1\nName: brightness\nVersion: 1.0\n")
     (information / "entry_points.txt").write_text("[fedfisher.statistics]\nbrightness = brightness\n")
     program = (
-        "from fedfisher_core.client.uploads import configure_statistics\n"
+        "from fedfisher_core.client.statistics.configured import configure_statistics\n"
         "from fedfisher_core.client.statistics.statistic import statistics\n"
         "one = statistics.get('brightness')\n"
         "print(sorted(statistics), configure_statistics([one], {'brightness': {'power': 2}})[0].described())"

@@ -12,6 +12,7 @@ from torch import Tensor
 from fedfisher_core.client.statistics.class_gaussians import ClassGaussians
 from fedfisher_core.client.statistics.class_moments import ClassMoments
 from fedfisher_core.client.statistics.class_sums import ClassSums
+from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.dense_fisher import DenseFisher
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.statistics.gram import Gram
@@ -22,7 +23,7 @@ from fedfisher_core.client.statistics.null_space import NullSpaceProjection, Off
 from fedfisher_core.client.statistics.squared_gradients import SquaredGradients
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import configure_statistics, encode, upload_schema
+from fedfisher_core.client.uploads import encode, upload_schema
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import WireSettings
