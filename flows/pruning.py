@@ -1,6 +1,5 @@
 """Deleting artifacts that no results rest on."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,16 +26,6 @@ class Unused:
     def is_most(self) -> bool:
         """Whether they are more than half of the store, in number or in bytes."""
         return len(self.sizes) > len(self.kept) or sum(self.sizes.values()) > sum(self.kept.values())
-
-    def as_json(self, what: str) -> str:
-        """Write it for programs.
-
-        Args:
-            what: key of the artifacts that no results rest on.
-        """
-        unused = [{"folder": str(folder), "bytes": size} for folder, size in self.sizes.items()]
-        kept = {"artifacts": len(self.kept), "bytes": sum(self.kept.values())}
-        return json.dumps({what: unused, "kept": kept}, indent=2)
 
     def __str__(self) -> str:
         removed, kept = (sum(own.values()) / 2**20 for own in (self.sizes, self.kept))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from fedfisher_core.engine.errors import IncompleteError, InputError, OutputError, printable_lines
+from fedfisher_core.engine.errors import DivergedClientError, IncompleteError, InputError, OutputError, printable_lines
 from flows.garbage import importing
 from flows.server import PrefectServer
-from flows.stopping import stop_on_sigterm
+from flows.stopping import code_of_stop, stop_on_sigterm, told_to_stop
 
 if TYPE_CHECKING:
     from prefect import Flow
@@ -104,6 +104,16 @@ def link_results(ran: Ran) -> None:
 
     work = prepare(ran.settings)
     link(work.settings.name, work.artifacts())
+
+
+def code_of_error(error: BaseException) -> int:
+    """Return the exit code of a command that an error or a stop ends."""
+    stop = error if isinstance(error, KeyboardInterrupt) else told_to_stop()
+    if stop is not None:
+        return code_of_stop(stop)
+    if isinstance(error, IncompleteError):
+        return code_of([error])
+    return 2 if isinstance(error, InputError | DivergedClientError) else 1
 
 
 def code_of(outcomes: Sequence[IncompleteError | None]) -> int:

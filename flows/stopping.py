@@ -16,6 +16,7 @@ _STOP_SECONDS = 60
 # Read when the process begins: if the parent ends, the system gives the process another parent.
 _PARENT = os.getppid()
 _noted: io.FileIO | None = None
+_arrived = b""
 
 
 class Terminated(KeyboardInterrupt):
@@ -34,18 +35,22 @@ def told_to_stop() -> KeyboardInterrupt | None:
 
     Foreign code may catch what a handler raises and raise something else, as pydantic does while it serialises.
     """
-    arrived = _noted.read() if _noted is not None else None
+    global _arrived
+    if _noted is not None:
+        _arrived += _noted.read() or b""
     for told, stop in ((signal.SIGTERM, Terminated()), (signal.SIGINT, KeyboardInterrupt())):
-        if told in (arrived or b""):
+        if told in _arrived:
             return stop
     return None
 
 
-def leave(stop: KeyboardInterrupt) -> NoReturn:
-    """Report that finished results are kept, and end this process at once: Python would wait for unfinished jobs.
+def code_of_stop(stop: KeyboardInterrupt) -> int:
+    """Return the exit code of a stopped command: 143 after SIGTERM and 130 after Ctrl-C."""
+    return 143 if isinstance(stop, Terminated) else 130
 
-    The exit code is 143 after SIGTERM and 130 after Ctrl-C.
-    """
+
+def leave(stop: KeyboardInterrupt) -> NoReturn:
+    """Report that finished results are kept, and end this process at once: Python would wait for unfinished jobs."""
     try:
         print("fedfisher: stopped; what was finished is kept and will not be computed again", file=sys.stderr)
         for stream in (sys.stdout, sys.stderr):
@@ -53,7 +58,7 @@ def leave(stop: KeyboardInterrupt) -> NoReturn:
                 stream.flush()
     finally:
         # The reader of the output, such as `tee`, may have ended by the same signal.
-        os._exit(143 if isinstance(stop, Terminated) else 130)
+        os._exit(code_of_stop(stop))
 
 
 def end_with_input() -> None:

@@ -47,6 +47,10 @@ _ALONE = (
 """Commands that need no package of the extra `benchmark`."""
 
 
+_IN_ONE_LINE = (InputError, DivergedClientError, IncompleteError, OutputError)
+"""Errors whose message says all; Python prints any other with its traceback."""
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command and exit.
 
@@ -82,24 +86,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             leave(stopped)
         if isinstance(error, BrokenPipeError) and reader_is_gone():
             sys.exit(1)
-        code = _code_for(error)
-        if code is None:
+        if not isinstance(error, _IN_ONE_LINE):
             raise
         print(f"fedfisher: {printable_lines(error)}", file=sys.stderr)
-        sys.exit(code)
-
-
-def _code_for(error: Exception) -> int | None:
-    """Return the exit code for an error that is reported in one line; None for an unexpected error."""
-    match error:
-        case InputError() | DivergedClientError():
-            return 2
-        case IncompleteError():
-            return running.code_of([error])
-        case OutputError():
-            return 1
-        case _:
-            return None
+        sys.exit(running.code_of_error(error))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,9 +4,9 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from flows import running
 from flows.cli.options import PARAMS, Commands, add_command, add_config, add_json, add_overrides, settings_of
@@ -52,14 +52,19 @@ def add_commands(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    done = []
-    for one in running.run(options.config, options.overrides):
-        done.append(one)
-        if not options.json:
-            _print(one)
+    done: list[running.Ran] = []
+    try:
+        for one in running.run(options.config, options.overrides):
+            done.append(one)
+            if not options.json:
+                _print(one)
+    except (Exception, KeyboardInterrupt) as error:
+        if options.json and done:
+            _print_json(done, running.code_of_error(error))
+        raise
     code = running.code_of([one.error for one in done])
     if options.json:
-        print(json.dumps({"reports": list(map(_as_json, done)), "exit": code}, indent=2))
+        _print_json(done, code)
     if code:
         sys.exit(code)
 
@@ -81,13 +86,17 @@ def _print(done: running.Ran) -> None:
         print(f"MLflow: {done.settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
 
-def _as_json(done: running.Ran) -> dict[str, Any]:
-    return {
-        "name": done.settings.name,
-        "folder": None if done.folder is None else str(done.folder),
-        "rows": 0 if done.folder is None else count_rows(done.folder),
-        "failures": [] if done.error is None else [asdict(one) for one in done.error.failed],
-    }
+def _print_json(done: Sequence[running.Ran], code: int) -> None:
+    reports = [
+        {
+            "name": one.settings.name,
+            "folder": None if one.folder is None else str(one.folder),
+            "rows": 0 if one.folder is None else count_rows(one.folder),
+            "failures": [] if one.error is None else [asdict(failed) for failed in one.error.failed],
+        }
+        for one in done
+    ]
+    print(json.dumps({"reports": reports, "exit": code}, indent=2))
 
 
 def _explain(options: argparse.Namespace) -> None:

@@ -1,9 +1,10 @@
 """`fedfisher data` and `fedfisher store`: what is kept on disk."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from fedfisher_core.engine.errors import InputError
 from flows.cli.options import Commands, add_command, add_config, add_json, settings_of
@@ -85,7 +86,7 @@ def _prune(options: argparse.Namespace) -> None:
     settings = settings_of(options)
     found = find_unused(settings)
     if options.dry_run:
-        _print(found, "would delete", json=options.json)
+        _print("would_delete", found, as_json=options.json)
         return
     # A question would stand in what a program reads.
     may_ask = not options.json and sys.stdin.isatty()
@@ -93,7 +94,7 @@ def _prune(options: argparse.Namespace) -> None:
     if found.is_most and not options.yes and not _agrees(warning, may_ask=may_ask):
         print("nothing was deleted")
         return
-    _print(remove_unused(settings, found), "deleted", json=options.json)
+    _print("deleted", remove_unused(settings, found), as_json=options.json)
 
 
 def _agrees(warning: str, *, may_ask: bool) -> bool:
@@ -102,8 +103,10 @@ def _agrees(warning: str, *, may_ask: bool) -> bool:
     return input(f"{warning}. Delete? [y/N] ").strip().lower() in ("y", "yes")
 
 
-def _print(unused: "Unused", what: str, *, json: bool) -> None:
-    if json:
-        print(unused.as_json(what.replace(" ", "_")))
+def _print(key: Literal["would_delete", "deleted"], unused: "Unused", *, as_json: bool) -> None:
+    if as_json:
+        folders = [{"folder": str(folder), "bytes": size} for folder, size in unused.sizes.items()]
+        kept = {"artifacts": len(unused.kept), "bytes": sum(unused.kept.values())}
+        print(json.dumps({key: folders, "kept": kept}, indent=2))
     else:
-        print(*unused.sizes, f"{what} {unused}", sep="\n")
+        print(*unused.sizes, f"{key.replace('_', ' ')} {unused}", sep="\n")

@@ -1,5 +1,6 @@
-"""What a Prefect server that stays says of a command that was stopped."""
+"""What a command, and a Prefect server that stays, say after the command was stopped or has failed on the way."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,8 @@ from prefect.client.schemas.filters import FlowFilter, FlowFilterName
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.experiment import end_tasks, flow_of
+from tests.end_to_end.conftest import SMALL, Workplace
+from tests.waiting import HANG_SECONDS, wait_until
 
 pytestmark = pytest.mark.end_to_end
 
@@ -68,3 +71,27 @@ def test_nothing_is_said_to_run_after_a_stop(prefect_api: str, sent: signal.Sign
 def test_flows_of_experiments_end_their_tasks() -> None:
     flow = flow_of("benchmark")
     assert flow.on_crashed_hooks == flow.on_cancellation_hooks == [end_tasks]
+
+
+@pytest.mark.parametrize("code", [130, 1])
+def test_a_program_reads_what_finished_before_the_end(workplace: Workplace, code: int) -> None:
+    few = SMALL | {"methods": {"fedavg": {}}, "train": {"epochs": 1}, "run": {"retries": 0}}
+    workplace.write("first.yaml", few | {"name": "first"})
+    workplace.write("second.yaml", few | {"name": "second", "seeds": [1], "train": {"epochs": 10}})
+    process = workplace.start("fedfisher", "run", "first.yaml", "second.yaml", "--json")
+    partitions = workplace.folder / "artifacts/partitions"
+
+    def second_has_begun() -> bool:
+        assert process.poll() is None, process.communicate()
+        return len(list(partitions.glob("*/manifest.json"))) == 2
+
+    wait_until(second_has_begun, "the second experiment begins")
+    if code == 130:
+        process.send_signal(signal.SIGINT)
+    else:
+        # Its report needs a folder of this name.
+        (workplace.folder / "results/second").write_text("")
+    out, err = process.communicate(timeout=HANG_SECONDS)
+    assert (process.returncode, "Traceback" in err) == (code, False), err
+    made = {"name": "first", "folder": "results/first", "rows": 1, "failures": []}
+    assert json.loads(out) == {"reports": [made], "exit": code}
