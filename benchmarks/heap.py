@@ -19,7 +19,7 @@ import torch
 from fedfisher_core.client.training import train
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.engine.freed_memory import keep_freed
+from fedfisher_core.engine.malloc import keep_freed_memory
 from fedfisher_core.fisher.engine import compute_fisher
 from fedfisher_core.models.memory import working_memory
 from fedfisher_core.models.spec import ModelSpec
@@ -87,7 +87,7 @@ def spent(work: Work, name: str, count: int, *, kept: bool) -> Spent:
 def _measure(work: Work, name: str, count: int, kept: bool, answer: "SimpleQueue[Spent]") -> None:
     torch.set_num_threads(1)
     if kept:
-        keep_freed()
+        keep_freed_memory()
     spec, generator = ModelSpec(name, Images(3, 32, 32), classes=10), torch.Generator().manual_seed(0)
     labels = torch.randint(10, (count,), generator=generator)
     examples = Examples(inputs=spec.inputs.drawn(count, generator), labels=labels)

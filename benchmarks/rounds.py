@@ -29,7 +29,7 @@ from benchmarks.trees import HERE, Tree
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.training import train
 from fedfisher_core.client.uploads import Upload
-from fedfisher_core.engine.freed_memory import keep_freed
+from fedfisher_core.engine.malloc import keep_freed_memory
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.methods.shared.averaging import mean_parameters
 from fedfisher_core.models.evaluation import accuracy
@@ -138,7 +138,7 @@ def hold(folder: Path, settings: dict[str, Any]) -> None:
     """
     torch.set_num_threads(1)
     # As tasks do, which makes training faster.
-    keep_freed()
+    keep_freed_memory()
     _held[:] = [clients_data(settings, folder)]
 
 

@@ -23,7 +23,7 @@ from fedfisher_core.engine.job import Numerics
 from fedfisher_core.engine.store import Mark, Store, open_store
 from fedfisher_core.settings import CacheSettings, WorkSettings
 from flows.dask_client import connected
-from flows.reach import unreached
+from flows.reach import why_unreachable
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -39,14 +39,14 @@ _WORKERS_SECONDS = 30
 _TOGETHER_SECONDS = 2
 _GIB = 2**30
 _CODE = ("fedfisher_core", "tasks", "flows")
-_SEEN: set[Mark] = set()
+_SEEN_MARKS: set[Mark] = set()
 R = TypeVar("R")
 log = logging.getLogger("fedfisher")
 _LIBRARIES = ("torch", "numpy", "prefect", "distributed")
 
 
 @dataclass(frozen=True)
-class Seen:
+class WorkerReport:
     """What a worker reports of itself.
 
     Args:
@@ -64,7 +64,7 @@ class Seen:
     memory: int | None
 
 
-_Answer = tuple[str, Seen | Exception]
+_Answer = tuple[str, WorkerReport | Exception]
 """A worker's machine, and what the worker reports."""
 
 
@@ -96,7 +96,7 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
     with connected(scheduler, setting) as client, open_store(place, run.cache).marked() as mark:
         try:
             asked = (str(place), str(run.cache.folder), mark.name, mark.said, prefect_api)
-            found = _found(client, setting, f"dask worker {scheduler} --nthreads 1", asked)
+            found = _reports_of_workers(client, setting, f"dask worker {scheduler} --nthreads 1", asked)
             workers = client.scheduler_info(n_workers=-1)["workers"]
         except OSError as error:
             raise InputError(f"{setting} was lost while its workers were checked: {error}") from error
@@ -118,9 +118,9 @@ def require_cluster(run: WorkSettings, prefect_api: str | None, largest: "Load |
         )
 
 
-def _found(client: "Client", setting: str, start: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
+def _reports_of_workers(client: "Client", setting: str, start: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
     """Ask all workers; where there are none, wait for some, since Dask restarts a dead worker within seconds."""
-    if found := _answers(client, setting, asked):
+    if found := _reports(client, setting, asked):
         return found
     log.warning("%s has no workers; the run waits %d s for some: %s", setting, _WORKERS_SECONDS, start)
     # The time starts only now: to find that the workers known to the scheduler are gone may have taken as long.
@@ -130,19 +130,21 @@ def _found(client: "Client", setting: str, start: str, asked: tuple[str, ...]) -
         if client.nthreads():
             # Workers that were started together arrive one after another.
             time.sleep(_TOGETHER_SECONDS)
-            if found := _answers(client, setting, asked):
+            if found := _reports(client, setting, asked):
                 return found
     raise InputError(f"{setting} has no workers; start some: {start}")
 
 
-def _answers(client: "Client", setting: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
+def _reports(client: "Client", setting: str, asked: tuple[str, ...]) -> Mapping[str, _Answer]:
     """Return, by a worker's address, its machine and what it reports; a worker that is lost meanwhile is left out."""
-    machines = _asked(client, setting, socket.gethostname)
-    seen_by = _asked(client, setting, look, *asked, workers=list(machines)) if machines else {}
+    machines = _ask_workers(client, setting, socket.gethostname)
+    seen_by = _ask_workers(client, setting, worker_report, *asked, workers=list(machines)) if machines else {}
     return {address: (machines[address], seen) for address, seen in seen_by.items() if not isinstance(seen, OSError)}
 
 
-def _asked(client: "Client", setting: str, function: Callable[..., Any], *given: Any, **options: Any) -> dict[str, Any]:
+def _ask_workers(
+    client: "Client", setting: str, function: Callable[..., Any], *given: Any, **options: Any
+) -> dict[str, Any]:
     """Have workers call a function, with a time-out: Dask waits for ever for a worker that is frozen or unreachable."""
     answered: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
 
@@ -167,7 +169,7 @@ def _asked(client: "Client", setting: str, function: Callable[..., Any], *given:
     return answer
 
 
-def _require_fit(worker: str, seen: Seen, *, place: Path | str, prefect_api: str) -> None:
+def _require_fit(worker: str, seen: WorkerReport, *, place: Path | str, prefect_api: str) -> None:
     for name, own in versions().items():
         if seen.versions.get(name) != own:
             raise InputError(f"{worker} has {name} {seen.versions.get(name)}; allowed, as here: {own}")
@@ -188,7 +190,7 @@ def _require_room(worker: str, memory: int | None, largest: "Load | None") -> No
         raise InputError(f"{worker} has {memory / _GIB:,.1f} GiB; {largest.said}; allowed: {largest.remedy}")
 
 
-def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen:
+def worker_report(place: str, cache: str, mark: str, said: str, prefect_api: str) -> WorkerReport:
     """Report what this process is, and what it sees.
 
     Args:
@@ -196,23 +198,23 @@ def look(place: str, cache: str, mark: str, said: str, prefect_api: str) -> Seen
         said: content of the mark.
     """
     store = open_store(Path(place) if "://" not in place else place, CacheSettings(folder=Path(cache)))
-    unseen = _unseen(store, Mark(mark, said))
+    unseen = _why_unseen(store, Mark(mark, said))
     from fedfisher_core.models.memory import machine_bytes
 
     # A worker that does not see the store would make one at another location.
-    unwritable = "" if unseen else _unwritable(store)
-    silent = unreached(f"{prefect_api.rstrip('/')}/health", seconds=_PATIENCE_SECONDS)
-    return Seen(versions(), unseen, unwritable, silent, machine_bytes())
+    unwritable = "" if unseen else _why_unwritable(store)
+    silent = why_unreachable(f"{prefect_api.rstrip('/')}/health", seconds=_PATIENCE_SECONDS)
+    return WorkerReport(versions(), unseen, unwritable, silent, machine_bytes())
 
 
-def _unseen(store: Store, mark: Mark) -> str:
+def _why_unseen(store: Store, mark: Mark) -> str:
     try:
         return "" if store.sees(mark) else "what was put there is not in it; allowed: one that all share"
     except (InputError, OutputError) as error:
         return str(error)
 
 
-def _unwritable(store: Store) -> str:
+def _why_unwritable(store: Store) -> str:
     try:
         store.prepare()
     except InputError as error:
@@ -246,10 +248,10 @@ class Guarded(Generic[R]):
             if (own := versions().get(name)) != wanted:
                 raise JobError(f"{worker} has {name} {own}; allowed: {wanted}", "")
         # A process that saw the mark once sees the store as long as it lives.
-        if self.mark not in _SEEN:
-            if unseen := _unseen(self.store, self.mark):
+        if self.mark not in _SEEN_MARKS:
+            if unseen := _why_unseen(self.store, self.mark):
                 raise JobError(f"{worker} does not see {self.store.location}: {unseen}", "")
-            _SEEN.add(self.mark)
+            _SEEN_MARKS.add(self.mark)
         try:
             return self.work()
         except UnwritableError as error:

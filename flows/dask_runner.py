@@ -37,10 +37,10 @@ class DaskRunner(Runner):
     def __init__(self, run: WorkSettings, count: int) -> None:
         quieten()
         self._address = run.dask.scheduler
-        self._dask = DaskTaskRunner(address=self._address) if self._address else _cluster_here(count)
+        self._dask = DaskTaskRunner(address=self._address) if self._address else _local_cluster(count)
         self._store = open_store(run.store, run.cache).absolute()
         self._mark: Mark | None = None
-        super().__init__(self._dask, count, home=ThreadPoolTaskRunner(max_workers=1))
+        super().__init__(self._dask, count, local=ThreadPoolTaskRunner(max_workers=1))
 
     def __enter__(self) -> "DaskRunner":
         with ExitStack() as stack:
@@ -50,7 +50,7 @@ class DaskRunner(Runner):
             try:
                 super().__enter__()
                 # This starts a cluster, or connects to the scheduler.
-                _spared(lambda: self._dask.client)
+                _shielded_from_ctrl_c(lambda: self._dask.client)
             except (KeyboardInterrupt, TerminationSignal):
                 # The run does not wait for workers here either: they end with this process.
                 self._folder = stack.pop_all()
@@ -72,7 +72,7 @@ class DaskRunner(Runner):
             with dask.annotate(resources=needed):
                 return super().submit(task, parameters, needs, job)
         except (OSError, RuntimeError) as error:
-            self.require_there(error)
+            self.require_alive(error)
             raise
 
     def prepared(self, work: Callable[[], None], job: Job[Any]) -> Callable[[], None]:
@@ -81,7 +81,7 @@ class DaskRunner(Runner):
             return work
         return Guarded(versions(), self._store, self._mark, work)
 
-    def require_there(self, error: Exception) -> None:
+    def require_alive(self, error: Exception) -> None:
         """Check that the scheduler is there, the only one that takes tasks back."""
         if isinstance(error, CancelledError | OSError) or self._dask.client.status != "running":
             place = "of this run" if self._address is None else f"run.dask.scheduler={self._address!r}"
@@ -90,7 +90,7 @@ class DaskRunner(Runner):
             ) from error
 
 
-def _spared(start: Callable[[], R]) -> R:
+def _shielded_from_ctrl_c(start: Callable[[], R]) -> R:
     """Start processes that Ctrl-C does not reach; on a terminal, each would print a traceback while it imports.
 
     Threads and processes inherit the blocked signals of the thread that starts them, so a separate thread does it.
@@ -104,7 +104,7 @@ def _spared(start: Callable[[], R]) -> R:
         pool.shutdown(wait=False)
 
 
-def _cluster_here(count: int) -> DaskTaskRunner:
+def _local_cluster(count: int) -> DaskTaskRunner:
     return DaskTaskRunner(
         cluster_kwargs={
             "n_workers": count,

@@ -42,7 +42,7 @@ from tasks.stages import report
 S = TypeVar("S", bound=ExperimentSettings)
 
 
-def chosen(settings: S, config: str | None, *, default: S) -> S:
+def resolve_settings(settings: S, config: str | None, *, default: S) -> S:
     """Return the settings, or those of the file that is named.
 
     Args:
@@ -109,7 +109,7 @@ def flow_of(name: str) -> Flow[..., str]:
     defaults = model()
 
     def body(settings: model = defaults, config: str | None = None) -> str:  # type: ignore[valid-type]
-        return run(chosen(settings, config, default=defaults))
+        return run(resolve_settings(settings, config, default=defaults))
 
     body.__name__ = body.__qualname__ = name
     return experiment_flow(body)
@@ -167,7 +167,11 @@ def publish(work: Work) -> None:
     folder = limited(report, settings.run)(
         folder=work.folder,
         rows=work.rows,
-        files={**files, ARTIFACTS: artifacts_json(work.ends), **({FAILED: failed_json(failed)} if failed else {})},
+        files={
+            **files,
+            ARTIFACTS: artifacts_json(work.result_keys),
+            **({FAILED: failed_json(failed)} if failed else {}),
+        },
         # An incomplete report has no digest, so it is never taken for a complete one.
         content="" if failed else content_of(experiment, settings, work.rows),
     )

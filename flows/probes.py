@@ -11,7 +11,7 @@ from fedfisher_core.engine.errors import InputError, anonymous
 from fedfisher_core.engine.store import open_store
 from fedfisher_core.settings import ExperimentSettings, TrackingSettings
 from flows.cluster import require_cluster
-from flows.reach import answered, require_database, require_writable, unreached
+from flows.reach import require_database, require_writable, response_of, why_unreachable
 
 if TYPE_CHECKING:
     from fedfisher_core.models.memory import Load
@@ -23,7 +23,7 @@ _MOST_BYTES = 1000
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 
 
-def require_places(settings: ExperimentSettings, largest: "Load | None") -> None:
+def require_reachable(settings: ExperimentSettings, largest: "Load | None") -> None:
     """Check all locations that a run writes to, its servers and its workers.
 
     Args:
@@ -50,7 +50,9 @@ def require_mlflow(tracking: TrackingSettings) -> None:
         place = tracking.mlflow.rstrip("/")
         _require_server(f"{place}/health", name)
         said = "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN"
-        _require_welcome(f"{place}/api/2.0/mlflow/experiments/search?max_results=1", _mlflow_words(), name, said)
+        _require_credentials(
+            f"{place}/api/2.0/mlflow/experiments/search?max_results=1", _mlflow_authorization(), name, said
+        )
         return
     require_database(path, name)
     artifacts = tracking.mlflow_artifacts
@@ -93,18 +95,20 @@ def _require_prefect(api: str | None) -> None:
         place = anonymous(api).rstrip("/")
         name = f"Prefect server {anonymous(api)!r} (tracking.prefect_api or PREFECT_API_URL)"
         _require_server(f"{place}/health", name)
-        _require_welcome(f"{place}/admin/version", _prefect_words(), name, "PREFECT_API_AUTH_STRING or PREFECT_API_KEY")
+        _require_credentials(
+            f"{place}/admin/version", _prefect_authorization(), name, "PREFECT_API_AUTH_STRING or PREFECT_API_KEY"
+        )
 
 
 def _require_server(address: str, name: str) -> None:
-    if reason := unreached(address, seconds=_PATIENCE_SECONDS):
+    if reason := why_unreachable(address, seconds=_PATIENCE_SECONDS):
         raise InputError(f"{name} can't be reached: {reason}")
 
 
-def _require_welcome(address: str, words: str | None, name: str, said: str) -> None:
+def _require_credentials(address: str, authorization: str | None, name: str, said: str) -> None:
     """Check that a server that answers also accepts the credentials, or needs none."""
     try:
-        with answered(address, words=words, seconds=_PATIENCE_SECONDS) as answer:
+        with response_of(address, authorization=authorization, seconds=_PATIENCE_SECONDS) as answer:
             code, reason = answer.status_code, answer.reason_phrase
             beginning = next(answer.iter_bytes(_MOST_BYTES), b"") if code == HTTPStatus.FORBIDDEN else b""
     except OSError as error:
@@ -116,11 +120,11 @@ def _require_welcome(address: str, words: str | None, name: str, said: str) -> N
         )
     # Other errors are reported when the server is used.
     if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
-        state = "refuses the credentials" if words else "asks for credentials"
+        state = "refuses the credentials" if authorization else "asks for credentials"
         raise InputError(f"{name} {state}: {code} {reason}; they are read from {said}")
 
 
-def _mlflow_words() -> str | None:
+def _mlflow_authorization() -> str | None:
     """Return the header Authorization that MLflow's own client would send."""
     # Most runs are recorded in a file, and do not need MLflow so early.
     from mlflow.utils.credentials import read_mlflow_creds
@@ -132,7 +136,7 @@ def _mlflow_words() -> str | None:
     return f"Bearer {token}" if token else None
 
 
-def _prefect_words() -> str | None:
+def _prefect_authorization() -> str | None:
     """Return the header Authorization that Prefect's own client would send."""
     from prefect.settings import get_current_settings
 
@@ -142,5 +146,5 @@ def _prefect_words() -> str | None:
     return f"Bearer {api.key.get_secret_value()}" if api.key is not None else None
 
 
-def _basic(words: str) -> str:
-    return f"Basic {base64.b64encode(words.encode()).decode()}"
+def _basic(credentials: str) -> str:
+    return f"Basic {base64.b64encode(credentials.encode()).decode()}"

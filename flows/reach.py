@@ -58,11 +58,11 @@ def require_database(path: Path, name: str) -> None:
 
 
 @contextmanager
-def answered(address: str, *, words: str | None = None, seconds: float) -> "Iterator[Response]":
+def response_of(address: str, *, authorization: str | None = None, seconds: float) -> "Iterator[Response]":
     """Ask for a page, and yield the answer, whose content is still to be read.
 
     Args:
-        words: for the header Authorization.
+        authorization: for the header Authorization.
         seconds: to wait for each part of the answer.
 
     Raises:
@@ -74,17 +74,17 @@ def answered(address: str, *, words: str | None = None, seconds: float) -> "Iter
     try:
         with (
             httpx.Client(verify=ssl.create_default_context(), timeout=seconds, follow_redirects=True) as client,
-            client.stream("GET", address, headers={"Authorization": words} if words else {}) as answer,
+            client.stream("GET", address, headers={"Authorization": authorization} if authorization else {}) as answer,
         ):
             yield answer
     except (httpx.HTTPError, httpx.InvalidURL, ImportError, ValueError) as error:
         raise OSError(str(error) or type(error).__name__) from error
 
 
-def unreached(address: str, *, seconds: float) -> str:
+def why_unreachable(address: str, *, seconds: float) -> str:
     """Return the reason why a page can't be read; empty where it can."""
     try:
-        with answered(address, seconds=seconds) as answer:
+        with response_of(address, seconds=seconds) as answer:
             return answer.reason_phrase or str(answer.status_code) if answer.is_error else ""
     except OSError as error:
         return str(error)

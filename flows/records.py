@@ -35,10 +35,10 @@ _NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_held: list[ExitStack] = []
+_run_files: list[ExitStack] = []
 
 
-def looked_after(flow: Flow[P, R]) -> Callable[P, R]:
+def with_run_record(flow: Flow[P, R]) -> Callable[P, R]:
     """Tidy the records of earlier runs, and return a function that runs a flow and leaves a file for later tidying."""
     tidy()
     noted = flow.with_options(on_running=[_note])
@@ -80,7 +80,7 @@ def _note(flow: object, flow_run: FlowRun, state: object) -> None:
     """Lock a file that shows that this process runs a flow, as long as it lives."""
     file = take(_folder() / str(flow_run.id))
     if file is not None:
-        _held.append(file)
+        _run_files.append(file)
 
 
 def _mark_dead(client: SyncPrefectClient, ended: list[UUID]) -> None:

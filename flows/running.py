@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True)
-class Ran:
+class Finished:
     """An experiment that a command has run.
 
     Args:
@@ -47,7 +47,7 @@ class _Checked:
     is_left: bool
 
 
-def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Ran]:
+def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Finished]:
     """Run experiments, or what is left of them, one after another. All settings are checked before any work.
 
     Raises:
@@ -74,18 +74,18 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Ran]:
             if one.is_left:
                 require_usable(one.settings.tracking)
         for one in checked:
-            yield Ran(one.settings, _run_one(one, server) if one.is_left else None)
+            yield Finished(one.settings, _run_one(one, server) if one.is_left else None)
 
 
 def _run_one(checked: _Checked, server: PrefectServer) -> IncompleteError | None:
     """Run an experiment, and return the error that says why it is not complete; None where it is."""
     with importing():
-        _reach(server)
+        _connect(server)
         from flows.experiment import flow_of
 
     settings = checked.settings
     try:
-        with _needing_prefect(settings.name):
+        with _reporting_lost_prefect(settings.name):
             _on(server, flow_of(settings.experiment))(settings)
     except IncompleteError as error:
         print(f"fedfisher: {printable_lines(error)}", file=sys.stderr)
@@ -93,7 +93,7 @@ def _run_one(checked: _Checked, server: PrefectServer) -> IncompleteError | None
     return None
 
 
-def link_results(ran: Ran) -> None:
+def link_results(done: Finished) -> None:
     """Link what the results of a complete experiment rest on into the folder that DVC versions.
 
     Raises:
@@ -102,7 +102,7 @@ def link_results(ran: Ran) -> None:
     from flows.sharing import link
     from flows.work import prepare
 
-    work = prepare(ran.settings)
+    work = prepare(done.settings)
     link(work.settings.name, work.artifacts())
 
 
@@ -167,13 +167,13 @@ def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
 
 
 def _on(server: PrefectServer, flow: "Flow[P, R]") -> Callable[P, R]:
-    from flows.records import looked_after
+    from flows.records import with_run_record
 
-    return looked_after(flow) if server.temporary else flow
+    return with_run_record(flow) if server.temporary else flow
 
 
 @contextmanager
-def _needing_prefect(name: str) -> Iterator[None]:
+def _reporting_lost_prefect(name: str) -> Iterator[None]:
     """Report in one line that Prefect's server is gone; no run goes on without it."""
     from httpx import TransportError
 
@@ -186,7 +186,7 @@ def _needing_prefect(name: str) -> Iterator[None]:
         ) from error
 
 
-def _reach(server: PrefectServer) -> None:
+def _connect(server: PrefectServer) -> None:
     """Load Prefect, which takes seconds, and wait for its server."""
     from flows.terminal import configure_logging
 

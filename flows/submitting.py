@@ -106,19 +106,19 @@ class Runner:
     """Prefect's task runner, and a second one for jobs that read more than the store.
 
     Args:
-        home: runs the tasks that only this machine can do.
+        local: runs the tasks that only this machine can do.
     """
 
-    def __init__(self, runner: TaskRunner[Any], count: int, home: TaskRunner[Any] | None = None) -> None:
+    def __init__(self, runner: TaskRunner[Any], count: int, local: TaskRunner[Any] | None = None) -> None:
         self._runner = runner
-        self._home = home
+        self._local = local
         self.count = count
 
     def __enter__(self) -> "Runner":
         with ExitStack() as stack:
             stack.enter_context(self._runner)
-            if self._home is not None:
-                stack.enter_context(self._home)
+            if self._local is not None:
+                stack.enter_context(self._local)
             self._stack = stack.pop_all()
         return self
 
@@ -127,14 +127,14 @@ class Runner:
 
     def submit(self, task: Any, parameters: dict[str, Any], needs: Any, job: Job[Any]) -> PrefectFuture[Any]:
         """Submit a task whose first job is given; `needs` are the task runs before it, for Prefect's arrows."""
-        runner = self._home if self._home is not None and job.reads_sources else self._runner
+        runner = self._local if self._local is not None and job.reads_sources else self._runner
         return runner.submit(task, parameters=parameters, dependencies={"work": needs})
 
     def prepared(self, work: Callable[[], None], job: Job[Any]) -> Callable[[], None]:
         """Wrap work for workers on other machines."""
         return work
 
-    def require_there(self, error: Exception) -> None:
+    def require_alive(self, error: Exception) -> None:
         """Check that tasks can still run; `InputError` if they can't."""
 
 
@@ -212,7 +212,7 @@ class _Submission:
             return {}
         if isinstance(reason, JobsFailedError):
             return dict(reason.failures)
-        self._runner.require_there(reason)
+        self._runner.require_alive(reason)
         # The whole task was stopped; the results that it has stored are kept.
         left = [job for job in piece.jobs if job.name not in self.failed]
         made = {job.name for job in left if self._store.refer(job.kind, job.key) is not None}

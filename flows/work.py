@@ -18,7 +18,7 @@ from fedfisher_core.reporting.runs import Runs, with_page
 from fedfisher_core.settings import ExperimentSettings, WorkSettings
 from flows.content import content_of
 from flows.networks import with_networks
-from flows.probes import require_places
+from flows.probes import require_reachable
 from flows.terminal import command_line
 from tasks.tracking import is_recorded
 
@@ -51,7 +51,7 @@ class Work:
         return self.experiment.rows(self.plan, self.outcome)
 
     @property
-    def ends(self) -> list[str]:
+    def result_keys(self) -> list[str]:
         """Keys of the artifacts that results are read from; all other artifacts lead to these."""
         names = [name for name in self.agenda.targets if name in self.outcome.artifacts]
         return sorted({self.outcome.artifacts[name].key for name in names})
@@ -90,7 +90,7 @@ def prepare(settings: ExperimentSettings) -> Work:
     settings = own_name(settings)
     experiment = experiment_of(settings)
     plan = experiment.plan(settings)
-    require_places(settings, plan.largest)
+    require_reachable(settings, plan.largest)
     store, holds = _store_of(settings.run), ExitStack()
     run = holds.enter_context(store.used_by_run(command_line()))
     agenda = agenda_of(plan.jobs, store)

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fedfisher_core.engine.failures import Failure
-from fedfisher_core.engine.freed_memory import give_back_after_job
 from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.malloc import trim_heap_after_job
 from fedfisher_core.engine.performing import perform
 from fedfisher_core.engine.store import Store
 from tasks.options import computing
@@ -38,6 +38,6 @@ def compute(groups: Sequence[Sequence[Job[Any]]], store: Store, *, share_gpu: bo
             try:
                 failed |= perform(group, store)
             finally:
-                give_back_after_job()
+                trim_heap_after_job()
     if failed:
         raise JobsFailedError({name: Failure.of(name, error) for name, error in failed.items()})

@@ -15,8 +15,8 @@ from prefect.states import State
 from fedfisher_core.engine.arithmetic import reproducible_gpu
 from fedfisher_core.engine.costs import at_work
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.freed_memory import keep_freed
 from fedfisher_core.engine.job import Numerics
+from fedfisher_core.engine.malloc import keep_freed_memory
 from fedfisher_core.settings import WorkSettings
 from tasks.waiting import gpu_slot
 
@@ -76,7 +76,7 @@ def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
         LockedError: another process holds the GPU for half of the task's time-out.
     """
     torch.set_num_threads(numerics.threads)
-    keep_freed()
+    keep_freed_memory()
     if numerics.device == "cpu":
         with at_work():
             yield

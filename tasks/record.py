@@ -15,7 +15,7 @@ from fedfisher_core.reporting.runs import SUMMARY, Dataset, Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks.networks import keep
 from tasks.options import step
-from tasks.tracking import client_of, figure_places, note, noted, recording
+from tasks.tracking import artifact_locations, client_of, note, noted, recording
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -173,7 +173,7 @@ def _input(dataset: Dataset) -> "DatasetInput":
 
 
 def _experiment(client: "MlflowClient", settings: TrackingSettings, name: str) -> str:
-    places = figure_places(settings, name) if settings.database is not None else (None,)
+    places = artifact_locations(settings, name) if settings.database is not None else (None,)
     found = client.get_experiment_by_name(name)
     if found is not None and found.lifecycle_stage == "deleted":
         client.restore_experiment(found.experiment_id)

@@ -145,10 +145,10 @@ def _content(settings: TrackingSettings, experiment: str, runs: Runs) -> str:
     def contents(records: Iterable[Record]) -> list[str]:
         return [one.content for one in records]
 
-    return digest([figure_places(settings, experiment)[0], contents(runs.single), contents(runs.summary)])
+    return digest([artifact_locations(settings, experiment)[0], contents(runs.single), contents(runs.summary)])
 
 
-def figure_places(settings: TrackingSettings, experiment: str) -> tuple[str, ...]:
+def artifact_locations(settings: TrackingSettings, experiment: str) -> tuple[str, ...]:
     """Say where an experiment may keep its figures, as MLflow writes it down in a local database.
 
     Returns:
@@ -180,7 +180,7 @@ def lost_figures(client: "MlflowClient") -> dict[str, str]:
     }
 
 
-def place_of(client: "MlflowClient", name: str) -> str:
+def comparison_page_of(client: "MlflowClient", name: str) -> str:
     """Find the page of an experiment's comparison: methods without references, the most accurate first.
 
     Args:

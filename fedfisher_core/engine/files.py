@@ -57,13 +57,13 @@ def parse_json(data: bytes, *, largest: float = math.inf) -> Any:
         ValueError: it is no JSON, names a key twice, has a number that is not finite or too large, or nests too deeply.
     """
 
-    def whole(text: str) -> int:
+    def bounded_integer(text: str) -> int:
         number = int(text)
         if abs(number) > largest:
             raise ValueError(f"{text[:20]}... of {len(text)} digits is too large; allowed: up to {largest:g}")
         return number
 
-    def finite(text: str) -> float:
+    def bounded_float(text: str) -> float:
         number = float(text)
         if not math.isfinite(number):
             raise ValueError(f"{text[:20]} is no finite number")
@@ -73,7 +73,11 @@ def parse_json(data: bytes, *, largest: float = math.inf) -> Any:
 
     try:
         return json.loads(
-            data, parse_constant=finite, parse_int=whole, parse_float=finite, object_pairs_hook=_each_once
+            data,
+            parse_constant=bounded_float,
+            parse_int=bounded_integer,
+            parse_float=bounded_float,
+            object_pairs_hook=_each_once,
         )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None

@@ -34,7 +34,7 @@ from fedfisher_core.federation.global_models import (
     statistic_timing,
 )
 from fedfisher_core.federation.partition import held_by, training_scale, validation_set
-from fedfisher_core.federation.private_training import spent_by
+from fedfisher_core.federation.private_training import epsilon_spent
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.statistics import read_scatter
 from fedfisher_core.federation.uploads import PAYLOAD, download
@@ -226,7 +226,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         protocol = self.configured.summation is not None
         told: dict[str, Any] = {"failed": failed, "statistics": names, "protocol": protocol}
         if self.federation.settings.privacy is not None:
-            told["epsilon"] = max(spent_by(sent.trained) for sent in inputs.clients.values())
+            told["epsilon"] = max(epsilon_spent(sent.trained) for sent in inputs.clients.values())
         # All Fishers of a client see the same directions.
         fishers = [one.name for one in self.configured.method.uploads if one.approximation is not None]
         if fishers and draws_directions(estimator_of(self.federation.fisher)):

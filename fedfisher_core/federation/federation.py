@@ -97,10 +97,10 @@ class Federation:
 
     def cohort(self, round_number: int) -> tuple[int, ...]:
         """List the clients that take part in a round, in ascending order; all methods have the same."""
-        return self._cohorts[round_number - 1] if self._cohorts else self._everyone
+        return self._cohorts[round_number - 1] if self._cohorts else self._all_clients
 
     @computed_once
-    def _everyone(self) -> tuple[int, ...]:
+    def _all_clients(self) -> tuple[int, ...]:
         return tuple(self.participants)
 
     @computed_once

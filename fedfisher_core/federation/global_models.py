@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from fedfisher_core.client.objectives.objective import ConfiguredObjective, Knowledge
-from fedfisher_core.client.past import NO_PAST, LocalTraining, Past, Report, ServerMemory
+from fedfisher_core.client.round_state import NO_PAST, LocalTraining, Past, Report, ServerMemory
 from fedfisher_core.communication.wire.payload import bits_of
 from fedfisher_core.engine.costs import Spent, total
 from fedfisher_core.engine.store import Artifact, names_of, read_document, read_tensors, read_timings, understood

@@ -48,7 +48,7 @@ from fedfisher_core.settings import FederationSettings, Scope, WireSettings
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def made_once(make: F) -> F:
+def memoised(make: F) -> F:
     """Let a method of `Federations` make each job once, and return the same object from then on."""
 
     @wraps(make)
@@ -134,7 +134,7 @@ class Federations:
                     yield self.testing(federation, label, round_)
                 yield from Measuring(label, aggregation).jobs()
 
-    @made_once
+    @memoised
     def testing(self, federation: Federation, label: str, round_: Round) -> MeasureModel:
         """The job that measures on the test examples what a method makes in a round."""
         return MeasureModel.of(
@@ -146,7 +146,7 @@ class Federations:
         """What is used of each data set."""
         return Sample(examples=self.settings.data.examples, held_out=self.settings.data.held_out)
 
-    @made_once
+    @memoised
     def data(self, federation: Federation) -> DecodeData | ExtractFeatures:
         """The job that makes the examples as networks take them: decoded, or a trunk's features."""
         trunk, decoding = federation.trunk, self.decoding(federation)
@@ -156,7 +156,7 @@ class Federations:
         name = f"features of {federation.setting.dataset} by {trunk.name}"
         return ExtractFeatures(trunk.name, size, name=name, needs=DataInputs(decoding), numerics=federation.numerics)
 
-    @made_once
+    @memoised
     def decoding(self, federation: Federation) -> DecodeData:
         """The job that decodes the data set."""
         dataset, column, sizes = (
@@ -166,12 +166,12 @@ class Federations:
         )
         return DecodeData(dataset, column, self.sample, sizes, self.settings.data.text, name=f"decode {dataset}")
 
-    @made_once
+    @memoised
     def partition(self, federation: Federation) -> SplitData:
         """The job that splits the data."""
         return SplitData(federation, name=f"split {federation.label}", needs=DataInputs(self.decoding(federation)))
 
-    @made_once
+    @memoised
     def start(self, federation: Federation, client: int = POOLED) -> StartJob:
         """The job that makes the weights that a client starts from: the server's, or the client's where they differ."""
         if (pretrained := pretrained_of(federation)) is not None:
@@ -180,7 +180,7 @@ class Federations:
             return DrawStart(federation, POOLED, name=f"draw initial weights of {federation.label}")
         return DrawStart(federation, client, name=f"draw initial weights of {client_title(federation, client)}")
 
-    @made_once
+    @memoised
     def training(self, federation: Federation, client: int, round_: Round = FIRST) -> TrainClient:
         """The job that trains a client."""
         started = self._started(federation, client, round_)
@@ -234,7 +234,7 @@ class Federations:
         entries = self.settings.train.objective
         return frozenset(one for one in entries if configure_objective(one, entries).objective.exchange is not None)
 
-    @made_once
+    @memoised
     def audit(self, federation: Federation) -> AuditClient | None:
         """The job that audits the privacy of the first client; None where the settings ask for no audit."""
         if self.settings.audit is None:
@@ -244,7 +244,7 @@ class Federations:
         shared = {**fields_of(training), "name": name, "may_diverge": False, "transient": None}
         return AuditClient(**shared, audit=self.settings.audit)
 
-    @made_once
+    @memoised
     def statistics_jobs(
         self, federation: Federation, client: int, round_: Round = FIRST
     ) -> dict[type[Statistic], ComputeStatistic]:
@@ -298,7 +298,7 @@ class Federations:
         jobs, trained = self.statistics_jobs(federation, client, round_), self.training(federation, client, round_)
         return {one.name: trained if one is Weights else jobs[one] for one in configured.method.uploads}
 
-    @made_once
+    @memoised
     def sending(
         self, federation: Federation, client: int, configured: ConfiguredMethod, round_: Round = FIRST
     ) -> SendUpload:
@@ -316,7 +316,7 @@ class Federations:
         shared: dict[str, Any] = {"name": name, "needs": needs, "task": task, "numerics": cpu, "may_diverge": losable}
         return SendUpload(federation, client, uploads, schema, **shared, transient=self._transient(round_))
 
-    @made_once
+    @memoised
     def aggregation(self, federation: Federation, label: str, round_: Round | None = None) -> Aggregation:
         """The job that aggregates by a method in a round, by default in the last."""
         if round_ is None:

@@ -115,7 +115,7 @@ def own_test_sizes(partition: Artifact) -> list[int] | None:
 
 
 @understood
-def nobodys_test_size(partition: Artifact) -> int:
+def unassigned_test_size(partition: Artifact) -> int:
     """Read how many test examples have makers whose training examples no client holds.
 
     0 where test examples belong to no client at all.

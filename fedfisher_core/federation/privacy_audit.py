@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.client.past import NO_PAST
+from fedfisher_core.client.round_state import NO_PAST
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.seeds import Stream
 from fedfisher_core.engine.store import Artifact, Content, read_document, understood
@@ -88,7 +88,7 @@ class AuditClient(TrainPrivately):
             budget.train,
             noise_multiplier=noise.training,
             gradient_clip=budget.privacy.gradient_clip,
-            generator=self.chance(inputs),
+            generator=self.training_generator(inputs),
             losses=self.losses(network, present, NO_PAST),
             num_examples=len(examples),
             augmented=federation.dataset.augment,

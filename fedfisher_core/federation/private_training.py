@@ -9,7 +9,7 @@ from torch import nn
 
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.objectives.objective import ConfiguredObjective, Knowledge, objectives
-from fedfisher_core.client.past import Past
+from fedfisher_core.client.round_state import Past
 from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.training import Trained, count_steps
 from fedfisher_core.data.tensors import Examples
@@ -113,8 +113,8 @@ class TrainPrivately(TrainClient):
         """See `TrainClient.private`."""
         return self.budget.described()
 
-    def chance(self, inputs: TrainingInputs[Artifact]) -> torch.Generator:
-        """See `TrainClient.chance`; no two trainings draw the same noise, since their difference would cancel it."""
+    def training_generator(self, inputs: TrainingInputs[Artifact]) -> torch.Generator:
+        """See `TrainClient.training_generator`; the difference of two trainings with the same noise would cancel it."""
         use = {
             "settings": {**self.chosen, **describe_view(inputs.partition, self.client)},
             "inputs": {
@@ -145,7 +145,7 @@ class TrainPrivately(TrainClient):
 
 
 @understood
-def spent_by(artifact: Artifact) -> float:
+def epsilon_spent(artifact: Artifact) -> float:
     """Read the epsilon of all that a client releases, from what `TrainPrivately` made."""
     return read_document(artifact, "training.json")["noise"]["epsilon"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedfisher_core.client.objectives.objective import ConfiguredObjective, Knowledge, Losses, configure_objective
-from fedfisher_core.client.past import NO_PAST, LocalTraining, Past
+from fedfisher_core.client.round_state import NO_PAST, LocalTraining, Past
 from fedfisher_core.client.training import Member, Trained, count_steps, train, train_together
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.code import code_of
@@ -94,7 +94,9 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         past = self.memory.of_client(inputs)
         watch = Stopwatch(self.federation.device.type)
         try:
-            trained, extra = self.train(self.federation.spec.load(start), examples, self.chance(inputs), past)
+            trained, extra = self.train(
+                self.federation.spec.load(start), examples, self.training_generator(inputs), past
+            )
             kept = self._kept(examples, start, trained, past)
         except DivergedClientError as error:
             raise DivergedClientError(f"{self.owner}: {error}") from error
@@ -107,7 +109,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         """What the key has in addition; nothing without differential privacy."""
         return {}
 
-    def chance(self, inputs: TrainingInputs[Artifact]) -> torch.Generator:
+    def training_generator(self, inputs: TrainingInputs[Artifact]) -> torch.Generator:
         """Build the generator of the training, on the CPU."""
         return self.generator(Stream.CLIENT)
 
@@ -192,7 +194,7 @@ class TrainTogether(TrainClient):
         else:
             losses = [first.losses(skeleton, held[0], NO_PAST)] * len(group)
         members = [
-            Member(start, examples, one.chance(read), own)
+            Member(start, examples, one.training_generator(read), own)
             for one, examples, own in zip(group, held, losses, strict=True)
         ]
         watch = Stopwatch(federation.device.type)

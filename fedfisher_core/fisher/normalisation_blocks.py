@@ -15,21 +15,21 @@ from torch.nn import functional
 from fedfisher_core.fisher.blocks import Approximation, RunningSum
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import matrix_names
-from fedfisher_core.fisher.place_blocks import PlaceBlock
+from fedfisher_core.fisher.position_blocks import PositionBlock
 from fedfisher_core.models.batch_norm import BatchNorm
 
 _WEIGHT_OR_BIAS = [0, 1, 1, 0]
 """The gradients of weight, bias, mean and log_variance are multiples of that of the weight (0) or the bias (1)."""
 
 
-class NormalisationBlock(PlaceBlock):
+class NormalisationBlock(PositionBlock):
     """The running sums of a normalisation, whose matrix has a row for each unit, with the factor in the first column.
 
     Args:
         units: number of features or channels.
         columns: parameters of each unit.
         places: positions in one example and unit.
-        workspace: see `PlaceBlock`.
+        workspace: see `PositionBlock`.
     """
 
     def __init__(

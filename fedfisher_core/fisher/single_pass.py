@@ -38,7 +38,7 @@ from fedfisher_core.fisher.layers import (
 )
 from fedfisher_core.fisher.linear_blocks import LinearBlock, OwnBlock
 from fedfisher_core.fisher.normalisation_blocks import BatchNormBlock, GroupNormBlock, LayerNormBlock
-from fedfisher_core.fisher.place_blocks import EmbeddingBlock, LinearPlacesBlock
+from fedfisher_core.fisher.position_blocks import EmbeddingBlock, LinearPositionsBlock
 from fedfisher_core.fisher.result import Fisher, require_finite
 from fedfisher_core.fisher.truncation import Scatter
 from fedfisher_core.fisher.weight_sharing import WeightSharing, require_positions, without_padding
@@ -97,7 +97,7 @@ def _empty_block(
         case nn.Linear() if len(input_shape) == 2:
             return LinearBlock(layer, approximations, like=like)
         case nn.Linear():
-            return LinearPlacesBlock(layer, input_shape, approximations, sharing=sharing, **sizes)
+            return LinearPositionsBlock(layer, input_shape, approximations, sharing=sharing, **sizes)
         case nn.Embedding():
             return EmbeddingBlock(layer, input_shape, approximations, **sizes)
         case nn.LayerNorm() | nn.RMSNorm():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from fedfisher_core.engine.freed_memory import give_back
+from fedfisher_core.engine.malloc import trim_heap
 
 _STATUS = Path("/proc/self/status")
 _RESET = Path("/proc/self/clear_refs")
@@ -61,7 +61,7 @@ def working_memory(device: torch.device) -> Iterator[Peak]:
     with _lock:
         _note()
         # Otherwise the block would use free memory that the process holds, and it would not be counted.
-        give_back()
+        trim_heap()
         _reset()
         peak = Peak(before=_held(), highest=0)
         _under_way.append(peak)

@@ -16,7 +16,7 @@ from fedfisher_core.engine.errors import (
 )
 from fedfisher_core.engine.installed import packages_of, require_packages
 from flows import running
-from flows.cli import init, installed, report, run, store, take_away, ui
+from flows.cli import init, installed, networks, report, run, store, ui
 from flows.cli.options import Commands, add_command, require_values
 from flows.garbage import exit_without_collecting
 from flows.stopping import leave, told_to_stop
@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="fedfisher", description="A benchmark of one-shot federated learning")
     parser.add_argument("--version", action="version", version=f"%(prog)s {version('fedfisher')}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="asked")
-    for module in (init, run, report, store, ui, installed, take_away):
+    for module in (init, run, report, store, ui, installed, networks):
         module.add_commands(commands)
     _add_completion(parser, commands)
     return parser

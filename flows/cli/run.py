@@ -52,7 +52,7 @@ def add_commands(commands: Commands) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    done: list[running.Ran] = []
+    done: list[running.Finished] = []
     try:
         for one in running.run(options.config, options.overrides):
             done.append(one)
@@ -80,13 +80,13 @@ def _stage(options: argparse.Namespace) -> None:
         sys.exit(code)
 
 
-def _print(done: running.Ran) -> None:
+def _print(done: running.Finished) -> None:
     if done.folder is not None:
         print_report(done.folder)
         print(f"MLflow: {done.settings.tracking.mlflow}, browse it with `fedfisher ui`")
 
 
-def _print_json(done: Sequence[running.Ran], code: int) -> None:
+def _print_json(done: Sequence[running.Finished], code: int) -> None:
     reports = [
         {
             "name": one.settings.name,

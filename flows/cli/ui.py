@@ -46,10 +46,10 @@ def _open_on_server(settings: "ExperimentSettings") -> None:
     require_mlflow(tracking)
     from mlflow import MlflowException
 
-    from tasks.tracking import client_of, place_of
+    from tasks.tracking import client_of, comparison_page_of
 
     try:
-        place = place_of(client_of(tracking), settings.name)
+        place = comparison_page_of(client_of(tracking), settings.name)
     except MlflowException as error:
         said = str(error).partition("\n")[0]
         raise OutputError(f"runs can't be read at {tracking.mlflow}: {said}") from error
@@ -67,7 +67,7 @@ def _say(name: str, address: str, *, recorded: bool) -> None:
 
 def _serve(settings: "ExperimentSettings", port: int) -> None:
     """Become MLflow's own server of a local database; the comparison is opened from a terminal."""
-    from tasks.tracking import client_of, lost_figures, place_of
+    from tasks.tracking import client_of, comparison_page_of, lost_figures
 
     client = client_of(settings.tracking)
     for name, place in lost_figures(client).items():
@@ -78,7 +78,7 @@ def _serve(settings: "ExperimentSettings", port: int) -> None:
             free.bind(("127.0.0.1", port))
         except OSError as error:
             raise InputError(f"--port={port} can't be had: {error.strerror}; allowed: another") from error
-    place = place_of(client, settings.name)
+    place = comparison_page_of(client, settings.name)
     address = f"http://127.0.0.1:{port}/{place}"
     _say(settings.name, address, recorded=bool(place))
     if sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""The real command under harm: places to run it in, blows at random moments, and what may be left of either."""
+"""The real command, killed at random moments: workplaces to run it in, and what may be left of both."""
 
 import os
 import random
@@ -84,7 +84,7 @@ VARIANTS = {
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that was not harmed.
+    """An undisturbed run.
 
     Args:
         place: where.
@@ -100,7 +100,7 @@ class Finished:
 
 
 @dataclass(frozen=True)
-class Blow:
+class Kill:
     """How a command was killed.
 
     Args:
@@ -114,7 +114,7 @@ class Blow:
     after: float
 
     @classmethod
-    def drawn(cls, rng: random.Random, within: float) -> "Blow":
+    def drawn(cls, rng: random.Random, within: float) -> "Kill":
         """Draw one.
 
         Args:
@@ -125,7 +125,7 @@ class Blow:
         return cls(sent, group=rng.random() < 0.5, after=rng.uniform(0.1, within))
 
 
-def place_at(root: Path, variant: Variant, digits: Path, prefect_api: str) -> Workplace:
+def new_workplace(root: Path, variant: Variant, digits: Path, prefect_api: str) -> Workplace:
     """Make a folder to work in, whose commands can be told from all others and have a temporary folder of their own.
 
     Args:
@@ -179,22 +179,22 @@ def finished(place: Workplace) -> Finished:
     return Finished(place, place.rows(NAME), recorded(place), seconds)
 
 
-def struck(place: Workplace, command: Sequence[str], blow: Blow) -> bool:
+def run_and_kill(place: Workplace, command: Sequence[str], kill: Kill) -> bool:
     """Start a command and kill it, unless it is done before; nothing of it may live on.
 
     Args:
         place: where.
         command: the command line.
-        blow: how it is killed.
+        kill: how it is killed.
 
     Returns:
         Whether it was killed.
     """
     process = place.start(*command)
     try:
-        _, err = process.communicate(timeout=blow.after)
+        _, err = process.communicate(timeout=kill.after)
     except subprocess.TimeoutExpired:
-        (os.killpg if blow.group else os.kill)(process.pid, blow.sent)
+        (os.killpg if kill.group else os.kill)(process.pid, kill.sent)
     else:
         assert process.returncode == 0, err
     require_no_orphans(place)
@@ -232,7 +232,7 @@ def require_no_orphans(place: Workplace) -> None:
 
 
 def rerun(place: Workplace) -> CompletedProcess[str]:
-    """Run the benchmark without harm; it says nothing long, and ends in time.
+    """Run the benchmark undisturbed; it says nothing long, and ends in time.
 
     Args:
         place: where.
@@ -248,11 +248,11 @@ def rerun(place: Workplace) -> CompletedProcess[str]:
 
 
 def require_equal(place: Workplace, wanted: Finished) -> None:
-    """Check what is left after a run that ended without harm.
+    """Check what is left after a run that was not killed.
 
     Args:
         place: where.
-        wanted: a run that was never harmed.
+        wanted: an undisturbed run.
 
     Raises:
         AssertionError: results or records differ, or something is left behind.

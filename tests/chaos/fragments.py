@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 Schema = Mapping[str, Any]
-Place = tuple[str, ...]
+KeyPath = tuple[str, ...]
 
 _NUMBERS = (
     *("0", "-1", "1", "2", "3", "0.5", "-0.0", "1e-300", "1.0e-300", "1.0e+308", "1.0e+309", "-1.0e+308"),
@@ -39,7 +39,7 @@ _ODD = (
 )
 
 
-def places_of(schema: Schema) -> Iterator[tuple[Place, Schema]]:
+def key_paths_of(schema: Schema) -> Iterator[tuple[KeyPath, Schema]]:
     """List every setting and every group of settings with its own schema.
 
     Args:
@@ -48,14 +48,14 @@ def places_of(schema: Schema) -> Iterator[tuple[Place, Schema]]:
     Yields:
         Each one's keys and schema.
     """
-    yield from _places(schema, schema.get("$defs", {}), ())
+    yield from _key_paths(schema, schema.get("$defs", {}), ())
 
 
-def _places(schema: Schema, definitions: Mapping[str, Schema], place: Place) -> Iterator[tuple[Place, Schema]]:
+def _key_paths(schema: Schema, definitions: Mapping[str, Schema], place: KeyPath) -> Iterator[tuple[KeyPath, Schema]]:
     for option in _options(schema, definitions):
         for name, inner in option.get("properties", {}).items():
             yield (*place, name), {**inner, "$defs": definitions}
-            yield from _places(inner, definitions, (*place, name))
+            yield from _key_paths(inner, definitions, (*place, name))
 
 
 def _options(schema: Schema, definitions: Mapping[str, Schema]) -> list[Schema]:
@@ -106,7 +106,7 @@ def written(content: Mapping[str, Any]) -> str:
     return f"{{{', '.join(inner)}}}"
 
 
-def changed(content: dict[str, Any], place: Place, fragment: str) -> None:
+def changed(content: dict[str, Any], place: KeyPath, fragment: str) -> None:
     """Put a fragment into nested mappings; it replaces what stands in its way."""
     *parents, last = place
     for parent in parents:

@@ -1,7 +1,7 @@
-"""Files of a finished run that are harmed at random: the next run makes them again, or names what it may not touch.
+"""Files of a finished run that are damaged at random: the next run makes them again, or names what it may not touch.
 
-`make chaos` harms 100 files.
-`CHAOS_SEED` draws the same files and harms again.
+`make chaos` damages 100 files.
+`CHAOS_SEED` draws the same files and damages again.
 """
 
 import os
@@ -20,8 +20,8 @@ from tests.end_to_end.conftest import Workplace
 
 pytestmark = pytest.mark.end_to_end
 
-HARMED = scaled(test=0, chaos=100)
-IN_A_PLACE = 50
+DAMAGED_FILES = scaled(test=0, chaos=100)
+FILES_A_WORKPLACE = 50
 MOST_AT_ONCE = 5
 FILES = {
     "manifest": "artifacts/*/*/manifest.json",
@@ -43,7 +43,7 @@ REFUSAL = re.compile(r"^fedfisher: (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Harmed:
+class Damage:
     """A file that is not what it was."""
 
     kind: str
@@ -102,7 +102,7 @@ def peers(path: Path) -> list[Path]:
     return sorted(one for one in found if one.is_file() and one != path)
 
 
-HARMS: list[Callable[[Path, random.Random], None]] = [
+DAMAGES: list[Callable[[Path, random.Random], None]] = [
     flip,
     cut,
     empty,
@@ -111,20 +111,20 @@ HARMS: list[Callable[[Path, random.Random], None]] = [
     make_pipe,
     make_dangling_link,
 ]
-HARMS_BY_PEERS: list[Callable[[Path, random.Random], None]] = [take_another, link_to_another]
+DAMAGES_BY_PEERS: list[Callable[[Path, random.Random], None]] = [take_another, link_to_another]
 
 
-def harmed(place: Workplace, rng: random.Random) -> Harmed:
-    """Harm a file: each kind of file is as likely as any other."""
-    # What was written through a link that an earlier harm left would harm a file of the user's.
+def damaged(place: Workplace, rng: random.Random) -> Damage:
+    """Damage a file: each kind of file is as likely as any other."""
+    # What was written through a link that earlier damage left would damage a file of the user's.
     files = {kind: filter(_is_file, place.folder.glob(glob)) for kind, glob in FILES.items()}
     there = {kind: sorted(paths) for kind, paths in files.items()}
     kind = rng.choice([kind for kind, paths in there.items() if paths])
     path = rng.choice(there[kind])
-    harm = rng.choice(HARMS + HARMS_BY_PEERS if peers(path) else HARMS)
-    harm(path, rng)
-    print(kind, path.relative_to(place.folder), harm.__name__)
-    return Harmed(kind, path, harm.__name__)
+    damage = rng.choice(DAMAGES + DAMAGES_BY_PEERS if peers(path) else DAMAGES)
+    damage(path, rng)
+    print(kind, path.relative_to(place.folder), damage.__name__)
+    return Damage(kind, path, damage.__name__)
 
 
 def _is_file(path: Path) -> bool:
@@ -141,18 +141,18 @@ def restore(path: Path, copy: Path) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("number", "left"), parts(HARMED, IN_A_PLACE))
-def test_harmed_files_are_made_again_or_named(
+@pytest.mark.parametrize(("number", "left"), parts(DAMAGED_FILES, FILES_A_WORKPLACE))
+def test_damaged_files_are_made_again_or_named(
     number: int, left: int, new_place: Callable[..., Workplace], tmp_path: Path
 ) -> None:
     rng = random.Random(f"{SEED} harm {number}")
-    place, copies = new_place("harmed", "dvc"), tmp_path / "copies"
+    place, copies = new_place("damaged", "dvc"), tmp_path / "copies"
     wanted = finished(place)
     place.run("dvc", "repro")
     shutil.copytree(place.folder, copies)
     others = set[Path]()
     while left:
-        at_once = [harmed(place, rng) for _ in range(min(left, rng.randint(MOST_AT_ONCE // 2, MOST_AT_ONCE)))]
+        at_once = [damaged(place, rng) for _ in range(min(left, rng.randint(MOST_AT_ONCE // 2, MOST_AT_ONCE)))]
         left -= len(at_once)
         # What a run had no need of may be in the way of a later one.
         others |= {one.path for one in at_once if one.kind in OTHERS}

@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.skipif(not KILLS, reason="takes minutes: make chaos"),
 ]
 
-Unharmed = Callable[[str], Finished]
+Undisturbed = Callable[[str], Finished]
 
 
 class Cluster:
@@ -124,7 +124,7 @@ def cluster_of_a_team(servers: TeamServers, credentials: Mapping[str, str], tmp_
     yield from started(os.environ | credentials | {"PREFECT_API_URL": servers.prefect}, tmp_path)
 
 
-def struck(place: Workplace, cluster: Cluster, victims: list[str], *, within: float, rng: random.Random) -> None:
+def run_and_kill(place: Workplace, cluster: Cluster, victims: list[str], *, within: float, rng: random.Random) -> None:
     """Run the benchmark and kill something of it at random moments, until it ends.
 
     Args:
@@ -163,7 +163,7 @@ def struck(place: Workplace, cluster: Cluster, victims: list[str], *, within: fl
 
 
 def recorded_at(mlflow: str, name: str) -> Counter[tuple[str, str]]:
-    """Count what MLflow's server has of a benchmark, by what its experiments and runs are called without harm."""
+    """Count what MLflow's server has of a benchmark, by what its experiments and runs are called undisturbed."""
     client = MlflowClient(mlflow)
     own = [one for one in client.search_experiments() if one.name.removesuffix("-summary") == name]
     return Counter(
@@ -174,11 +174,11 @@ def recorded_at(mlflow: str, name: str) -> Counter[tuple[str, str]]:
     )
 
 
-def harm(place: Workplace, cluster: Cluster, victims: Sequence[str], *, within: float, rng: random.Random) -> None:
+def damage(place: Workplace, cluster: Cluster, victims: Sequence[str], *, within: float, rng: random.Random) -> None:
     """Kill one victim after the other, then run the benchmark to its end."""
     left = list(victims)
     while left:
-        struck(place, cluster, left, within=within, rng=rng)
+        run_and_kill(place, cluster, left, within=within, rng=rng)
     last = rerun(place)
     assert last.returncode == 0, last.stderr
     require_no_orphans(place)
@@ -191,13 +191,13 @@ def victims_of(kills: int, rng: random.Random) -> Iterator[list[str]]:
 
 
 def test_kills_cost_what_was_under_way(
-    cluster: Cluster, unharmed: Unharmed, new_place: Callable[..., Workplace]
+    cluster: Cluster, undisturbed: Undisturbed, new_place: Callable[..., Workplace]
 ) -> None:
-    rng, wanted = random.Random(f"{SEED} dask"), unharmed(PLAIN)
+    rng, wanted = random.Random(f"{SEED} dask"), undisturbed(PLAIN)
     for number, victims in enumerate(victims_of(KILLS, rng)):
         place = new_place(str(number), "dask")
         place.change({"run": {"runner": "dask", "dask": {"scheduler": cluster.address}}})
-        harm(place, cluster, victims, within=wanted.seconds / 2, rng=rng)
+        damage(place, cluster, victims, within=wanted.seconds / 2, rng=rng)
         assert place.rows(NAME) == wanted.rows
         assert recorded(place) == wanted.recorded
 
@@ -206,10 +206,10 @@ def test_kills_cost_what_was_under_way_with_the_servers_of_a_team(
     cluster_of_a_team: Cluster,
     servers: TeamServers,
     credentials: Mapping[str, str],
-    unharmed: Unharmed,
+    undisturbed: Undisturbed,
     new_place: Callable[..., Workplace],
 ) -> None:
-    rng, wanted = random.Random(f"{SEED} team"), unharmed(PLAIN)
+    rng, wanted = random.Random(f"{SEED} team"), undisturbed(PLAIN)
     for number, victims in enumerate(victims_of(KILLS, rng)):
         place, name = new_place(str(number), "dask"), f"{NAME}-{number}"
         place.environment.update(credentials)
@@ -224,6 +224,6 @@ def test_kills_cost_what_was_under_way_with_the_servers_of_a_team(
                 "tracking": {"prefect_api": servers.prefect, "mlflow": servers.mlflow},
             }
         )
-        harm(place, cluster_of_a_team, victims, within=wanted.seconds / 2, rng=rng)
+        damage(place, cluster_of_a_team, victims, within=wanted.seconds / 2, rng=rng)
         assert same_rows(place.rows(name), wanted.rows)
         assert recorded_at(servers.mlflow, name) == wanted.recorded

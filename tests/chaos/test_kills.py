@@ -9,7 +9,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.driver import PLAIN, Blow, Finished, left_in_temporary, require_equal, require_shared, rerun, struck
+from tests.chaos.driver import (
+    PLAIN,
+    Finished,
+    Kill,
+    left_in_temporary,
+    require_equal,
+    require_shared,
+    rerun,
+    run_and_kill,
+)
 from tests.chaos.scale import SEED, parts, scaled
 from tests.end_to_end.conftest import Workplace
 
@@ -28,27 +37,29 @@ RECORDING_KILLS = scaled(test=0, chaos=12)
 OTHER_ROWS = ("secure", "rounds")
 """The variants whose results are not those of all others."""
 
-IN_A_PLACE = 6
+KILLS_A_WORKPLACE = 6
 RUN = ["fedfisher", "run"]
 COMMANDS = {"dvc": [RUN, ["dvc", "repro"]]}
 
-Unharmed = Callable[[str], Finished]
+Undisturbed = Callable[[str], Finished]
 NewPlace = Callable[..., Workplace]
 
 
-def strike(place: Workplace, commands: list[list[str]], *, most: int, within: float, rng: random.Random) -> int:
+def kill_repeatedly(
+    place: Workplace, commands: list[list[str]], *, most: int, within: float, rng: random.Random
+) -> int:
     """Kill commands one after the other until one is done or the most were killed, and say how many were."""
     for killed in range(most):
-        command, blow = rng.choice(commands), Blow.drawn(rng, within)
-        print(place.folder, *command, blow)
-        if not struck(place, command, blow):
+        command, kill = rng.choice(commands), Kill.drawn(rng, within)
+        print(place.folder, *command, kill)
+        if not run_and_kill(place, command, kill):
             return killed
         # DVC writes it in place; what a kill leaves of it is to be removed by hand.
         (place.folder / "dvc.lock").unlink(missing_ok=True)
     return most
 
 
-def require_whole(place: Workplace, wanted: Finished) -> None:
+def require_complete(place: Workplace, wanted: Finished) -> None:
     last = rerun(place)
     assert last.returncode == 0, last.stderr
     require_equal(place, wanted)
@@ -60,24 +71,26 @@ def require_whole(place: Workplace, wanted: Finished) -> None:
 
 @pytest.mark.parametrize(
     ("variant", "number", "kills"),
-    [(variant, *part) for variant in KILLS for part in parts(KILLS[variant], IN_A_PLACE)],
+    [(variant, *part) for variant in KILLS for part in parts(KILLS[variant], KILLS_A_WORKPLACE)],
 )
-def test_killed_commands_go_on(variant: str, number: int, kills: int, unharmed: Unharmed, new_place: NewPlace) -> None:
+def test_killed_commands_go_on(
+    variant: str, number: int, kills: int, undisturbed: Undisturbed, new_place: NewPlace
+) -> None:
     rng = random.Random(f"{SEED} {variant} {number}")
-    wanted, left, places = unharmed(variant if variant in OTHER_ROWS else PLAIN), kills, 0
+    wanted, left, places = undisturbed(variant if variant in OTHER_ROWS else PLAIN), kills, 0
     while left:
         place, places = new_place(str(places), variant), places + 1
-        left -= strike(place, COMMANDS.get(variant, [RUN]), most=left, within=wanted.seconds, rng=rng)
-        require_whole(place, wanted)
+        left -= kill_repeatedly(place, COMMANDS.get(variant, [RUN]), most=left, within=wanted.seconds, rng=rng)
+        require_complete(place, wanted)
 
 
-@pytest.mark.parametrize(("number", "kills"), parts(RECORDING_KILLS, IN_A_PLACE))
-def test_killed_recording_goes_on(number: int, kills: int, unharmed: Unharmed, new_place: NewPlace) -> None:
+@pytest.mark.parametrize(("number", "kills"), parts(RECORDING_KILLS, KILLS_A_WORKPLACE))
+def test_killed_recording_goes_on(number: int, kills: int, undisturbed: Undisturbed, new_place: NewPlace) -> None:
     rng = random.Random(f"{SEED} recording {number}")
-    wanted, left, places = unharmed(PLAIN), kills, 0
+    wanted, left, places = undisturbed(PLAIN), kills, 0
     while left:
         place, places = new_place(str(places)), places + 1
         # All but the report and the records is there.
         shutil.copytree(wanted.place.folder / "artifacts", place.folder / "artifacts")
-        left -= strike(place, [RUN], most=left, within=wanted.seconds, rng=rng)
-        require_whole(place, wanted)
+        left -= kill_repeatedly(place, [RUN], most=left, within=wanted.seconds, rng=rng)
+        require_complete(place, wanted)

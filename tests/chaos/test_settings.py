@@ -18,7 +18,7 @@ from fedfisher_core.experiments.contract import experiment_of, experiments, load
 from fedfisher_core.methods.method import methods
 from fedfisher_core.privacy.accountant import spent
 from tests import tiny
-from tests.chaos.fragments import Place, Schema, changed, fragments_of, places_of, written
+from tests.chaos.fragments import KeyPath, Schema, changed, fragments_of, key_paths_of, written
 from tests.chaos.scale import SEED, scaled
 
 _LIMIT_SECONDS = 60
@@ -58,9 +58,9 @@ def place(workplace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 @cache
-def known(experiment: str) -> dict[str, list[tuple[Place, Schema]]]:
+def known(experiment: str) -> dict[str, list[tuple[KeyPath, Schema]]]:
     """Every setting of an experiment, and every method's and objective's own, by the first key."""
-    found = list(places_of(experiments.get(experiment).settings.model_json_schema()))
+    found = list(key_paths_of(experiments.get(experiment).settings.model_json_schema()))
     if any(place == ("methods",) for place, _ in found):
         for where, registry, named_by in (
             (("methods",), methods, "method"),
@@ -68,9 +68,9 @@ def known(experiment: str) -> dict[str, list[tuple[Place, Schema]]]:
         ):
             for name in registry:
                 own = registry.get(name).settings.model_json_schema()
-                found += [((*where, name, *place), schema) for place, schema in places_of(own)]
+                found += [((*where, name, *place), schema) for place, schema in key_paths_of(own)]
                 found += [((*where, name), {"type": "object"}), ((*where, name, named_by), {"type": "string"})]
-    by_key: dict[str, list[tuple[Place, Schema]]] = {}
+    by_key: dict[str, list[tuple[KeyPath, Schema]]] = {}
     for where, schema in found:
         by_key.setdefault(where[0], []).append((where, schema))
     return by_key
@@ -97,7 +97,7 @@ def test_any_value_of_any_setting_is_planned_or_refused(place: Path, experiment:
     where_and_schema = st.sampled_from(list(known(experiment).values())).flatmap(st.sampled_from)
     change = where_and_schema.flatmap(lambda one: st.tuples(st.just(one[0]), fragments_of(one[1])))
 
-    def one(changes: list[tuple[Place, str]], override: tuple[Place, str] | None) -> None:
+    def one(changes: list[tuple[KeyPath, str]], override: tuple[KeyPath, str] | None) -> None:
         content: dict[str, Any] = {"experiment": experiment, "name": "chaos", **copy.deepcopy(BASE[experiment])}
         for where, fragment in changes:
             changed(content, where, fragment)

@@ -28,13 +28,13 @@ LIMITED = (
     "from flows.cli import main; main(['run'])"
 )
 
-Unharmed = Callable[[str], Finished]
+Undisturbed = Callable[[str], Finished]
 NewPlace = Callable[..., Workplace]
 
 
 @pytest.mark.parametrize("number", range(TIMES))
-def test_two_runs_and_a_prune_at_once(number: int, unharmed: Unharmed, new_place: NewPlace) -> None:
-    wanted = unharmed(PLAIN)
+def test_two_runs_and_a_prune_at_once(number: int, undisturbed: Undisturbed, new_place: NewPlace) -> None:
+    wanted = undisturbed(PLAIN)
     place = new_place(f"together {number}")
     runs = [place.start("fedfisher", "run", *more) for more in ([], ["--set", f"name={OTHER}"])]
     while any(run.poll() is None for run in runs):
@@ -77,9 +77,11 @@ def disk(folder: Path) -> Iterator[Callable[[int], None]]:
 
 
 @pytest.mark.parametrize("number", range(DISKS))
-def test_a_full_disk_costs_one_line_and_nothing_else(number: int, unharmed: Unharmed, new_place: NewPlace) -> None:
+def test_a_full_disk_costs_one_line_and_nothing_else(
+    number: int, undisturbed: Undisturbed, new_place: NewPlace
+) -> None:
     rng = random.Random(f"{SEED} disk {number}")
-    wanted = unharmed(PLAIN)
+    wanted = undisturbed(PLAIN)
     needed = sum(path.stat().st_size for path in wanted.place.folder.rglob("*")) // 1024
     place = new_place(f"disk {number}")
     settings = (place.folder / "params.yaml").read_bytes()
@@ -98,10 +100,10 @@ def test_a_full_disk_costs_one_line_and_nothing_else(number: int, unharmed: Unha
 
 @pytest.mark.parametrize("number", range(LIMITS))
 def test_files_that_may_not_grow_cost_one_line_and_nothing_else(
-    number: int, unharmed: Unharmed, new_place: NewPlace
+    number: int, undisturbed: Undisturbed, new_place: NewPlace
 ) -> None:
     rng = random.Random(f"{SEED} limit {number}")
-    wanted = unharmed(PLAIN)
+    wanted = undisturbed(PLAIN)
     largest = max(path.stat().st_size for path in wanted.place.folder.rglob("*"))
     place = new_place(f"limit {number}")
     limit = round(math.exp(rng.uniform(math.log(1024), math.log(largest))))

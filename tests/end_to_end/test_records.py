@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings
 from prefect.states import Running
 
 from fedfisher_core.engine.locks import take
-from flows.records import looked_after, tidy
+from flows.records import tidy, with_run_record
 
 pytestmark = pytest.mark.end_to_end
 
@@ -81,7 +81,7 @@ def test_the_oldest_noted_runs_are_removed_within_the_time(client: SyncPrefectCl
 
 
 def test_a_run_is_noted_as_long_as_its_process_lives(client: SyncPrefectClient, tmp_path: Path) -> None:
-    looked_after(nothing)()
+    with_run_record(nothing)()
     (note,) = (tmp_path / "fedfisher").iterdir()
     assert take(note) is None
     assert client.read_flow_run(UUID(note.name)).name
@@ -89,4 +89,4 @@ def test_a_run_is_noted_as_long_as_its_process_lives(client: SyncPrefectClient, 
 
 def test_a_run_has_no_heartbeats_which_its_end_would_wait_for(client: SyncPrefectClient) -> None:
     assert beats() is not None
-    assert looked_after(beats)() is None
+    assert with_run_record(beats)() is None

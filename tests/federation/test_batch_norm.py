@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fedfisher_core.client.objectives.objective import configure_objective
-from fedfisher_core.client.past import NO_PAST
+from fedfisher_core.client.round_state import NO_PAST
 from fedfisher_core.communication.wire.payload import bits_of
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.store import read_tensors

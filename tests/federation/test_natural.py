@@ -23,9 +23,9 @@ from fedfisher_core.federation.partition import (
     held_by,
     label_counts,
     maker_names,
-    nobodys_test_size,
     own_test_sizes,
     shifts_of,
+    unassigned_test_size,
 )
 from tests import tiny
 from tests.experiments.benchmark.samples import make_page
@@ -86,7 +86,7 @@ def test_with_the_largest_makers_all_test_images_count_and_those_of_clients_are_
     assert done.rows["fedavg"].worst_client_accuracy == pytest.approx(float(min(own)))
     assert done.rows["fedavg"].accuracy == pytest.approx(float(found.mean()))
     assert own_test_sizes(done.partition) == [9, 9]
-    assert nobodys_test_size(done.partition) == 42
+    assert unassigned_test_size(done.partition) == 42
     rows = make_rows(done.plan, done.outcome)
     text = Page(report_files(rows, make_page(shown=shown_of(done.plan, done.outcome)))["index.html"].decode()).text
     assert "own test examples: 9, 9. All other measures are of all test examples, 42 of makers that are no" in text
@@ -103,7 +103,7 @@ def test_who_made_test_images_alone_is_no_client_of_the_largest_and_refused_else
     done = walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": "largest", "clients": [2]})
     assert maker_names(done.partition) == [["maker 0"], ["maker 1"]]
     assert own_test_sizes(done.partition) == [8, 9]
-    assert nobodys_test_size(done.partition) == 43
+    assert unassigned_test_size(done.partition) == 43
     for scheme in ("column", "domain"):
         with pytest.raises(InputError, match=r"partition\.column='maker': 'stranger' has test examples, but none of"):
             walk_tiny(workplace, {"fedavg": {}}, partition={**COLUMN, "scheme": scheme, "clients": [7]})
@@ -146,7 +146,7 @@ def test_speaking_roles_are_clients_over_rounds(workplace: Path, monkeypatch: py
     assert maker_names(done.partition) == [["C"], ["B"]]
     assert [len(held_by(done.partition, client)) for client in range(2)] == [440, 376]
     assert own_test_sizes(done.partition) == [26, 22]
-    assert nobodys_test_size(done.partition) == 18
+    assert unassigned_test_size(done.partition) == 18
     assert set(done.rows) == {"fedavg", "fedfish", "ties"}
     place, federations = done.federation, done.plan.federations
     made = done.made(federations.aggregation(place, "fedavg", federations.rounds_of("fedavg")[1]))

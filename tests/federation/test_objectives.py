@@ -44,7 +44,7 @@ def measured(row: Row) -> tuple[Any, ...]:
     return row.accuracy, row.loss, row.upload_bits, row.artifact
 
 
-def place_of(federations: Federations, objective: str) -> Federation:
+def comparison_page_of(federations: Federations, objective: str) -> Federation:
     (federation,) = (one for one in federations.all if one.setting.objective == objective)
     return federation
 
@@ -87,7 +87,7 @@ def test_a_client_minimises_its_objective_from_its_start(workplace: Path) -> Non
     done = walked(workplace, TWO, {"fedavg": {}})
     federations = done.plan.federations
     for label in TWO:
-        federation = place_of(federations, label)
+        federation = comparison_page_of(federations, label)
         job = federations.training(federation, 1)
         inputs = PartitionInputs(*(done.made(one) for one in (job.needs.data, job.needs.partition)))
         examples = examples_of(federation, inputs, 1)
@@ -111,7 +111,7 @@ def test_labels_do_not_change_a_result_and_settings_do(workplace: Path) -> None:
 def test_plain_clients_have_the_names_and_settings_that_they_had_without_objectives(workplace: Path) -> None:
     done = walked(workplace, TWO, {"fedavg": {}})
     federations = done.plan.federations
-    federation, other = (place_of(federations, label) for label in TWO)
+    federation, other = (comparison_page_of(federations, label) for label in TWO)
     job = federations.training(federation, 0)
     assert job.name == "train client 0 of tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0"
     assert other.label == "tiny tiny dirichlet_client alpha=0.5 clients=3 objective=strong seed=0"
@@ -151,7 +151,7 @@ def test_an_objective_has_clients_train_in_a_way_of_its_own(workplace: Path) -> 
 def test_what_private_clients_may_do_follows_their_own_training(workplace: Path) -> None:
     objective = {"plain": {}, "long": {"name": "plain", "train": {"epochs": 20}}}
     done = walked(workplace, objective, {"fedavg": {}}, privacy=PRIVATE)
-    plain, longer = (place_of(done.plan.federations, label) for label in objective)
+    plain, longer = (comparison_page_of(done.plan.federations, label) for label in objective)
     noises = [done.plan.federations.budget(federation, 0).noise(1000) for federation in (plain, longer)]
     assert noises[0].training < noises[1].training
 

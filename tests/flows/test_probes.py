@@ -19,13 +19,13 @@ from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
 from werkzeug.serving import make_server
 
 from fedfisher_core.engine.errors import InputError
-from flows.probes import require_places
+from flows.probes import require_reachable
 from tests.servers import answering, free_port
 from tests.tiny import tiny_settings
 
 
 def require(folder: Path, **changes: Any) -> None:
-    require_places(tiny_settings(folder, **changes), None)
+    require_reachable(tiny_settings(folder, **changes), None)
 
 
 @pytest.mark.parametrize(

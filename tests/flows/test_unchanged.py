@@ -138,7 +138,7 @@ def test_whatever_is_lost_is_noticed(finished: Path, harm: Callable[[Path], None
 
 
 def test_a_server_is_asked_by_the_run_itself(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.work.require_places", lambda *_: None)
+    monkeypatch.setattr("flows.work.require_reachable", lambda *_: None)
     assert not is_unchanged(prepared(tracking={"mlflow": "http://127.0.0.1:9"}))
 
 

@@ -61,10 +61,10 @@ def test_all_that_was_made_led_to_the_ends(workplace: Path) -> None:
     # An audit is part of a row, and nothing is made from it.
     private = {"privacy": {"epsilon": 4.0, "delta": 1e-3}, "audit": {"canaries": 5, "guesses": 2}}
     work = do(prepared(workplace, methods={"fedavg": {}, "local_mean": {}}, **private))
-    kinds = {path.parent.name for path in work.store.folders() if path.name in work.ends}
+    kinds = {path.parent.name for path in work.store.folders() if path.name in work.result_keys}
     assert {"audits", "measures"} <= kinds
     assert "clients" not in kinds
-    assert work.store.reachable(work.ends) == set(work.store.folders())
+    assert work.store.reachable(work.result_keys) == set(work.store.folders())
 
 
 def test_what_is_done_is_found(workplace: Path) -> None:

@@ -13,7 +13,7 @@ from fedfisher_core.engine.locks import LockedError
 from fedfisher_core.reporting.runs import Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks import tracking
-from tasks.tracking import client_of, figure_places, is_recorded, note, noted, recording, require_usable
+from tasks.tracking import artifact_locations, client_of, is_recorded, note, noted, recording, require_usable
 
 RECORDER = """
 import sys, time
@@ -93,15 +93,15 @@ def test_a_second_writer_waits_and_is_told_who_writes(
 def test_figures_beside_the_database_are_seen_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     here, own = TrackingSettings(), (tmp_path / "mlartifacts/a b").as_uri()
-    assert figure_places(here, "a b") == ("fedfisher:mlartifacts/a%20b", own)
+    assert artifact_locations(here, "a b") == ("fedfisher:mlartifacts/a%20b", own)
     elsewhere = TrackingSettings(mlflow=f"sqlite:///{tmp_path}/runs/mlflow.db")
-    assert figure_places(elsewhere, "a b") == (own,)
+    assert artifact_locations(elsewhere, "a b") == (own,)
 
 
 def test_what_is_not_installed_is_not_promised_to_mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tracking, "entry_points", lambda **_: ())
-    assert figure_places(TrackingSettings(), "a") == ((tmp_path / "mlartifacts/a").as_uri(),)
+    assert artifact_locations(TrackingSettings(), "a") == ((tmp_path / "mlartifacts/a").as_uri(),)
 
 
 ONE, OTHER = (Runs([Record(name, {"i": name}, {}, {})], []) for name in ("one", "other"))

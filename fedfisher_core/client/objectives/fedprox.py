@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor
 
 from fedfisher_core.client.objectives.objective import Knowledge, Known, cross_entropies, objective
-from fedfisher_core.client.past import Exchange, LocalTraining, Past, Report, ServerMemory
+from fedfisher_core.client.round_state import Exchange, LocalTraining, Past, Report, ServerMemory
 from fedfisher_core.models.spec import Parameters
 
 

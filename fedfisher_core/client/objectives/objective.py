@@ -14,7 +14,7 @@ from torch.nn import functional
 
 import fedfisher_core.client.objectives
 from fedfisher_core.client.local import Features
-from fedfisher_core.client.past import NO_PAST, Exchange, Past
+from fedfisher_core.client.round_state import NO_PAST, Exchange, Past
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.registry import Registry, import_submodules
 from fedfisher_core.models.spec import Parameters, parameters_of

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.client.objectives.objective import Knowledge, Known, cross_entropies, objective
-from fedfisher_core.client.past import Exchange, LocalTraining, Past, Report, ServerMemory
+from fedfisher_core.client.round_state import Exchange, LocalTraining, Past, Report, ServerMemory
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.settings import TrainSettings

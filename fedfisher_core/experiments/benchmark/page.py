@@ -51,9 +51,9 @@ from fedfisher_core.federation.partition import (
     data_notes,
     label_counts,
     maker_names,
-    nobodys_test_size,
     own_test_sizes,
     shifts_of,
+    unassigned_test_size,
     unscaled_features,
 )
 from fedfisher_core.reporting.charts import to_html, to_png
@@ -108,7 +108,7 @@ def _view(setting: Setting, seed: int, partition: Artifact) -> PartitionView:
     shifts, names, makers = shifts_of(partition), list(class_names(partition)), maker_names(partition)
     notes = (
         exchanged_names(shifts, names),
-        natural_notes(makers, own_test_sizes(partition), nobodys_test_size(partition), unscaled_features(partition)),
+        natural_notes(makers, own_test_sizes(partition), unassigned_test_size(partition), unscaled_features(partition)),
     )
     title = f"{setting.dataset}, {setting.num_clients} clients, {setting.split}"
     levels = client_names(makers, shifts)

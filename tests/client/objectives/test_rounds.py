@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from fedfisher_core.client.objectives.objective import ConfiguredObjective, configure_objective
-from fedfisher_core.client.past import LocalTraining, Past, Report, ServerMemory
+from fedfisher_core.client.round_state import LocalTraining, Past, Report, ServerMemory
 from fedfisher_core.settings import Choice
 from tests import tiny
 from tests.client.test_features import hidden

@@ -3,10 +3,10 @@ import sys
 
 import pytest
 
-from fedfisher_core.engine.freed_memory import Paced
+from fedfisher_core.engine.malloc import Throttled
 
 _HELD = """
-import fedfisher_core.engine.freed_memory as heap
+import fedfisher_core.engine.malloc as heap
 
 def held():
     with open("/proc/self/statm") as file:
@@ -19,7 +19,7 @@ blocks = [bytearray(2**16) for _ in range(2000)]
 last = bytearray(2**10)
 full = held()
 del blocks
-heap.give_back()
+heap.trim_heap()
 print(full - held())
 """
 
@@ -32,10 +32,10 @@ def left_by_a_block():
     return held() - before
 
 print(left_by_a_block())
-heap.keep_freed()
+heap.keep_freed_memory()
 print(left_by_a_block())
 before = held()
-heap.give_back()
+heap.trim_heap()
 print(before - held())
 """
 
@@ -63,9 +63,9 @@ def test_memory_is_kept_for_what_comes_next_until_it_is_given_back() -> None:
 
 def test_what_was_done_a_moment_ago_is_not_done_again(monkeypatch: pytest.MonkeyPatch) -> None:
     times = iter([10.0, 10.9, 11.0, 11.5, 30.0])
-    monkeypatch.setattr("fedfisher_core.engine.freed_memory.time.monotonic", lambda: next(times))
+    monkeypatch.setattr("fedfisher_core.engine.malloc.time.monotonic", lambda: next(times))
     done: list[int] = []
-    paced = Paced(lambda: done.append(len(done)), seconds=1.0)
+    paced = Throttled(lambda: done.append(len(done)), seconds=1.0)
     counts = []
     for _ in range(5):
         paced()

@@ -12,7 +12,7 @@ from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.weight_sharing import WeightSharing, counted_positions, input_rows, output_rows
 
 
-class PlaceBlock(Block):
+class PositionBlock(Block):
     """The running sums of a layer that is applied at several positions of an example, such as those of a sequence.
 
     Args:
@@ -84,7 +84,7 @@ class PlaceBlock(Block):
         raise AssertionError("subclasses have blocks of their own")
 
 
-class SharedBlock(PlaceBlock):
+class SharedBlock(PositionBlock):
     """A layer whose K-FAC counts positions: A is a mean over rows of inputs, and G one over examples."""
 
     def __init__(
@@ -147,7 +147,7 @@ class SharedBlock(PlaceBlock):
         return {layer: Kronecker(inputs=mirror(inputs) if inputs.ndim == 2 else inputs, outputs=mirror(outputs))}
 
 
-class LinearPlacesBlock(SharedBlock):
+class LinearPositionsBlock(SharedBlock):
     """The running sums of a linear layer on sequences: an example's gradient is the sum over positions of g x^T."""
 
     def __init__(

@@ -14,8 +14,8 @@ _KEPT_BYTES = 2**30
 
 
 @cache
-def keep_freed() -> None:
-    """Have glibc keep freed memory until `give_back`; elsewhere do nothing.
+def keep_freed_memory() -> None:
+    """Have glibc keep freed memory until `trim_heap`; elsewhere do nothing.
 
     By default glibc gives the batch-sized tensors of each training step back, and the system has to clear the same
     pages for the next step.
@@ -25,7 +25,7 @@ def keep_freed() -> None:
             ctypes.CDLL(None).mallopt(parameter, _KEPT_BYTES)
 
 
-def give_back() -> None:
+def trim_heap() -> None:
     """Have glibc give freed memory back; elsewhere do nothing.
 
     It keeps a heap for each thread, and each heap grows to the thread's largest job.
@@ -36,7 +36,7 @@ def give_back() -> None:
 
 
 @dataclass
-class Paced:
+class Throttled:
     """Calls an action, unless it did so less than some seconds ago."""
 
     action: Callable[[], None]
@@ -51,7 +51,7 @@ class Paced:
             self.action()
 
 
-give_back_after_job = Paced(give_back, seconds=1.0)
+trim_heap_after_job = Throttled(trim_heap, seconds=1.0)
 """If short jobs gave memory back each time, the system would clear the same memory for each next job."""
 
 
