@@ -26,7 +26,7 @@ from fedfisher_core.engine.store import Store, bucket
 from fedfisher_core.models.memory import Load, machine_bytes
 from fedfisher_core.settings import RunSettings
 from flows import cluster, dask_client
-from flows.cluster import Guarded, look, require_cluster, versions
+from flows.cluster import Guarded, require_cluster, versions, worker_report
 from flows.dask_client import connected
 from tests.servers import (
     added_worker,
@@ -206,14 +206,14 @@ def test_a_scheduler_without_workers_is_named(tmp_path: Path, empty: str, monkey
 
 def test_the_wait_begins_when_none_is_found(tmp_path: Path, empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_WORKERS_SECONDS", 1)
-    asked = cluster._asked
+    asked = cluster._ask_workers
 
     def slowly(*given: Any, **options: Any) -> dict[str, Any]:
         # As where Dask tries for long to reach a worker that is gone.
         time.sleep(1.5)
         return asked(*given, **options)
 
-    monkeypatch.setattr(cluster, "_asked", slowly)
+    monkeypatch.setattr(cluster, "_ask_workers", slowly)
     begun = time.monotonic()
     with pytest.raises(InputError, match="has no workers; start some"):
         require_cluster(settings(tmp_path, empty), NO_SERVER)
@@ -226,8 +226,8 @@ def test_workers_that_are_being_started_are_waited_for_and_all_looked_at(
     # On a busy machine one may come seconds after the other.
     monkeypatch.setattr(cluster, "_TOGETHER_SECONDS", 8)
     seen: list[int] = []
-    looked = cluster._answers
-    monkeypatch.setattr(cluster, "_answers", lambda *given: seen.append(len(found := looked(*given))) or found)
+    looked = cluster._reports
+    monkeypatch.setattr(cluster, "_reports", lambda *given: seen.append(len(found := looked(*given))) or found)
     folders = [tmp_path / "one", tmp_path / "two"]
     with dask_scheduler(os.environ) as scheduler, ExitStack() as workers:
         for folder in folders:
@@ -280,7 +280,7 @@ def test_what_keeps_a_worker_from_a_bucket_is_said(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(bucket, "_PAUSES_SECONDS", ())
     bucket._connected.cache_clear()
     try:
-        seen = look("s3://bucket/artifacts", "cache", "mark", "said", NO_SERVER)
+        seen = worker_report("s3://bucket/artifacts", "cache", "mark", "said", NO_SERVER)
     finally:
         bucket._connected.cache_clear()
     assert seen.store.startswith("run.store='s3://bucket/artifacts' can't be read: Could not connect")

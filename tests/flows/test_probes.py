@@ -238,9 +238,9 @@ class _Guarded(BaseHTTPRequestHandler):
     """Answers everyone who asks for its health, and for more only those who know a password."""
 
     def do_GET(self) -> None:
-        words = f"Basic {base64.b64encode(b'me:right').decode()}"
+        authorization = f"Basic {base64.b64encode(b'me:right').decode()}"
         free = self.path in ("/health", "/api/health")
-        self.send_response(200 if free or self.headers.get("Authorization") == words else 401)
+        self.send_response(200 if free or self.headers.get("Authorization") == authorization else 401)
         self.end_headers()
 
     def log_message(self, format: str, *arguments: object) -> None:
@@ -268,14 +268,14 @@ def test_an_mlflow_server_that_wants_a_password_is_named(
 
 
 @pytest.mark.parametrize(
-    ("words", "state"), [(None, "asks for credentials: 401"), ("me:wrong", "refuses the credentials: 401")]
+    ("authorization", "state"), [(None, "asks for credentials: 401"), ("me:wrong", "refuses the credentials: 401")]
 )
 def test_a_prefect_server_that_wants_a_password_is_named(
-    workplace: Path, guarded: str, monkeypatch: pytest.MonkeyPatch, words: str | None, state: str
+    workplace: Path, guarded: str, monkeypatch: pytest.MonkeyPatch, authorization: str | None, state: str
 ) -> None:
     api = f"{guarded}/api"
     with (
-        temporary_settings({PREFECT_API_AUTH_STRING: words} if words else {}),
+        temporary_settings({PREFECT_API_AUTH_STRING: authorization} if authorization else {}),
         pytest.raises(InputError, match=f"Prefect server '{api}' .* {state} .*PREFECT_API_AUTH_STRING") as caught,
     ):
         require(workplace, tracking={"prefect_api": api})

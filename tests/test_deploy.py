@@ -8,7 +8,7 @@ import pytest
 import yaml
 from mlflow.server import security_utils
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
+DEPLOY = Path(__file__).parents[1] / "deploy"
 VARIABLE = "MLFLOW_SERVER_ALLOWED_HOSTS"
 
 

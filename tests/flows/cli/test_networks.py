@@ -225,7 +225,7 @@ def test_the_commands_start_no_orchestration_tracking_or_versioning(folder: Path
         f"main({merging('--network', BUILDER, '--method', 'fedfisher_kfac')!r})\n"
         "print(*sys.modules)"
     )
-    root = str(Path(__file__).parents[2])
+    root = str(Path(__file__).parents[3])
     ended = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path.insert(0, {root!r})\n{code}"],
         capture_output=True,

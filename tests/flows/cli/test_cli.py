@@ -22,8 +22,7 @@ from flows import cli
 from flows.cli import main
 from flows.cli.options import EXAMPLES
 from tests.experiments.benchmark.samples import make_row
-from tests.flows.test_unchanged import publish
-from tests.flows.test_work import do, prepared
+from tests.flows.test_work import do, prepared, publish
 from tests.plugins.installed import environment, install
 from tests.tiny import tiny_settings
 

@@ -11,7 +11,7 @@ from prefect.utilities.callables import parameter_schema
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from flows.experiment import chosen, flow_of
+from flows.experiment import flow_of, resolve_settings
 from tests.configs import CONFIGS, ROOT
 
 FILES = [*CONFIGS, ROOT / "params.yaml"]
@@ -64,8 +64,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_file_that_is_named_takes_the_place_of_the_settings(checkout: Path) -> None:
-    assert chosen(DEFAULT, None, default=DEFAULT) is DEFAULT
-    found = chosen(DEFAULT, "few_shot", default=DEFAULT)
+    assert resolve_settings(DEFAULT, None, default=DEFAULT) is DEFAULT
+    found = resolve_settings(DEFAULT, "few_shot", default=DEFAULT)
     assert (found.name, found.seeds) == ("few", (5,))
 
 
@@ -82,12 +82,12 @@ def test_a_file_that_is_named_takes_the_place_of_the_settings(checkout: Path) ->
 )
 def test_a_name_that_is_no_file_of_the_experiment_is_refused(checkout: Path, config: str, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        chosen(DEFAULT, config, default=DEFAULT)
+        resolve_settings(DEFAULT, config, default=DEFAULT)
 
 
 def test_settings_and_a_file_exclude_each_other(checkout: Path) -> None:
     with pytest.raises(InputError, match="config='few_shot' with settings; allowed: one of them"):
-        chosen(DEFAULT.model_copy(update={"seeds": (1,)}), "few_shot", default=DEFAULT)
+        resolve_settings(DEFAULT.model_copy(update={"seeds": (1,)}), "few_shot", default=DEFAULT)
 
 
 def test_the_form_begins_with_what_most_people_set() -> None:
