@@ -1,9 +1,5 @@
-import hashlib
-import io
 import os
 import socket
-import struct
-import zlib
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from PIL import Image
 
-from fedfisher_core.data import specs
 from fedfisher_core.data.hub import fetch
-from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.sampling import Sample
-from fedfisher_core.data.sources import find_source, read_dataset
-from fedfisher_core.data.specs import DatasetSpec
-from fedfisher_core.data.tensors import Dataset
+from fedfisher_core.data.sources import find_source
 from fedfisher_core.engine.errors import InputError
 from tests import arranged, tiny
-
-COLOURED = DatasetSpec(
-    "coloured", "nobody/coloured", 3, Images(3, 6, 6), (0.5,) * 3, (0.5,) * 3, label_columns=("fine", "label")
-)
-specs.datasets.add(COLOURED.name, COLOURED)
+from tests.data.files import grey, read, write
 
 
 @pytest.fixture
@@ -37,21 +24,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDFISHER_DATA_DIR", str(tmp_path / "named"))
     return tmp_path / "named"
-
-
-def grey(value: int, *, size: tuple[int, int] = (6, 6)) -> bytes:
-    return tiny.png(np.full(size, value, dtype=np.uint8))
-
-
-def write(root: Path, name: str = "tiny", *, class_names: list[str] | None = None, **columns: list[Any]) -> None:
-    """Write both splits; columns that are not given hold two plain images with their labels."""
-    content = {"image": [grey(10), grey(20)], "label": [0, 2]} | columns
-    for split in ("train", "test"):
-        tiny.write_split(root / name / f"{split}.parquet", content, class_names=class_names)
-
-
-def read(name: str = "tiny", **options: Any) -> Dataset:
-    return read_dataset(find_source(name), **options)
 
 
 @pytest.mark.parametrize("folder", ["data[12]", "data?", "data*", "data[1", "é #%20"])
@@ -122,13 +94,6 @@ def test_other_names_of_columns_are_known(root: Path) -> None:
     assert (dataset.train.inputs == 7).all()
 
 
-@pytest.mark.parametrize("damaged", [b"", b"no image", grey(10)[:50]], ids=["empty", "text", "cut"])
-def test_an_unreadable_image_is_named_by_its_row(root: Path, damaged: bytes) -> None:
-    write(root, image=[grey(10), damaged])
-    with pytest.raises(InputError, match="split 'train' of data set 'tiny', row 1: the image can't be read"):
-        read()
-
-
 def test_an_empty_cell_is_named_by_its_row(root: Path) -> None:
     for split in ("train", "test"):
         image = pa.array(
@@ -186,75 +151,6 @@ def test_a_file_that_is_no_table_is_refused(root: Path) -> None:
     (root / "tiny" / "train.parquet").write_bytes(b"no table at all")
     with pytest.raises(InputError, match=r"split 'train' .* can't be read \(.*named/tiny/train.parquet\)"):
         read()
-
-
-def test_images_of_another_size_are_resized(root: Path) -> None:
-    left_half = np.zeros((18, 12), dtype=np.uint8)
-    left_half[:, :6] = 200
-    write(root, image=[grey(90, size=(5, 9)), tiny.png(left_half)])
-    images = read(sizes="any").train.inputs
-    assert images.shape == (2, 1, 6, 6)
-    assert (images[0] == 90).all()
-    assert (images[1, 0, :, :2] == 200).all()
-    assert (images[1, 0, :, 4:] == 0).all()
-
-
-def test_images_of_one_other_size_are_resized_without_a_setting(root: Path) -> None:
-    write(root, image=[grey(90, size=(5, 9)), grey(20, size=(5, 9))])
-    assert read().train.inputs[:, 0, 0, 0].tolist() == [90, 20]
-
-
-def test_images_of_several_sizes_are_refused_with_those_that_were_found(root: Path) -> None:
-    few = r"data set 'tiny' has images of 2 sizes: 6x6 \(3\), 5x9 \(1\); allowed: images of one size, or "
-    for odd in ("train", "test"):
-        for split in ("train", "test"):
-            size = (5, 9) if split == odd else (6, 6)
-            content = {"image": [grey(1), grey(2, size=size)], "label": [0, 1]}
-            tiny.write_split(root / "tiny" / f"{split}.parquet", content)
-        with pytest.raises(InputError, match=few + r"data\.image_sizes=any, which brings each to 6x6"):
-            read()
-    write(root, image=[grey(1, size=(side, side)) for side in range(1, 8)], label=[0] * 7)
-    with pytest.raises(InputError, match=r"images of 7 sizes: 1x1 \(2\), .* and 2 more; allowed"):
-        read()
-
-
-def test_images_need_not_be_square(root: Path) -> None:
-    rows = np.arange(54, dtype=np.uint8).reshape(6, 9)
-    top_half = np.zeros((24, 18), dtype=np.uint8)
-    top_half[:12] = 200
-    write(root, "banners", image=[tiny.png(rows), tiny.png(top_half)])
-    images = read("banners", sizes="any").train.inputs
-    assert images.shape == (2, 1, 6, 9)
-    assert torch.equal(images[0, 0], torch.from_numpy(rows))
-    assert (images[1, 0, :2] == 200).all()
-    assert (images[1, 0, 4:] == 0).all()
-
-
-def test_colours_are_made_grey_by_their_luminance(root: Path) -> None:
-    colour = np.zeros((6, 6, 3), dtype=np.uint8)
-    colour[..., 0], colour[..., 1], colour[..., 2] = 100, 150, 200
-    write(root, image=[tiny.png(colour), grey(33)])
-    images = read().train.inputs
-    expected = 0.299 * 100 + 0.587 * 150 + 0.114 * 200
-    assert (images[0].float() - expected).abs().max() <= 1
-    assert (images[1] == 33).all()
-
-
-def test_grey_and_transparent_images_get_three_channels_in_order(root: Path) -> None:
-    colour = np.zeros((6, 6, 4), dtype=np.uint8)
-    colour[..., 0], colour[..., 1], colour[..., 2], colour[..., 3] = 10, 20, 30, 255
-    write(root, "coloured", image=[grey(50), tiny.png(colour)], label=[0, 1])
-    images = read("coloured").train.inputs
-    assert images.shape == (2, 3, 6, 6)
-    assert (images[0] == 50).all()
-    assert images[1, :, 0, 0].tolist() == [10, 20, 30]
-
-
-def test_other_image_formats_are_read(root: Path) -> None:
-    stream = io.BytesIO()
-    Image.fromarray(np.full((6, 6), 77, dtype=np.uint8)).save(stream, format="BMP")
-    write(root, image=[stream.getvalue(), grey(1)])
-    assert (read().train.inputs[0] == 77).all()
 
 
 def test_makers_are_numbered(root: Path) -> None:
@@ -404,54 +300,6 @@ def test_images_of_many_row_groups_are_read_in_order(root: Path) -> None:
     assert read().train.inputs[:, 0, 0, 0].tolist() == [row % 256 for row in range(600)]
 
 
-def bomb(side: int) -> bytes:
-    """A PNG file that says that it has many pixels, and has none."""
-    chunks = [
-        (b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)),
-        (b"IDAT", zlib.compress(b"")),
-        (b"IEND", b""),
-    ]
-    written = [struct.pack(">I", len(data)) + name + data for name, data in chunks]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(one + struct.pack(">I", zlib.crc32(one[4:])) for one in written)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (bomb(20_000), r"Image size \(400000000 pixels\) exceeds limit"),
-        (bomb(10_000), r"Image size \(100000000 pixels\) exceeds limit"),
-        (bomb(2**31 - 1), "."),
-        (bomb(0), "its header is damaged"),
-        (bomb(6), "."),
-        (b"", "Pillow knows no format that begins so"),
-        (grey(10)[:30], "."),
-        (grey(10)[:-30], "."),
-        (grey(10).replace(b"IDAT", b"XDAT"), "."),
-        (b"GIF89a\xff\xff\xff\xff\x00\x00\x00", "."),
-        (b"BM" + b"\xff" * 60, "."),
-        (b"II*\x00\x08\x00\x00\x00\xff\xff", "."),
-        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "."),
-    ],
-)
-def test_a_damaged_or_too_large_image_is_one_line_with_its_row(root: Path, data: bytes, reason: str) -> None:
-    write(root, image=[grey(10), data])
-    with pytest.raises(
-        InputError, match=f"^split 'train' of data set 'tiny', row 1: the image can't be read: .*{reason}"
-    ) as caught:
-        read(sizes="any")
-    assert "\n" not in str(caught.value)
-    assert "0x7f" not in str(caught.value)
-
-
-def test_a_mode_without_a_range_is_named_by_its_row(root: Path) -> None:
-    stream = io.BytesIO()
-    Image.fromarray(np.zeros((6, 6), np.float32)).save(stream, format="TIFF")
-    write(root, image=[grey(10), stream.getvalue()])
-    with pytest.raises(InputError, match=r"split 'train' of data set 'tiny', row 1: .* Pillow's mode 'F'"):
-        read()
-
-
 @pytest.mark.parametrize(
     "description", [b"no json", b"[]", b'{"info": {}}', b'{"info": {"features": {"label": {"names": 7}}}}']
 )
@@ -462,45 +310,6 @@ def test_a_damaged_description_of_the_columns_is_refused(root: Path, description
         pq.write_table(pq.read_table(path).replace_schema_metadata({"huggingface": description}), path)
     with pytest.raises(InputError, match=r"split 'train' of data set 'tiny'.* metadata"):
         read()
-
-
-@pytest.fixture(scope="module")
-def embedded(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
-    """The embedded data set, put into an empty working directory."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path_factory.mktemp("embedded"))
-        patch.delenv("FEDFISHER_DATA_DIR", raising=False)
-        source = find_source("mnist5k")
-        assert source.folder == Path("data/mnist5k")
-        names = sorted(path.name for path in Path("data").rglob("*"))
-        assert names == [".writing", "mnist5k", "test.parquet", "train.parquet"]
-        return read_dataset(source)
-
-
-def test_the_embedded_digits_are_split_by_class(embedded: Dataset) -> None:
-    assert embedded.train.inputs.shape == (4000, 1, 28, 28)
-    assert embedded.test.inputs.shape == (1000, 1, 28, 28)
-    assert embedded.train.labels.bincount().tolist() == [400] * 10
-    assert embedded.test.labels.bincount().tolist() == [100] * 10
-    assert embedded.class_names == tuple("0123456789")
-
-
-def test_no_embedded_test_digit_is_a_training_digit(embedded: Dataset) -> None:
-    seen = {image.numpy().tobytes() for image in embedded.train.inputs}
-    assert not any(image.numpy().tobytes() in seen for image in embedded.test.inputs)
-
-
-def test_the_embedded_digits_are_shuffled(embedded: Dataset) -> None:
-    for split in (embedded.train, embedded.test):
-        assert len(split.labels[:50].unique()) == 10
-
-
-def test_the_embedded_digits_are_always_the_same(embedded: Dataset) -> None:
-    content = hashlib.sha256()
-    for split in (embedded.train, embedded.test):
-        content.update(split.inputs.numpy().tobytes())
-        content.update(split.labels.numpy().tobytes())
-    assert content.hexdigest()[:16] == "09070f6641aecd2a"
 
 
 @pytest.mark.parametrize(

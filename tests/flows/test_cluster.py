@@ -1,6 +1,5 @@
 """Which clusters are refused before any work: those whose workers are not there, differ, or see something else."""
 
-import gc
 import os
 import resource
 import shutil
@@ -15,27 +14,21 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
-import dask
 import psutil
 import pytest
 from distributed import Client
-from distributed.security import Security
 
 from fedfisher_core.engine.errors import InputError, JobError, UnwritableError
 from fedfisher_core.engine.store import Store, bucket
 from fedfisher_core.models.memory import Load, machine_bytes
 from fedfisher_core.settings import RunSettings
-from flows import cluster, dask_client
+from flows import cluster
 from flows.cluster import Guarded, require_cluster, versions, worker_report
-from flows.dask_client import connected
 from tests.servers import (
     added_worker,
     answering,
     dask_scheduler,
     dask_worker,
-    free_port,
-    scheduler_at,
-    wait_for_port,
     wait_for_workers,
 )
 
@@ -121,63 +114,6 @@ def test_a_worker_with_too_little_memory_is_named(tmp_path: Path, like_here: str
 def test_a_temporary_prefect_server_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"needs a Prefect server that its workers reach; allowed: .*PREFECT_API_URL"):
         require_cluster(settings(tmp_path, "tcp://127.0.0.1:9"), None)
-
-
-def test_a_scheduler_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"run\.dask\.scheduler='tcp://127\.0\.0\.1:9' can't be reached: .*refused"):
-        require_cluster(settings(tmp_path, "tcp://127.0.0.1:9"), NO_SERVER)
-
-
-def test_what_is_no_scheduler_is_told_from_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_client, "_PATIENCE_SECONDS", 1)
-    with answering(Healthy) as address:
-        place = address.replace("http", "tcp")
-        with pytest.raises(InputError, match=rf"^run\.dask\.scheduler='{place}' can't be reached: .* a Dask scheduler"):
-            require_cluster(settings(tmp_path, place), NO_SERVER)
-
-
-def certificate(folder: Path) -> dict[str, str]:
-    """Files of a certificate that is its own authority, as Dask's configuration names them."""
-    folder.mkdir()
-    security, files = Security.temporary(), {}
-    for name in ("tls_ca_file", "tls_client_cert", "tls_client_key", "tls_scheduler_cert", "tls_scheduler_key"):
-        (folder / name).write_text(getattr(security, name))
-        role, _, kind = name.removeprefix("tls_").partition("_")
-        files[f"distributed.comm.tls.{'ca-file' if role == 'ca' else f'{role}.{kind}'}"] = str(folder / name)
-    return files
-
-
-def test_a_scheduler_of_another_authority_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "_WORKERS_SECONDS", 0)
-    theirs, ours = (certificate(tmp_path / name) for name in ("theirs", "ours"))
-    variables = {f"DASK_{key.upper().replace('.', '__').replace('-', '_')}": path for key, path in theirs.items()}
-    port = free_port()
-    place = f"tls://127.0.0.1:{port}"
-    with scheduler_at(port, {**os.environ, **variables}, "--protocol", "tls"):
-        wait_for_port(port)
-        for known, message in (
-            (theirs, rf"^run\.dask\.scheduler='{place}' has no workers"),
-            (ours, rf"^run\.dask\.scheduler='{place}' can't be reached: TLS certificate does not match"),
-        ):
-            with dask.config.set(known), pytest.raises(InputError, match=message):
-                require_cluster(settings(tmp_path / "store", place), NO_SERVER)
-
-
-def test_a_scheduler_that_wants_certificates_is_refused_at_once(tmp_path: Path, empty: str) -> None:
-    start = time.monotonic()
-    with pytest.raises(InputError, match=r"^run\.dask\.scheduler='tls://.*' needs certificates; allowed: "):
-        require_cluster(settings(tmp_path, empty.replace("tcp", "tls")), NO_SERVER)
-    gc.collect()
-    assert time.monotonic() - start < 10
-
-
-def test_certificates_that_are_not_there_are_said(tmp_path: Path) -> None:
-    absent = str(tmp_path / "absent")
-    with (
-        dask.config.set({"distributed.comm.tls.ca-file": absent, "distributed.comm.tls.client.cert": absent}),
-        pytest.raises(InputError, match=r"^run\.dask\.scheduler='tls://.*: the certificates .* can't be used: "),
-    ):
-        require_cluster(settings(tmp_path, "tls://127.0.0.1:9"), NO_SERVER)
 
 
 def test_a_scheduler_that_dies_while_its_workers_are_asked_is_named(tmp_path: Path) -> None:
@@ -390,14 +326,6 @@ def test_workers_that_do_not_answer_are_named(
         finally:
             for process in processes:
                 process.resume()
-
-
-def test_an_address_that_is_none_is_named() -> None:
-    with (
-        pytest.raises(InputError, match=r"^here: Invalid IPv6 URL; allowed: tcp://HOST:PORT"),
-        connected("tcp://[::1:8786", "here"),
-    ):
-        pass
 
 
 def test_a_worker_without_the_project_is_named(tmp_path: Path, empty: str, prefect_api: str) -> None:

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.statistics.null_space import NullSpaceProjection, OfficialProjection
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
@@ -29,9 +28,8 @@ from tests.methods.clients import (
     server,
     trained_uploads,
 )
+from tests.methods.echo import by_bias, close, different, replaced
 
-SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS]
-by_bias = pytest.mark.parametrize("spec", SPECS, ids=["no bias", "bias"])
 METHODS = ["ma_echo", "ma_echo_official", "ma_echo_ot"]
 by_method = pytest.mark.parametrize("name", METHODS)
 LAYERS = ("conv", "hidden", "head")
@@ -51,14 +49,6 @@ def clients() -> list[Upload]:
     return trained_uploads(tiny.TINY_WITH_BIAS)
 
 
-def different(spec: ModelSpec) -> list[Upload]:
-    return made_up_uploads([tiny.initial(spec, seed=seed) for seed in range(3)], spec)
-
-
-def replaced(upload: Upload, *statistics: Statistic) -> Upload:
-    return Upload(upload.num_examples, {**upload.statistics, **{type(one): one for one in statistics}})
-
-
 def constant(upload: Upload, kind: type[Statistic], value: float) -> Upload:
     """Make all matrices of a statistic multiples of the identity."""
     return replaced(upload, kind.of({name: value * torch.eye(len(one)) for name, one in upload[kind].tensors.items()}))
@@ -70,11 +60,6 @@ def mean(uploads: Sequence[Upload]) -> Parameters:
         key: torch.stack([upload[Weights].tensors[key] for upload in uploads]).mean(0)
         for key in uploads[0][Weights].tensors
     }
-
-
-def close(one: Parameters, other: Parameters, *, atol: float = 1e-5) -> bool:
-    assert list(one) == list(other)
-    return all(torch.allclose(one[key], other[key], atol=atol) for key in one)
 
 
 @by_bias
@@ -92,22 +77,6 @@ def test_a_single_client_keeps_its_model(settings: dict[str, Any], spec: ModelSp
     uploads = different(spec)[:1]
     for name in ("ma_echo", "ma_echo_ot"):
         assert close(aggregate(name, uploads, spec=spec, **settings).networks[0], uploads[0][Weights].tensors)
-
-
-@by_bias
-def test_a_single_client_keeps_its_official_model_but_for_classes_that_it_lacks(spec: ModelSpec) -> None:
-    (upload,) = different(spec)[:1]
-    own = upload[Weights].tensors
-    assert close(aggregate("ma_echo_official", [upload], spec=spec).networks[0], own, atol=0)
-    lacking = replaced(upload, LabelCounts({"counts": torch.tensor([7.0, 1.0, 0.0])}))
-    result = aggregate("ma_echo_official", [lacking], spec=spec)
-    assert result.details["classes_of_nobody"] == 2
-    for key, tensor in result.networks[0].items():
-        if key.startswith("head"):
-            assert torch.equal(tensor[0], own[key][0])
-            assert not tensor[1:].any()
-        else:
-            assert torch.equal(tensor, own[key])
 
 
 @by_bias
@@ -166,27 +135,6 @@ def test_one_step_of_every_layer_the_last_included(spec: ModelSpec) -> None:
         assert np.abs(expected - start).max() > 1e-3
 
 
-@by_bias
-def test_the_official_step_moves_local_models_in_their_null_spaces_and_averages_them(spec: ModelSpec) -> None:
-    uploads = different(spec)
-    counts = ([9.0, 0.0, 1.0], [3.0, 2.0, 0.0], [0.0, 4.0, 1.0])
-    uploads = [
-        replaced(one, LabelCounts({"counts": torch.tensor(row)})) for one, row in zip(uploads, counts, strict=True)
-    ]
-    (network,) = aggregate("ma_echo_official", uploads, spec=spec, steps=1).networks
-    for layer in ("conv", "hidden"):
-        matrices = [to_matrix(one[Weights].tensors, layer).double().numpy() for one in uploads]
-        spaces = [one[OfficialProjection].tensors[layer].double().numpy() for one in uploads]
-        start = np.mean(matrices, axis=0)
-        eye = np.eye(start.shape[1])
-        merged = start - 1.6 / 3 * sum((start - w) @ (eye - q) for w, q in zip(matrices, spaces, strict=True))
-        local = [w + 1.6 * (merged - w) @ q for w, q in zip(matrices, spaces, strict=True)]
-        assert to_matrix(network, layer).numpy() == pytest.approx(np.mean(local, axis=0), abs=1e-5)
-    rows = [to_matrix(one[Weights].tensors, "head") for one in uploads]
-    expected = torch.stack([(rows[0][0] + rows[1][0]) / 2, (rows[1][1] + rows[2][1]) / 2, 0 * rows[0][2]])
-    assert torch.allclose(to_matrix(network, "head"), expected, atol=1e-6)
-
-
 def test_the_programme_weights_clients_by_its_cap() -> None:
     uploads = different(tiny.TINY)
     found = {cap: aggregate("ma_echo", uploads, weights="qp", cap=cap).networks[0] for cap in (0.1, 0.5, 1.0)}
@@ -220,46 +168,6 @@ def test_rows_with_nowhere_to_go_are_finite_where_steps_are_normalised(name: str
     uploads = made_up_uploads([same] * 3, tiny.TINY_WITH_BIAS)
     settings = {"normalise": True, "step_size": 0.05}
     assert close(aggregate(name, uploads, spec=tiny.TINY_WITH_BIAS, **settings).networks[0], same)
-
-
-def official_by_hand(models: list[np.ndarray], spaces: list[np.ndarray], steps: int, step_size: float) -> np.ndarray:
-    """The authors' loop with normalised steps, in double; a row that can't move is NaN there, and stays here."""
-    w, v = np.mean(models, axis=0), [one.copy() for one in models]
-    eye = np.eye(w.shape[1])
-    for _ in range(steps):
-        w = w + sum(step_size / len(v) * (w - one) @ (q - eye).T for one, q in zip(v, spaces, strict=True))
-        for i, q in enumerate(spaces):
-            move = (w - v[i]) @ q.T
-            length = np.linalg.norm(move, axis=1, keepdims=True)
-            v[i] = v[i] + step_size * np.divide(move, length, out=np.zeros_like(move), where=length > 0)
-    return np.mean(v, axis=0)
-
-
-@pytest.mark.parametrize("apart", [1.0, 1e-3], ids=lambda one: f"apart by {one:g}")
-@pytest.mark.parametrize("left", [1.0, 1e-4, 1e-9], ids=lambda one: f"{one:g} left")
-@by_bias
-def test_normalised_official_steps_are_the_authors_however_short(spec: ModelSpec, left: float, apart: float) -> None:
-    """Also from one start, where clients are close, and where their data leave them hardly a direction."""
-    base = tiny.initial(spec)
-    uploads = []
-    for upload in different(spec):
-        own = {key: base[key] + apart * one for key, one in upload[Weights].tensors.items()}
-        # A unit that no client's training reached.
-        own["hidden.weight"][2] = base["hidden.weight"][2]
-        if spec.bias:
-            own["hidden.bias"][2] = base["hidden.bias"][2]
-        spaces = {key: left * one for key, one in upload[OfficialProjection].tensors.items()}
-        uploads.append(replaced(upload, Weights(own), OfficialProjection(spaces)))
-    settings = {"normalise": True, "step_size": 0.05 * apart, "steps": 10}
-    (network,) = aggregate("ma_echo_official", uploads, spec=spec, **settings).networks
-    for layer in ("conv", "hidden"):
-        matrices = [to_matrix(one[Weights].tensors, layer).double().numpy() for one in uploads]
-        spaces = [one[OfficialProjection].tensors[layer].double().numpy() for one in uploads]
-        expected = official_by_hand(matrices, spaces, 10, settings["step_size"])
-        found, start = to_matrix(network, layer).double().numpy(), np.mean(matrices, axis=0)
-        moved = np.linalg.norm(expected - start)
-        assert np.linalg.norm(found - expected) < 1e-3 * moved
-    assert torch.equal(to_matrix(network, "hidden")[2], to_matrix(base, "hidden")[2])
 
 
 @by_bias

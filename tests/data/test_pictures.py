@@ -1,4 +1,4 @@
-"""Pictures of every kind, against the decoder of the hub's package and pixels that are known."""
+"""Pictures as pixels: sizes, colours, depths, and what can't be read."""
 
 import io
 import struct
@@ -9,10 +9,14 @@ from typing import Any
 import datasets as hub
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 from fedfisher_core.data.pictures import Mode, decode, no_bombs
+from fedfisher_core.engine.errors import InputError
+from tests import tiny
+from tests.data.files import grey, read, write
 
 SIZE = (4, 3)
 GREY = np.arange(12, dtype=np.uint8).reshape(3, 4) * 20
@@ -193,3 +197,106 @@ def test_a_picture_of_too_many_pixels_is_refused_before_they_are_decoded(side: i
 def test_an_empty_picture_is_refused(size: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="Pillow knows no format that begins so, or its header is damaged"):
         pixels(png(*size, depth=8, colour=0, rows=b""))
+
+
+def test_images_of_another_size_are_resized(root: Path) -> None:
+    left_half = np.zeros((18, 12), dtype=np.uint8)
+    left_half[:, :6] = 200
+    write(root, image=[grey(90, size=(5, 9)), tiny.png(left_half)])
+    images = read(sizes="any").train.inputs
+    assert images.shape == (2, 1, 6, 6)
+    assert (images[0] == 90).all()
+    assert (images[1, 0, :, :2] == 200).all()
+    assert (images[1, 0, :, 4:] == 0).all()
+
+
+def test_images_of_one_other_size_are_resized_without_a_setting(root: Path) -> None:
+    write(root, image=[grey(90, size=(5, 9)), grey(20, size=(5, 9))])
+    assert read().train.inputs[:, 0, 0, 0].tolist() == [90, 20]
+
+
+def test_images_of_several_sizes_are_refused_with_those_that_were_found(root: Path) -> None:
+    few = r"data set 'tiny' has images of 2 sizes: 6x6 \(3\), 5x9 \(1\); allowed: images of one size, or "
+    for odd in ("train", "test"):
+        for split in ("train", "test"):
+            size = (5, 9) if split == odd else (6, 6)
+            content = {"image": [grey(1), grey(2, size=size)], "label": [0, 1]}
+            tiny.write_split(root / "tiny" / f"{split}.parquet", content)
+        with pytest.raises(InputError, match=few + r"data\.image_sizes=any, which brings each to 6x6"):
+            read()
+    write(root, image=[grey(1, size=(side, side)) for side in range(1, 8)], label=[0] * 7)
+    with pytest.raises(InputError, match=r"images of 7 sizes: 1x1 \(2\), .* and 2 more; allowed"):
+        read()
+
+
+def test_images_need_not_be_square(root: Path) -> None:
+    rows = np.arange(54, dtype=np.uint8).reshape(6, 9)
+    top_half = np.zeros((24, 18), dtype=np.uint8)
+    top_half[:12] = 200
+    write(root, "banners", image=[tiny.png(rows), tiny.png(top_half)])
+    images = read("banners", sizes="any").train.inputs
+    assert images.shape == (2, 1, 6, 9)
+    assert torch.equal(images[0, 0], torch.from_numpy(rows))
+    assert (images[1, 0, :2] == 200).all()
+    assert (images[1, 0, 4:] == 0).all()
+
+
+def test_colours_are_made_grey_by_their_luminance(root: Path) -> None:
+    colour = np.zeros((6, 6, 3), dtype=np.uint8)
+    colour[..., 0], colour[..., 1], colour[..., 2] = 100, 150, 200
+    write(root, image=[tiny.png(colour), grey(33)])
+    images = read().train.inputs
+    expected = 0.299 * 100 + 0.587 * 150 + 0.114 * 200
+    assert (images[0].float() - expected).abs().max() <= 1
+    assert (images[1] == 33).all()
+
+
+def test_grey_and_transparent_images_get_three_channels_in_order(root: Path) -> None:
+    colour = np.zeros((6, 6, 4), dtype=np.uint8)
+    colour[..., 0], colour[..., 1], colour[..., 2], colour[..., 3] = 10, 20, 30, 255
+    write(root, "coloured", image=[grey(50), tiny.png(colour)], label=[0, 1])
+    images = read("coloured").train.inputs
+    assert images.shape == (2, 3, 6, 6)
+    assert (images[0] == 50).all()
+    assert images[1, :, 0, 0].tolist() == [10, 20, 30]
+
+
+def bomb(side: int) -> bytes:
+    """A PNG file that says that it has many pixels, and has none."""
+    chunks = [
+        (b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(b"")),
+        (b"IEND", b""),
+    ]
+    written = [struct.pack(">I", len(data)) + name + data for name, data in chunks]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(one + struct.pack(">I", zlib.crc32(one[4:])) for one in written)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (bomb(20_000), r"Image size \(400000000 pixels\) exceeds limit"),
+        (bomb(10_000), r"Image size \(100000000 pixels\) exceeds limit"),
+        (bomb(2**31 - 1), "."),
+        (bomb(0), "its header is damaged"),
+        (bomb(6), "."),
+        (b"", "Pillow knows no format that begins so"),
+        (b"no image", "Pillow knows no format that begins so"),
+        (grey(10)[:30], "."),
+        (grey(10)[:-30], "."),
+        (grey(10).replace(b"IDAT", b"XDAT"), "."),
+        (b"GIF89a\xff\xff\xff\xff\x00\x00\x00", "."),
+        (b"BM" + b"\xff" * 60, "."),
+        (b"II*\x00\x08\x00\x00\x00\xff\xff", "."),
+        (b"\xff\xd8\xff\xe0\x00\x10JFIF", "."),
+    ],
+)
+def test_a_damaged_or_too_large_image_is_one_line_with_its_row(root: Path, data: bytes, reason: str) -> None:
+    write(root, image=[grey(10), data])
+    with pytest.raises(
+        InputError, match=f"^split 'train' of data set 'tiny', row 1: the image can't be read: .*{reason}"
+    ) as caught:
+        read(sizes="any")
+    assert "\n" not in str(caught.value)
+    assert "0x7f" not in str(caught.value)

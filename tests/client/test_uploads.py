@@ -1,13 +1,16 @@
+"""Uploads as bytes, also of statistics of another package, and their reading client by client."""
+
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from fedfisher_core.client.statistics.configured import configure_statistics
+from fedfisher_core.client.statistics.configured import ConfiguredStatistic, configure_statistics
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.statistics.gram import Gram
 from fedfisher_core.client.statistics.kfac import KFAC
@@ -15,12 +18,25 @@ from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import StoredUploads, Upload, decode, encode, upload_schema
+from fedfisher_core.communication.wire.budget import Family, fedavg_bits
+from fedfisher_core.communication.wire.elementwise import Float32, Uniform
+from fedfisher_core.communication.wire.structure import Fixed
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import WireSettings
 from tests import tiny
+from tests.client.statistics.outside import (
+    ExactUpdate,
+    GreedyUpdate,
+    SignBits,
+    UnderstatedSigns,
+    Update,
+    UpdateSigns,
+    WeightsAgain,
+    made,
+)
 
 CPU = torch.device("cpu")
 LENET = ModelSpec("lenet", Images(1, 28, 28), classes=10)
@@ -205,3 +221,97 @@ def test_stored_uploads_hold_one_client_at_a_time(tmp_path: Path) -> None:
         held.append(weakref.ref(one[Weights].tensors["head.weight"]))
         assert one[DiagonalFisher].tensors["head.weight"].min() >= 0
         assert [reference() is not None for reference in held] == [False] * (len(held) - 1) + [True]
+
+
+def configured(*uploads: type[Statistic], **chosen: Mapping[str, Any]) -> tuple[ConfiguredStatistic, ...]:
+    return configure_statistics(uploads, chosen)
+
+
+PARAMETERS = 44_190
+FEDAVG = fedavg_bits(PARAMETERS)
+
+
+@pytest.mark.parametrize(
+    ("wire", "relative"),
+    [(WireSettings(), 2**-14), (WireSettings(format="paper"), 2**-14), (WireSettings(budget=800_000), 2**-6)],
+)
+def test_signed_tensors_are_shortened_to_a_budget(wire: WireSettings, relative: float) -> None:
+    uploads = (Weights, Update)
+    schema = upload_schema(configured(*uploads), LENET, wire)
+    sent = [made(one, LENET) for one in uploads]
+    payload = encode(schema, sent, num_examples=3)
+    limit = FEDAVG if wire.budget == "fedavg" else wire.budget
+    # The paper counts no scales.
+    scales = 32 * 2 * len(sent[0].tensors) if wire.format == "paper" else 0
+    assert isinstance(limit, int)
+    # Up to a bit an entry may be left over.
+    assert 0.96 * limit < 8 * len(payload) <= limit + scales
+    arrived = decode(payload, schema, uploads, CPU)[Update]
+    for name, tensor in made(Update, LENET).tensors.items():
+        assert (arrived.tensors[name] - tensor).abs().max() <= relative * tensor.abs().max()
+        assert not torch.equal(arrived.tensors[name], tensor)
+        assert arrived.tensors[name].min() < 0
+
+
+@pytest.mark.parametrize("wire_format", ["fedfisher", "paper"])
+def test_nothing_raises_its_own_allowance(wire_format: str) -> None:
+    wire = WireSettings(format=wire_format)
+    schema = upload_schema(configured(Weights, WeightsAgain), LENET, wire)
+    uncounted = 32 * 2 * len(LENET.initialise(torch.Generator())) if wire_format == "paper" else 0
+    assert schema.bits <= FEDAVG + uncounted
+    assert [section.codec for section in schema.sections] == [
+        Uniform(15),
+        Uniform(14) if wire_format == "fedfisher" else Uniform(15),
+    ]
+    # Without the weights, a statistic may take all that FedAvg's would.
+    (alone,) = upload_schema(configured(WeightsAgain), LENET, wire).sections
+    assert alone.codec == Float32()
+
+
+def test_what_calls_itself_weights_does_not_fit_as_it_is() -> None:
+    with pytest.raises(InputError, match=f"family 'float32' takes .* bits, the budget is {FEDAVG}"):
+        upload_schema(configured(Weights, WeightsAgain), LENET, WireSettings(format="float32"))
+
+
+@pytest.mark.parametrize("wire_format", ["fedfisher", "paper"])
+@pytest.mark.parametrize("statistic", [GreedyUpdate, ExactUpdate])
+def test_a_statistic_that_keeps_to_no_share_is_refused(statistic: type[Statistic], wire_format: str) -> None:
+    with pytest.raises(InputError, match=rf"the budget is {FEDAVG}|'greedy_update' takes \d+ bits"):
+        upload_schema(configured(Weights, statistic), LENET, WireSettings(format=wire_format))
+
+
+@pytest.mark.parametrize("wire", [WireSettings(), WireSettings(budget="none"), WireSettings(format="paper")])
+def test_a_codec_of_its_own_is_always_used_and_counted(wire: WireSettings) -> None:
+    uploads = (Weights, UpdateSigns)
+    schema = upload_schema(configured(*uploads), LENET, wire)
+    assert schema.sections[1].codec == SignBits()
+    payload = encode(schema, [made(one, LENET) for one in uploads], num_examples=3)
+    if wire.budget == "fedavg":
+        assert 8 * len(payload) <= FEDAVG
+    sent, arrived = made(UpdateSigns, LENET), decode(payload, schema, uploads, CPU)[UpdateSigns]
+    for name, tensor in sent.tensors.items():
+        assert torch.equal(arrived.tensors[name].signbit(), tensor.signbit())
+        assert arrived.tensors[name].abs().unique().numel() == 1
+
+
+@pytest.mark.parametrize("wire_format", ["fedfisher", "paper"])
+@pytest.mark.parametrize("uploads", [(UpdateSigns,), (Weights, UpdateSigns)])
+def test_a_codec_of_its_own_that_does_not_fit_is_refused_by_name(
+    uploads: tuple[type[Statistic], ...], wire_format: str
+) -> None:
+    bits = SignBits().bits(configured(UpdateSigns)[0].wire_spec(LENET).tensors)
+    with pytest.raises(InputError, match=f"'update_signs' takes {bits} by its own codec"):
+        upload_schema(configured(*uploads), LENET, WireSettings(budget=40_000, format=wire_format))
+
+
+def test_a_codec_that_writes_more_than_it_announced_is_refused() -> None:
+    schema = upload_schema(configured(UnderstatedSigns), tiny.TINY, WireSettings())
+    with pytest.raises(InputError, match=r"statistic 'understated_signs' took .* bits .* allowed: the 8"):
+        encode(schema, [made(UnderstatedSigns, tiny.TINY)], num_examples=1)
+
+
+def test_a_family_of_formats_knows_no_statistic_by_name() -> None:
+    wire = WireSettings(format=Family.PAPER.value)
+    with pytest.raises(InputError, match="'update', 'gram'; allowed: one besides the weights"):
+        upload_schema(configured(Weights, Update, Gram), LENET, wire)
+    assert Fixed(SignBits()) == UpdateSigns.structure
