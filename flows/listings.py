@@ -1,5 +1,6 @@
 """Listings of what settings can name, as tables and as JSON."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -7,6 +8,7 @@ from pydantic import BaseModel
 from fedfisher_core.data import specs
 from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens
 from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.registry import Registry
 
 if TYPE_CHECKING:
     from fedfisher_core.methods.method import Method
@@ -49,39 +51,29 @@ def _held(method: "Method") -> str:
 
 def objectives() -> list[dict[str, Any]]:
     """List the local objectives with their paper, what they read of a client and their settings."""
-    from fedfisher_core.client.objectives import objective as registry
+    from fedfisher_core.client.objectives.objective import objectives
 
-    entries = []
-    for name in registry.objectives:
-        objective = registry.objectives.get(name)
-        entries.append(
-            {
-                "name": name,
-                "summary": objective.summary,
-                "reference": objective.reference,
-                "reads": ", ".join(objective.reads) or "outputs and labels alone",
-                "settings": _settings(objective.settings),
-            }
-        )
-    return entries
+    return _cited(objectives, lambda one: {"reads": ", ".join(one.reads) or "outputs and labels alone"})
 
 
 def optimisers() -> list[dict[str, Any]]:
     """List the server optimisers with their paper and their settings."""
-    from fedfisher_core.methods.server_optimisers import optimiser as registry
+    from fedfisher_core.methods.server_optimisers.optimiser import server_optimisers
 
-    entries = []
-    for name in registry.server_optimisers:
-        optimiser = registry.server_optimisers.get(name)
-        entries.append(
-            {
-                "name": name,
-                "summary": optimiser.summary,
-                "reference": optimiser.reference,
-                "settings": _settings(optimiser.settings),
-            }
-        )
-    return entries
+    return _cited(server_optimisers, lambda one: {})
+
+
+def _cited(registry: Registry[Any], more: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "summary": one.summary,
+            "reference": one.reference,
+            **more(one),
+            "settings": _settings(one.settings),
+        }
+        for name, one in ((name, registry.get(name)) for name in registry)
+    ]
 
 
 def datasets() -> list[dict[str, Any]]:

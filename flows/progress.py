@@ -16,10 +16,10 @@ _SECONDS = 60.0
 class Lines:
     """Prints at intervals how many jobs are finished and what time is left, where no terminal shows a bar."""
 
-    def __init__(self, *, name: str, total: int, done: int, file: TextIO, seconds: float = _SECONDS) -> None:
+    def __init__(self, *, name: str, total: int, file: TextIO, seconds: float = _SECONDS) -> None:
         self._name = name
         self._total = total
-        self._done = self._before = done
+        self._done = 0
         self._file = file
         self._seconds = seconds
         self._closed = threading.Event()
@@ -36,26 +36,24 @@ class Lines:
     def _write(self) -> None:
         begun = time.monotonic()
         while not self._closed.wait(self._seconds):
-            minutes, new = (time.monotonic() - begun) / 60, self._done - self._before
-            left = f", about {(self._total - self._done) * minutes / new:.0f} min left" if new else ""
-            line = f"{self._name}: {self._done} of {self._total} jobs, {minutes:.0f} min{left}"
+            minutes, done = (time.monotonic() - begun) / 60, self._done
+            left = f", about {(self._total - done) * minutes / done:.0f} min left" if done else ""
+            line = f"{self._name}: {done} of {self._total} jobs, {minutes:.0f} min{left}"
             print(line, file=self._file, flush=True)
 
 
 class Progress:
-    """Counts finished jobs of an experiment; `done` were finished before."""
+    """Counts finished jobs of an experiment."""
 
-    def __init__(self, *, name: str, total: int, done: int) -> None:
-        self._artifact = cast(
-            UUID, create_progress_artifact(progress=100 * done / total, description=f"{name}: {total} jobs")
-        )
+    def __init__(self, *, name: str, total: int) -> None:
+        self._artifact = cast(UUID, create_progress_artifact(progress=0.0, description=f"{name}: {total} jobs"))
         self._shown: tqdm | Lines = (
-            tqdm(total=total, initial=done, desc=name, unit="job", file=sys.stderr)
+            tqdm(total=total, desc=name, unit="job", file=sys.stderr)
             if sys.stderr.isatty()
-            else Lines(name=name, total=total, done=done, file=sys.stderr)
+            else Lines(name=name, total=total, file=sys.stderr)
         )
         self._total = total
-        self._done = done
+        self._done = 0
 
     def advance_to(self, done: int) -> None:
         """Show how many jobs are finished; Prefect's UI is updated at every twentieth of all jobs."""

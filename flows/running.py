@@ -2,11 +2,11 @@
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import DivergedClientError, IncompleteError, InputError, OutputError, printable_lines
 from flows.garbage import importing
@@ -14,12 +14,7 @@ from flows.server import PrefectServer
 from flows.stopping import code_of_stop, stop_on_sigterm, told_to_stop
 
 if TYPE_CHECKING:
-    from prefect import Flow
-
     from fedfisher_core.settings import ExperimentSettings
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -37,14 +32,6 @@ class Finished:
     def folder(self) -> Path | None:
         """Folder of the report; None where no job led to a row."""
         return self.settings.run.reports / self.settings.name if self.error is None or self.error.reported else None
-
-
-@dataclass(frozen=True)
-class _Checked:
-    """An experiment that can be run, and whether something is left to do."""
-
-    settings: "ExperimentSettings"
-    is_left: bool
 
 
 def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Finished]:
@@ -70,26 +57,37 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Finished]
         for config, settings in zip(configs, chosen, strict=True):
             with named(config, overrides):
                 checked.append(_check(settings, holds))
-        for one in checked:
-            if one.is_left:
-                require_usable(one.settings.tracking)
-        for one in checked:
-            yield Finished(one.settings, _run_one(one, server) if one.is_left else None)
+        for settings, is_left in checked:
+            if is_left:
+                require_usable(settings.tracking)
+        for settings, is_left in checked:
+            yield Finished(settings, _run_one(settings, server) if is_left else None)
 
 
-def _run_one(checked: _Checked, server: PrefectServer) -> IncompleteError | None:
-    """Run an experiment, and return the error that says why it is not complete; None where it is."""
+def _run_one(settings: "ExperimentSettings", server: PrefectServer) -> IncompleteError | None:
+    """Run an experiment, and return the error that says why it is not complete; None where it is.
+
+    Raises:
+        OutputError: Prefect's server is gone; no run goes on without it.
+    """
     with importing():
         _connect(server)
-        from flows.experiment import flow_of
+        from httpx import TransportError
 
-    settings = checked.settings
+        from flows.experiment import flow_of
+        from flows.records import with_run_record
+
+    flow = flow_of(settings.experiment)
     try:
-        with _reporting_lost_prefect(settings.name):
-            _on(server, flow_of(settings.experiment))(settings)
+        (with_run_record(flow) if server.temporary else flow)(settings)
     except IncompleteError as error:
         print(f"fedfisher: {printable_lines(error)}", file=sys.stderr)
         return error
+    except TransportError as error:
+        raise OutputError(
+            f"Prefect's API no longer answers ({type(error).__name__}), so the run of {settings.name} has ended; what "
+            "was finished is kept and will not be computed again"
+        ) from error
     return None
 
 
@@ -134,15 +132,18 @@ def _load() -> None:
         importlib.import_module("flows.work")
 
 
-def _check(settings: "ExperimentSettings", holds: ExitStack) -> _Checked:
-    """Check an experiment, and drop its plan, which is large with many clients; the flow makes it again."""
+def _check(settings: "ExperimentSettings", holds: ExitStack) -> "tuple[ExperimentSettings, bool]":
+    """Check an experiment, and say whether something is left to do.
+
+    Its plan, which is large with many clients, is dropped; the flow makes it again.
+    """
     from flows.terminal import command_line
     from flows.work import is_unchanged, prepare
 
     work = prepare(settings)
     # No other command may delete what the store holds before the flow uses it.
     holds.enter_context(work.store.in_use(command_line()))
-    return _Checked(work.settings, is_left=work.transients.there or not is_unchanged(work))
+    return work.settings, work.transients.there or not is_unchanged(work)
 
 
 def _require_own_folders(configs: Sequence[Path], chosen: "Sequence[ExperimentSettings]") -> None:
@@ -164,26 +165,6 @@ def _prefect_api(chosen: "Sequence[ExperimentSettings]") -> str | None:
     if others:
         raise InputError(f"tracking.prefect_api={others[0]!r} and {first!r}; allowed in one command: one")
     return first
-
-
-def _on(server: PrefectServer, flow: "Flow[P, R]") -> Callable[P, R]:
-    from flows.records import with_run_record
-
-    return with_run_record(flow) if server.temporary else flow
-
-
-@contextmanager
-def _reporting_lost_prefect(name: str) -> Iterator[None]:
-    """Report in one line that Prefect's server is gone; no run goes on without it."""
-    from httpx import TransportError
-
-    try:
-        yield
-    except TransportError as error:
-        raise OutputError(
-            f"Prefect's API no longer answers ({type(error).__name__}), so the run of {name} has ended; what was "
-            "finished is kept and will not be computed again"
-        ) from error
 
 
 def _connect(server: PrefectServer) -> None:

@@ -15,7 +15,7 @@ from fedfisher_core.engine.store import Artifact, Store, open_store
 from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of, own_name
 from fedfisher_core.reporting.rows import PAGE, is_current
 from fedfisher_core.reporting.runs import Runs, with_page
-from fedfisher_core.settings import ExperimentSettings, WorkSettings
+from fedfisher_core.settings import ExperimentSettings
 from flows.content import content_of
 from flows.networks import with_networks
 from flows.probes import require_reachable
@@ -91,7 +91,10 @@ def prepare(settings: ExperimentSettings) -> Work:
     experiment = experiment_of(settings)
     plan = experiment.plan(settings)
     require_reachable(settings, plan.largest)
-    store, holds = _store_of(settings.run), ExitStack()
+    store, holds = open_store(settings.run.store, settings.run.cache), ExitStack()
+    if settings.run.runner == "dask":
+        # Its workers have working directories of their own.
+        store = store.absolute()
     run = holds.enter_context(store.used_by_run(command_line()))
     agenda = agenda_of(plan.jobs, store)
     store.require_versions({type(job).__name__: job.version for job in agenda.graph.values()})
@@ -99,11 +102,6 @@ def prepare(settings: ExperimentSettings) -> Work:
     work = Work(experiment, settings, plan, store, agenda, Transients(agenda, store, run), found)
     finalize(work, holds.close)
     return work
-
-
-def _store_of(run: WorkSettings) -> Store:
-    store = open_store(run.store, run.cache)
-    return store.absolute() if run.runner == "dask" else store
 
 
 def is_unchanged(work: Work) -> bool:

@@ -13,124 +13,37 @@ from tasks.options import step
 
 
 @step(run_name="{title}")
-def decode_data(title: str, work: Callable[[], None]) -> None:
-    """Decode the examples of a data set."""
-    work()
-
-
-@step(run_name="{title}")
-def split_data(title: str, work: Callable[[], None]) -> None:
-    """Split the training examples over clients and server."""
-    work()
-
-
-@step(run_name="{title}")
-def extract_features(title: str, work: Callable[[], None]) -> None:
-    """Compute the features of all examples by a frozen trunk."""
-    work()
-
-
-@step(run_name="{title}")
-def make_start(title: str, work: Callable[[], None]) -> None:
-    """Draw or read the weights that clients start from."""
-    work()
-
-
-@step(run_name="{title}")
-def train_client(title: str, work: Callable[[], None]) -> None:
-    """Train one client or several."""
-    work()
-
-
-@step(run_name="{title}")
-def compute_statistics(title: str, work: Callable[[], None]) -> None:
-    """Compute the statistics of a client: Fishers, moments and others that methods declare."""
-    work()
-
-
-@step(run_name="{title}")
-def encode_uploads(title: str, work: Callable[[], None]) -> None:
-    """Encode what a client uploads, one payload for each format."""
-    work()
-
-
-@step(run_name="{title}")
-def personalise(title: str, work: Callable[[], None]) -> None:
-    """Let an unseen client train a global network on its own examples."""
-    work()
-
-
-@step(run_name="{title}")
-def aggregate(title: str, work: Callable[[], None]) -> None:
-    """Aggregate the uploads of a federation by one method."""
-    work()
-
-
-@step(run_name="{title}")
-def evaluate(title: str, work: Callable[[], None]) -> None:
-    """Measure a global network on the test examples."""
-    work()
-
-
-@step(run_name="{title}")
-def compare(title: str, work: Callable[[], None]) -> None:
-    """Compare a global network with those of the clients."""
-    work()
-
-
-@step(run_name="{title}")
-def train_evaluator(title: str, work: Callable[[], None]) -> None:
-    """Train the network that judges reconstructed images."""
-    work()
-
-
-@step(run_name="{title}")
-def train_prior(title: str, work: Callable[[], None]) -> None:
-    """Train the attacker's GAN."""
-    work()
-
-
-@step(run_name="{title}")
-def attack(title: str, work: Callable[[], None]) -> None:
-    """Reconstruct images of a client from what a method lets the server see."""
-    work()
-
-
-@step(run_name="{title}")
-def measure_bounds(title: str, work: Callable[[], None]) -> None:
-    """Measure the floors and the ceiling of an attack."""
-    work()
-
-
-@step(run_name="{title}")
-def audit(title: str, work: Callable[[], None]) -> None:
-    """Train a client with canaries, and guess which of them were included."""
-    work()
-
-
-@step(run_name="{title}")
 def compute_job(title: str, work: Callable[[], None]) -> None:
     """Compute jobs of an experiment that has no separate tasks, such as a measured theory."""
     work()
 
 
+_STAGES = {
+    "decode": ("decode_data", "Decode the examples of a data set."),
+    "split": ("split_data", "Split the training examples over clients and server."),
+    "extract": ("extract_features", "Compute the features of all examples by a frozen trunk."),
+    "start": ("make_start", "Draw or read the weights that clients start from."),
+    "train": ("train_client", "Train one client or several."),
+    "statistics": (
+        "compute_statistics",
+        "Compute the statistics of a client: Fishers, moments and others that methods declare.",
+    ),
+    "encode": ("encode_uploads", "Encode what a client uploads, one payload for each format."),
+    "personalise": ("personalise", "Let an unseen client train a global network on its own examples."),
+    "aggregate": ("aggregate", "Aggregate the uploads of a federation by one method."),
+    "evaluate": ("evaluate", "Measure a global network on the test examples."),
+    "compare": ("compare", "Compare a global network with those of the clients."),
+    "judge": ("train_evaluator", "Train the network that judges reconstructed images."),
+    "prior": ("train_prior", "Train the attacker's GAN."),
+    "attack": ("attack", "Reconstruct images of a client from what a method lets the server see."),
+    "bound": ("measure_bounds", "Measure the floors and the ceiling of an attack."),
+    "audit": ("audit", "Train a client with canaries, and guess which of them were included."),
+}
+"""What Prefect calls a task, and says of it, by the action of its jobs."""
+
 _TASKS: Mapping[str, Task[..., None]] = {
-    "decode": decode_data,
-    "split": split_data,
-    "extract": extract_features,
-    "start": make_start,
-    "train": train_client,
-    "statistics": compute_statistics,
-    "encode": encode_uploads,
-    "personalise": personalise,
-    "aggregate": aggregate,
-    "evaluate": evaluate,
-    "compare": compare,
-    "judge": train_evaluator,
-    "prior": train_prior,
-    "attack": attack,
-    "bound": measure_bounds,
-    "audit": audit,
+    action: compute_job.with_options(name=name, description=description)
+    for action, (name, description) in _STAGES.items()
 }
 
 

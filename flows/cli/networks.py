@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.engine.errors import InputError, shown
-from flows.cli.options import PARAMS, Commands, add_command
+from flows.cli.options import PARAMS, Commands, add_command, add_overrides
 from flows.reports import REPORTS, find_report
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def add_commands(commands: Commands) -> None:
     statistics.add_argument("--classes", type=_count, help=_CLASSES)
     statistics.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="has inputs.npy and labels.npy")
     statistics.add_argument("--of", required=True, metavar="NAMES", help="of statistics, such as kfac,gram")
-    _add_set(statistics, "such as fisher.estimator=empirical, or statistics.input_moments.directions=8")
+    add_overrides(statistics, "a setting such as fisher.estimator=empirical, or statistics.input_moments.directions=8")
     statistics.add_argument("-o", "--out", type=Path, required=True, help="the client's file to write")
     statistics.set_defaults(command=_statistics)
 
@@ -51,7 +51,7 @@ def add_commands(commands: Commands) -> None:
     merge.add_argument("--budget", default="none", help="bits of an upload: none, fedavg or a number (default: none)")
     merge.add_argument("--format", default="fedfisher", help="how it is met: fedfisher (default), paper or float32")
     merge.add_argument("--seed", type=_count, default=0, help="of what the method draws (default: 0)")
-    _add_set(merge, "of the method, such as off_diagonal=[0.9]")
+    add_overrides(merge, "a setting of the method, such as off_diagonal=[0.9]")
     merge.add_argument("-o", "--out", type=Path, required=True, help="file of the merged weights to write, or folder")
     merge.set_defaults(command=_merge)
 
@@ -67,16 +67,10 @@ def add_commands(commands: Commands) -> None:
     which = "a value of the row where a method has several, such as alpha=0.1"
     export.add_argument("--setting", action="append", default=[], metavar="KEY=VALUE", help=which)
     export.add_argument("config", nargs="?", type=Path, default=PARAMS, help=f"names the store (default: {PARAMS})")
-    _add_set(export, "of the configuration, such as run.store=FOLDER")
+    add_overrides(export, "a setting of the configuration, such as run.store=FOLDER")
     export.add_argument("--onnx", action="store_true", help="write network.onnx too (needs the extra onnx)")
     export.add_argument("-o", "--out", type=Path, required=True, help="the folder to write; it must not be there")
     export.set_defaults(command=_export)
-
-
-def _add_set(parser: argparse.ArgumentParser, which: str) -> None:
-    parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=f"a setting {which}"
-    )
 
 
 def _count(text: str) -> int:

@@ -39,11 +39,9 @@ def add_config(parser: argparse.ArgumentParser) -> None:
     add_overrides(parser)
 
 
-def add_overrides(parser: argparse.ArgumentParser) -> None:
+def add_overrides(parser: argparse.ArgumentParser, what: str = "override a setting") -> None:
     """Add --set."""
-    parser.add_argument(
-        "--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help="override a setting"
-    )
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="KEY=VALUE", help=what)
 
 
 def require_values(options: argparse.Namespace, unknown: Sequence[str]) -> None:

@@ -14,11 +14,11 @@ def written(file: io.StringIO, lines: int) -> list[str]:
 
 def test_a_log_gets_lines_until_the_end() -> None:
     file = io.StringIO()
-    lines = Lines(name="small", total=9, done=2, file=file, seconds=0.01)
-    assert written(file, 1)[0] == "small: 2 of 9 jobs, 0 min"
+    lines = Lines(name="small", total=9, file=file, seconds=0.01)
+    assert written(file, 1)[0] == "small: 0 of 9 jobs, 0 min"
     lines.update(5)
     count = len(file.getvalue().splitlines())
-    assert written(file, count + 2)[-1] == "small: 7 of 9 jobs, 0 min, about 0 min left"
+    assert written(file, count + 2)[-1] == "small: 5 of 9 jobs, 0 min, about 0 min left"
     lines.close()
     time.sleep(0.05)
     length = len(file.getvalue())
@@ -28,7 +28,7 @@ def test_a_log_gets_lines_until_the_end() -> None:
 
 def test_a_short_run_is_silent() -> None:
     file = io.StringIO()
-    lines = Lines(name="small", total=9, done=2, file=file)
+    lines = Lines(name="small", total=9, file=file)
     lines.update(7)
     lines.close()
     assert file.getvalue() == ""
