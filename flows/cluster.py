@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import distributions, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.engine.errors import InputError, JobError, OutputError, UnwritableError, anonymous
 from fedfisher_core.engine.failures import described
@@ -40,7 +40,6 @@ _TOGETHER_SECONDS = 2
 _GIB = 2**30
 _CODE = ("fedfisher_core", "tasks", "flows")
 _SEEN_MARKS: set[Mark] = set()
-R = TypeVar("R")
 log = logging.getLogger("fedfisher")
 _LIBRARIES = ("torch", "numpy", "prefect", "distributed")
 
@@ -223,7 +222,7 @@ def _why_unwritable(store: Store) -> str:
 
 
 @dataclass(frozen=True)
-class Guarded(Generic[R]):
+class Guarded:
     """Work that a worker refuses if it differs from the machine that started the run, or sees another store.
 
     Args:
@@ -234,9 +233,9 @@ class Guarded(Generic[R]):
     wanted: Mapping[str, str]
     store: Store
     mark: Mark
-    work: Callable[[], R]
+    work: Callable[[], Any]
 
-    def __call__(self) -> R:
+    def __call__(self) -> Any:
         """Do the work.
 
         Raises:

@@ -6,7 +6,7 @@ from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
 from multiprocessing import resource_tracker
-from typing import Any, TypeVar
+from typing import Any
 
 import dask
 from prefect.exceptions import TerminationSignal
@@ -23,8 +23,6 @@ from flows.cluster import GPU, Guarded, versions
 from flows.dask_client import quieten
 from flows.submitting import Runner
 from flows.terminal import configure_logging
-
-R = TypeVar("R")
 
 
 class DaskRunner(Runner):
@@ -90,7 +88,7 @@ class DaskRunner(Runner):
             ) from error
 
 
-def _shielded_from_ctrl_c(start: Callable[[], R]) -> R:
+def _shielded_from_ctrl_c(start: Callable[[], object]) -> None:
     """Start processes that Ctrl-C does not reach; on a terminal, each would print a traceback while it imports.
 
     Threads and processes inherit the blocked signals of the thread that starts them, so a separate thread does it.
@@ -99,7 +97,7 @@ def _shielded_from_ctrl_c(start: Callable[[], R]) -> R:
     resource_tracker.ensure_running()
     pool = ThreadPoolExecutor(1, initializer=signal.pthread_sigmask, initargs=(signal.SIG_BLOCK, {signal.SIGINT}))
     try:
-        return pool.submit(copy_context().run, start).result()
+        pool.submit(copy_context().run, start).result()
     finally:
         pool.shutdown(wait=False)
 

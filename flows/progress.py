@@ -3,8 +3,7 @@
 import sys
 import threading
 import time
-from types import TracebackType
-from typing import Self, TextIO, cast
+from typing import TextIO, cast
 from uuid import UUID
 
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -63,10 +62,6 @@ class Progress:
         if twentieths > shown:
             update_progress_artifact(self._artifact, progress=100 * done / self._total)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """End the bar or the lines."""
         self._shown.close()

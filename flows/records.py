@@ -12,14 +12,7 @@ from uuid import UUID
 import httpx
 from prefect import Flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterFlowRunId,
-    FlowRunFilter,
-    FlowRunFilterId,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.filters import ArtifactFilter, FlowRunFilter
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, PREFECT_HOME, temporary_settings
@@ -84,14 +77,14 @@ def _note(flow: object, flow_run: FlowRun, state: object) -> None:
 
 
 def _mark_dead(client: SyncPrefectClient, ended: list[UUID]) -> None:
-    unfinished = FlowRunFilterStateType(any_=[StateType.PENDING, StateType.RUNNING])
-    wanted = FlowRunFilter(id=FlowRunFilterId(any_=ended), state=FlowRunFilterState(type=unfinished))
+    unfinished = {"type": {"any_": [StateType.PENDING, StateType.RUNNING]}}
+    wanted = FlowRunFilter(id={"any_": ended}, state=unfinished)
     for run in client.read_flow_runs(flow_run_filter=wanted) if ended else []:
         client.set_flow_run_state(run.id, Crashed(message="The process that ran it is gone."), force=True)
 
 
 def _remove(client: SyncPrefectClient, run: UUID) -> None:
-    made = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
+    made = ArtifactFilter(flow_run_id={"any_": [run]})
     try:
         for artifact in client.read_artifacts(artifact_filter=made):
             client.delete_artifact(artifact.id)

@@ -8,7 +8,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from graphlib import TopologicalSorter
@@ -88,7 +88,7 @@ def submit_missing(agenda: Agenda, store: Store, transients: Transients, run: Wo
     A task is submitted as soon as all that it needs is done, and Prefect draws arrows between tasks. A job that needs a
     failed job is not run; every other job is.
     """
-    with Progress(name=name, total=len(agenda.missing)) as progress, started(run) as runner:
+    with closing(Progress(name=name, total=len(agenda.missing))) as progress, started(run) as runner:
         pieces = pieces_of(agenda.missing, run, runner.count)
         submission = _Submission(pieces, store, run, runner)
         done = 0
