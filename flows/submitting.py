@@ -95,7 +95,7 @@ def submit_missing(agenda: Agenda, store: Store, transients: Transients, run: Wo
         for piece, failures in submission.results():
             for failure in failures.values():
                 log.error("%s: %s", failure.job, failure.reason)
-            transients.done(job for job in piece.jobs if job.name not in submission.failed)
+            transients.done(job for job in piece.jobs if job.key not in submission.failed)
             transients.delete()
             done += len(piece.jobs)
             progress.advance_to(done)
@@ -151,7 +151,7 @@ class _Submission:
         self._task_runs: dict[int, Any] = {}
         self.failures: dict[str, Failure] = {}
         self.failed: set[str] = set()
-        self._failed_keys: set[str] = set()
+        """Keys of jobs that failed, or that need one that failed."""
 
     def _needed(self, piece: Piece) -> set[int]:
         keys = {one.key for job in piece.jobs for one in job.roles.values()}
@@ -168,18 +168,16 @@ class _Submission:
             piece = self._pieces[number]
             failures = {} if future is None else self._failures(piece, future)
             self.failures |= failures
-            for job in piece.jobs:
-                if job.name in failures:
-                    self._fail(job)
+            self.failed |= {job.key for job in piece.jobs if job.name in failures}
             yield piece, failures
             sorter.done(number)
 
     def _submit(self, number: int) -> None:
         piece = self._pieces[number]
         for job in piece.jobs:
-            if any(one.key in self._failed_keys for one in job.roles.values()):
-                self._fail(job)
-        groups = [[job.detached() for job in group if job.name not in self.failed] for group in piece.groups]
+            if any(one.key in self.failed for one in job.roles.values()):
+                self.failed.add(job.key)
+        groups = [[job.detached() for job in group if job.key not in self.failed] for group in piece.groups]
         groups = [group for group in groups if group]
         if not groups:
             self._finished.put((number, None))
@@ -201,10 +199,6 @@ class _Submission:
         self._task_runs[number] = future.task_run_id
         future.add_done_callback(lambda one: self._finished.put((number, one)))
 
-    def _fail(self, job: Job[Any]) -> None:
-        self.failed.add(job.name)
-        self._failed_keys.add(job.key)
-
     def _failures(self, piece: Piece, future: PrefectFuture[Any] | Exception) -> dict[str, Failure]:
         """Return the failures of a task's jobs."""
         reason = future if isinstance(future, Exception) else _reason(future)
@@ -214,7 +208,7 @@ class _Submission:
             return dict(reason.failures)
         self._runner.require_alive(reason)
         # The whole task was stopped; the results that it has stored are kept.
-        left = [job for job in piece.jobs if job.name not in self.failed]
+        left = [job for job in piece.jobs if job.key not in self.failed]
         made = {job.name for job in left if self._store.refer(job.kind, job.key) is not None}
         return {job.name: Failure.of(job.name, reason) for job in left if job.name not in made}
 

@@ -84,10 +84,7 @@ class Quiet:
     def __init__(self, **_: Any) -> None:
         self.done = 0
 
-    def __enter__(self) -> "Quiet":
-        return self
-
-    def __exit__(self, *reason: Any) -> None:
+    def close(self) -> None:
         pass
 
     def advance_to(self, done: int) -> None:
