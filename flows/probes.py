@@ -16,7 +16,8 @@ from flows.reach import require_database, require_writable, response_of, why_unr
 if TYPE_CHECKING:
     from fedfisher_core.models.memory import Load
 
-_PATIENCE_SECONDS = 5
+# A busy machine keeps a request waiting for longer than a user expects; a server that is gone refuses it at once.
+_PATIENCE_SECONDS = 60
 # MLflow's answer to a request that uses a host name it does not know.
 _OTHER_NAME = b"Invalid Host header"
 _MOST_BYTES = 1000

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from mlflow.server import security_utils
 
+from tests.waiting import HANG_SECONDS
+
 DEPLOY = Path(__file__).parents[1] / "deploy"
 VARIABLE = "MLFLOW_SERVER_ALLOWED_HOSTS"
 
@@ -23,7 +25,7 @@ def told(folder: Path, **names: str) -> str:
         "TEAM_PASSWORD": "right % horse",
         **names,
     }
-    subprocess.run([DEPLOY / "servers.sh"], cwd=folder, env=environment, timeout=30, check=True)
+    subprocess.run([DEPLOY / "servers.sh"], cwd=folder, env=environment, timeout=HANG_SECONDS, check=True)
     return (folder / "told").read_text()
 
 

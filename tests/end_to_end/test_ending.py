@@ -64,7 +64,7 @@ def test_nothing_is_said_to_run_after_a_stop(prefect_api: str, sent: signal.Sign
             assert command.poll() is None
             time.sleep(0.2)
         command.send_signal(sent)
-        assert command.wait(timeout=60) == (130 if sent is signal.SIGINT else 143)
+        assert command.wait(timeout=HANG_SECONDS) == (130 if sent is signal.SIGINT else 143)
         assert states(client, name) == ["CRASHED", "CRASHED"]
 
 

@@ -4,6 +4,7 @@ from threading import Barrier, BrokenBarrierError, Thread
 import pytest
 
 from fedfisher_core.engine.computed_once import computed_once
+from tests.waiting import HANG_SECONDS
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,7 @@ class Sum:
     @computed_once
     def value(self) -> int:
         """The sum."""
-        self.meeting.wait(timeout=10)
+        self.meeting.wait(timeout=HANG_SECONDS)
         return sum(self.terms)
 
 

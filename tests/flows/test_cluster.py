@@ -31,6 +31,7 @@ from tests.servers import (
     dask_worker,
     wait_for_workers,
 )
+from tests.waiting import HANG_SECONDS
 
 NO_SERVER = "http://127.0.0.1:9/api"
 ROOT = Path(__file__).parents[2]
@@ -293,7 +294,7 @@ def test_a_full_disk_is_named_with_its_machine(tmp_path: Path, like_here: str) -
     with store.marked() as mark, Client(like_here, set_as_default=False) as client:
         full = Guarded(versions(), store, mark, fail)
         with pytest.raises(UnwritableError, match=r"^a Dask worker on .*: run\.store can't be written"):
-            client.submit(full, pure=False).result(timeout=60)
+            client.submit(full, pure=False).result(timeout=HANG_SECONDS)
 
 
 def test_work_that_a_worker_can_not_read_is_told_with_its_machine(tmp_path: Path, like_here: str) -> None:
@@ -305,7 +306,7 @@ def test_work_that_a_worker_can_not_read_is_told_with_its_machine(tmp_path: Path
     with store.marked() as mark, Client(like_here, set_as_default=False) as client:
         unread = Guarded(versions(), store, mark, read)
         with pytest.raises(JobError, match=r"^a Dask worker on .* can't read a task: cannot import name 'median'"):
-            client.submit(unread, pure=False).result(timeout=60)
+            client.submit(unread, pure=False).result(timeout=HANG_SECONDS)
 
 
 def test_workers_that_do_not_answer_are_named(

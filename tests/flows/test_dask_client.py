@@ -23,6 +23,7 @@ from tests.servers import (
     scheduler_at,
     wait_for_port,
 )
+from tests.waiting import HANG_SECONDS
 
 _LOSES = """
 import os, signal, sys
@@ -41,7 +42,7 @@ def test_a_scheduler_that_dies_is_told_by_an_error_and_no_log() -> None:
     with scheduler_at(port, dict(os.environ)) as scheduler:
         wait_for_port(port)
         command = [sys.executable, "-c", _LOSES, f"tcp://127.0.0.1:{port}", str(scheduler.process)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS)
     assert (done.returncode, done.stdout) == (0, "lost\n"), done.stderr
     assert not done.stderr
 

@@ -28,6 +28,7 @@ from flows.submitting import submit_missing
 from tests.flows.sleeping import Sleep
 from tests.flows.test_submitting import Quiet
 from tests.servers import added_worker, dask_scheduler, dask_worker, wait_for_workers
+from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -192,7 +193,7 @@ def own_cluster(folder: Path) -> "subprocess.Popen[str]":
 
 def test_a_cluster_of_this_machine_leaves_no_folder_behind(tmp_path: Path) -> None:
     with own_cluster(tmp_path) as command:
-        out, err = command.communicate(timeout=200)
+        out, err = command.communicate(timeout=HANG_SECONDS)
     assert (command.returncode, out, err) == (0, "2\n", "")
     assert list(tmp_path.iterdir()) == []
 
@@ -215,7 +216,7 @@ def test_ctrl_c_while_a_cluster_starts_is_told_in_one_line(tmp_path: Path) -> No
         # They import what they need now.
         time.sleep(0.5)
         os.killpg(command.pid, signal.SIGINT)
-        out, err = command.communicate(timeout=100)
+        out, err = command.communicate(timeout=HANG_SECONDS)
     assert (command.returncode, out) == (130, ""), err
     assert err.splitlines() == ["fedfisher: stopped; what was finished is kept and will not be computed again"]
     assert not (tmp_path / "dask-scratch-space").exists()

@@ -11,6 +11,7 @@ import pytest
 
 from flows import records
 from flows.records import tidy
+from tests.waiting import HANG_SECONDS
 
 
 class Client:
@@ -45,7 +46,7 @@ def removing(monkeypatch: pytest.MonkeyPatch, call: Callable[[UUID], object]) ->
 
 
 def test_two_that_remove_the_same_run_both_go_on(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=HANG_SECONDS)
     removing(monkeypatch, lambda _: together.wait())
     failed = []
 

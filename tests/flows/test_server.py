@@ -10,6 +10,7 @@ import pytest
 from fedfisher_core.engine.errors import InputError
 from flows import server
 from flows.server import API_VARIABLE, PrefectServer
+from tests.waiting import HANG_SECONDS
 
 
 @pytest.fixture(autouse=True)
@@ -58,5 +59,5 @@ def test_a_server_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> 
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
-        assert process.wait(timeout=120) == 1
+        assert process.wait(timeout=HANG_SECONDS) == 1
         assert process.stderr.read() == b""
