@@ -62,7 +62,7 @@ def team_servers(environment: Mapping[str, str], folder: Path) -> Iterator[TeamS
             "MLFLOW_PORT": str(mlflow),
             "MLFLOW_FIGURES": str(folder / FIGURES),
             # Each of its processes takes seconds of a core to start.
-            "MLFLOW_WORKERS": "2",
+            "MLFLOW_WORKERS": "1",
         }
         with stopped_after([str(SCRIPT)], settings, folder, log=folder / LOG):
             wait_for(f"http://127.0.0.1:{prefect}/api/health")

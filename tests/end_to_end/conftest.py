@@ -1,24 +1,30 @@
 """The real components, started as a user starts them."""
 
+import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 import yaml
 
+from tests.built import build_site
 from tests.servers import free_port, stopped_after, wait_for
 from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+SAID = "said.txt"
 # They measure the machine, and so differ between reruns of the same settings.
 TIMING_FIELDS = (
     "client_train_seconds",
@@ -33,9 +39,12 @@ TIMING_FIELDS = (
 SMALL = {
     "name": "small",
     "seeds": [0],
+    "data": {"dataset": "mnist5k", "examples": 1000, "validation_size": 100},
     "partition": {"alpha": [0.5], "clients": [3]},
-    "train": {"epochs": 2},
+    "train": {"epochs": 2, "batch_size": 16},
     "methods": {"fedavg": {}, "fedfisher_diag": {}, "ensemble": {}},
+    # MLflow takes as long to make a model of one network as all of the above.
+    "tracking": {"models": "none"},
 }
 
 TINY_ATTACK = {
@@ -106,49 +115,124 @@ def same_rows(rows: list[dict[str, object]], others: list[dict[str, object]]) ->
     return [{**row, "benchmark": None} for row in rows] == [{**row, "benchmark": None} for row in others]
 
 
-@pytest.fixture(scope="session")
-def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A Prefect server with a database of its own."""
-    home = tmp_path_factory.mktemp("prefect")
+# Services of Prefect that look after schedules, late runs and automations, of which no test has any.
+IDLE = ("SCHEDULER", "LATE_RUNS", "FOREMAN", "PAUSE_EXPIRATIONS", "CANCELLATION_CLEANUP", "REPOSSESSOR", "TRIGGERS")
+PREFECT_API = "prefect_api"
+SERVER = pytest.StashKey[tuple[str, ExitStack]]()
+
+
+@contextmanager
+def prefect_server(home: Path) -> Iterator[str]:
+    """A Prefect server that has begun to start, with a database in a folder; the address of its API."""
     port = free_port()
     address = f"http://127.0.0.1:{port}/api"
-    environment = os.environ | {
+    environment = {
+        **os.environ,
+        **{f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in IDLE},
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # Its pages ask port 4200 otherwise.
         "PREFECT_UI_API_URL": address,
     }
-    with stopped_after(
-        [str(BIN / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)], environment
-    ):
+    command = [str(BIN / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    with stopped_after(command, environment):
+        yield address
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give all processes of these tests one Prefect server, which takes as long to start as a run."""
+    config = node.config
+    if SERVER not in config.stash:
+        stack = ExitStack()
+        home = Path(stack.enter_context(TemporaryDirectory(ignore_cleanup_errors=True)))
+        config.stash[SERVER] = stack.enter_context(prefect_server(home)), stack
+    node.workerinput[PREFECT_API], _ = config.stash[SERVER]
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the server of all processes."""
+    if SERVER in config.stash:
+        _, stack = config.stash[SERVER]
+        stack.close()
+
+
+@pytest.fixture(scope="session")
+def prefect_api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prefect server that other tests use as well."""
+    common = getattr(request.config, "workerinput", {}).get(PREFECT_API)
+    own = prefect_server(tmp_path_factory.mktemp("prefect"))
+    with nullcontext(common) if common else own as address:
         wait_for(f"{address}/health")
         yield address
+
+
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """Make a folder that all processes of these tests share, in the first of them that asks for it."""
+    own = factory.getbasetemp()
+    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    folder, done = common / name, common / f"{name}.done"
+    with (common / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            make(folder)
+            done.touch()
+    return folder
 
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder that holds the embedded digits."""
-    folder = tmp_path_factory.mktemp("data")
-    subprocess.run([str(BIN / "fedfisher"), "data", "fetch", "mnist5k"], cwd=folder, check=True)
+    command = [str(BIN / "fedfisher"), "data", "fetch", "mnist5k"]
+    folder = made_once(tmp_path_factory, "digits", lambda made: subprocess.run(command, cwd=made, check=True))
     return folder / "data"
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of docs and reports."""
+    return made_once(tmp_path_factory, "site", build_site)
+
+
+def workplace_in(parent: Path, digits: Path, prefect_api: str) -> Workplace:
+    """Make a workplace with the small benchmark as its default file."""
+    environment = os.environ | {
+        "FEDFISHER_DATA_DIR": str(digits),
+        "PREFECT_API_URL": prefect_api,
+        "PREFECT_HOME": str(parent / "prefect"),
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
+        # Each process of MLflow's server takes seconds to start.
+        "MLFLOW_WORKERS": "1",
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        "DVC_NO_ANALYTICS": "true",
+        "HOME": str(parent),
+    }
+    folder = parent / "work"
+    folder.mkdir()
+    # A script of a second, which the first report would make, and which reports leave as it is.
+    shutil.copytree(ROOT / "reports/assets", folder / "results/assets")
+    place = Workplace(folder, environment)
+    place.write("params.yaml", SMALL)
+    return place
 
 
 @pytest.fixture
 def workplace(tmp_path: Path, digits: Path, prefect_api: str) -> Workplace:
-    environment = os.environ | {
-        "FEDFISHER_DATA_DIR": str(digits),
-        "PREFECT_API_URL": prefect_api,
-        "PREFECT_HOME": str(tmp_path / "prefect"),
-        "PREFECT_WORKER_QUERY_SECONDS": "1",
-        "PATH": f"{BIN}:{os.environ['PATH']}",
-        "DVC_NO_ANALYTICS": "true",
-        "HOME": str(tmp_path),
-    }
-    folder = tmp_path / "work"
-    folder.mkdir()
-    place = Workplace(folder, environment)
-    place.write("params.yaml", SMALL)
-    return place
+    return workplace_in(tmp_path, digits, prefect_api)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path, prefect_api: str) -> Workplace:
+    """A workplace where the small benchmark was run, for tests that only read it; `SAID` holds what the run said."""
+
+    def make(parent: Path) -> None:
+        place = workplace_in(parent, digits, prefect_api)
+        place.change({"name": "finished"})
+        (place.folder / SAID).write_text(place.run("fedfisher", "run").stdout)
+
+    return Workplace(made_once(tmp_path_factory, "finished", make) / "work", {})
 
 
 @pytest.fixture

@@ -8,12 +8,11 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.built import build_site
 from tests.end_to_end.browsers import SKIP_WITHOUT_BROWSER, seen_as, started
 from tests.end_to_end.conftest import ROOT
 from tests.waiting import HANG_SECONDS
 
-pytestmark = [pytest.mark.end_to_end, SKIP_WITHOUT_BROWSER]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("accessibility"), SKIP_WITHOUT_BROWSER]
 
 GRAVE = ("serious", "critical")
 
@@ -27,11 +26,6 @@ def browser() -> Iterator[webdriver.Chrome]:
 @pytest.fixture(scope="module")
 def axe() -> str:
     return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_site(tmp_path_factory.mktemp("site"))
 
 
 def violations(browser: webdriver.Chrome, axe: str) -> list[str]:

@@ -15,15 +15,19 @@ from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
 from fedfisher_core.reporting.charts import write_script
-from tests.built import build_site
 from tests.end_to_end.browsers import SKIP_WITHOUT_BROWSER, seen_as, started
-from tests.end_to_end.conftest import BIN, ROOT, Workplace
+from tests.end_to_end.conftest import BIN, ROOT, Workplace, workplace_in
 from tests.experiments.benchmark.samples import make_row, make_rows, render
 from tests.experiments.leaderboard.boards import scored, write_board
 from tests.servers import free_port, stopped_after, wait_for
 from tests.waiting import HANG_SECONDS
 
-pytestmark = [pytest.mark.end_to_end, SKIP_WITHOUT_BROWSER]
+# Together, so that they look at one run in one browser.
+pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("browser"), SKIP_WITHOUT_BROWSER]
+
+METHODS = ["fedavg", "regmean", "fedfisher_diag"]
+REFERENCES = ["ensemble", "local_mean"]
+ALPHAS = [0.1, 0.5]
 
 
 @pytest.fixture(scope="module")
@@ -273,8 +277,7 @@ def test_the_published_leaderboard_has_the_means_of_the_result_files(browser: we
     assert column(browser, "#means-table", 1)[0][0] == f"{100 * statistics.fmean(one.accuracy for one in entries):.2f}"
 
 
-def test_a_reader_of_the_site_finds_a_method_by_its_name(browser: webdriver.Chrome, tmp_path: Path) -> None:
-    site = build_site(tmp_path / "site")
+def test_a_reader_of_the_site_finds_a_method_by_its_name(browser: webdriver.Chrome, site: Path) -> None:
     requested(browser)
     browser.get((site / "index.html").as_uri())
     shows(browser, "Who is ahead", "Leaderboard")
@@ -287,84 +290,93 @@ def test_a_reader_of_the_site_finds_a_method_by_its_name(browser: webdriver.Chro
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
 
 
-def test_the_report_and_mlflow_show_the_methods(workplace: Workplace, browser: webdriver.Chrome) -> None:
-    workplace.run("fedfisher", "run")
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory, digits: Path, prefect_api: str) -> Workplace:
+    """A finished run of several methods, for tests that only look at it."""
+    place = workplace_in(tmp_path_factory.mktemp("compared"), digits, prefect_api)
+    methods: dict[str, object] = {one: {} for one in (*METHODS, *REFERENCES)}
+    place.change({"name": "compared", "methods": methods, "partition": {"alpha": ALPHAS, "clients": [3]}})
+    place.run("fedfisher", "run")
+    return place
 
+
+@pytest.fixture(scope="module")
+def mlflow_page(compared: Workplace) -> Iterator[str]:
+    """The address that `fedfisher ui` says for the run."""
+    port, log = free_port(), compared.folder / "ui.log"
+    command = [str(BIN / "fedfisher"), "ui", "--port", str(port)]
+    with stopped_after(command, compared.environment, compared.folder, log=log):
+        wait_for(f"http://127.0.0.1:{port}/health")
+        name, _, address = log.read_text().splitlines()[0].partition(": ")
+        assert name == "compared"
+        yield address
+
+
+def test_the_report_shows_the_methods(compared: Workplace, browser: webdriver.Chrome) -> None:
     requested(browser)
-    page = Path(workplace.folder, "results/small/index.html").as_uri()
+    page = Path(compared.folder, "results/compared/index.html").as_uri()
     browser.get(page)
     shows(browser, "FedAvg", "FedFisher (diagonal)", "Ensembles: clients get several networks")
-    assert requested(browser) == {page, Path(workplace.folder, "results/assets/vega.js").as_uri()}
+    assert requested(browser) == {page, Path(compared.folder, "results/assets/vega.js").as_uri()}
     assert browser.execute_script("return document.querySelectorAll('svg').length") >= 1
     assert browser.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
 
-    port = free_port()
-    client = MlflowClient(tracking_uri=f"sqlite:///{workplace.folder}/mlflow.db")
-    experiment = client.get_experiment_by_name("small")
+
+def test_mlflow_shows_the_methods_and_the_report(
+    compared: Workplace, mlflow_page: str, browser: webdriver.Chrome
+) -> None:
+    client = MlflowClient(tracking_uri=f"sqlite:///{compared.folder}/mlflow.db")
+    experiment = client.get_experiment_by_name("compared")
     assert experiment is not None
     runs = [run.info.run_id for run in client.search_runs([experiment.experiment_id])]
-    with stopped_after([str(BIN / "fedfisher"), "ui", "--port", str(port)], workplace.environment, workplace.folder):
-        wait_for(f"http://127.0.0.1:{port}/health")
-        base = f"http://127.0.0.1:{port}/#"
-        browser.get(f"{base}/experiments/{experiment.experiment_id}/runs")
-        shows(browser, "fedavg a=0.5 s=0", "fedfisher_diag a=0.5 s=0", "ensemble a=0.5 s=0")
-        # The description leads to the report, which MLflow shows.
-        report = browser.find_element("link text", "Report").get_attribute("href")
-        assert report is not None
-        browser.get(report)
-        browser.refresh()
-        shows(browser, "report/index.html")
-        browser.get(f"{base}/experiments/{experiment.experiment_id}/runs?compareRunsMode=CHART")
-        browser.refresh()
-        shows(browser, "Model metrics", "fedfisher_diag a=0.5 s=0")
-        chosen = urllib.parse.quote(json.dumps(runs))
-        where = urllib.parse.quote(json.dumps([experiment.experiment_id]))
-        browser.get(f"{base}/compare-runs?runs={chosen}&experiments={where}")
-        browser.refresh()
-        shows(browser, "Comparing 3 Runs", "method", "seed")
-        outside = {url for url in requested(browser) if url.startswith("http") and f"127.0.0.1:{port}" not in url}
-        assert not outside
+    server = mlflow_page.partition("/#")[0]
+    requested(browser)
+    browser.get(f"{server}/#/experiments/{experiment.experiment_id}/runs")
+    shows(browser, *(f"{method} a=0.5 s=0" for method in (*METHODS, *REFERENCES)))
+    # The description leads to the report, which MLflow shows.
+    report = browser.find_element("link text", "Report").get_attribute("href")
+    assert report is not None
+    browser.get(report)
+    browser.refresh()
+    shows(browser, "report/index.html")
+    browser.get(f"{server}/#/experiments/{experiment.experiment_id}/runs?compareRunsMode=CHART")
+    browser.refresh()
+    shows(browser, "Model metrics", "fedfisher_diag a=0.5 s=0")
+    chosen = urllib.parse.quote(json.dumps(runs[:3]))
+    where = urllib.parse.quote(json.dumps([experiment.experiment_id]))
+    browser.get(f"{server}/#/compare-runs?runs={chosen}&experiments={where}")
+    browser.refresh()
+    shows(browser, "Comparing 3 Runs", "method", "seed")
+    outside = {url for url in requested(browser) if url.startswith("http") and not url.startswith(server)}
+    assert not outside
 
 
-def test_mlflow_opens_at_the_comparison_of_all_methods(workplace: Workplace, browser: webdriver.Chrome) -> None:
-    methods = ["fedavg", "fisher_merge", "regmean", "fedfisher_diag"]
-    alphas = [0.1, 0.5, 1.0]
-    workplace.change(
-        {"methods": {one: {} for one in (*methods, "local_mean")}, "partition": {"alpha": alphas, "clients": [3]}}
-    )
-    workplace.run("fedfisher", "run")
-    runs = [f"{method} a={alpha:g}" for method in methods for alpha in alphas]
-    port, log = free_port(), workplace.folder / "ui.log"
-    command = [str(BIN / "fedfisher"), "ui", "--port", str(port)]
-    with stopped_after(command, workplace.environment, workplace.folder, log=log):
-        wait_for(f"http://127.0.0.1:{port}/health")
-        name, _, address = log.read_text().splitlines()[0].partition(": ")
-        assert name == "small"
-        browser.set_window_size(1400, 1000)
-        browser.get(address)
-        shows(browser, "Runs", *runs, "12 matching runs")
-        for found in browser.find_elements("css selector", "[data-component-id='mlflow.assistant.chat_panel.close']"):
-            found.click()
-        text = browser.execute_script("return document.body.innerText")
-        assert "local_mean" not in text
-        # One seed each, so that a run of the summary has the accuracy of a row.
-        accuracies = {f"{row['method']} a={row['alpha']:g}": row["accuracy"] for row in workplace.rows("small")}
-        shown = [accuracies[run] for run in sorted(runs, key=text.index)]
-        assert shown == sorted(shown, reverse=True)
-        browser.save_screenshot(str(workplace.folder / "mlflow.png"))
+def test_mlflow_opens_at_the_comparison_of_all_methods(
+    compared: Workplace, mlflow_page: str, browser: webdriver.Chrome
+) -> None:
+    runs = [f"{method} a={alpha:g}" for method in METHODS for alpha in ALPHAS]
+    browser.set_window_size(1400, 1000)
+    browser.get(mlflow_page)
+    shows(browser, "Runs", *runs, f"{len(runs)} matching runs")
+    for found in browser.find_elements("css selector", "[data-component-id='mlflow.assistant.chat_panel.close']"):
+        found.click()
+    text = browser.execute_script("return document.body.innerText")
+    assert not [name for name in REFERENCES if name in text]
+    # One seed each, so that a run of the summary has the accuracy of a row.
+    accuracies = {f"{row['method']} a={row['alpha']:g}": row["accuracy"] for row in compared.rows("compared")}
+    shown = [accuracies[run] for run in sorted(runs, key=text.index)]
+    assert shown == sorted(shown, reverse=True)
 
 
 def test_prefects_page_shows_a_task_a_client_and_step_with_arrows(
-    workplace: Workplace, browser: webdriver.Chrome
+    compared: Workplace, browser: webdriver.Chrome
 ) -> None:
-    workplace.change({"methods": {"fedavg": {}, "fedfisher_diag": {}}})
-    workplace.run("fedfisher", "run")
-    server = workplace.environment["PREFECT_API_URL"].removesuffix("/api")
-    query = {"sort": "START_TIME_DESC", "flow_runs": {"name": {"any_": ["small"]}}, "limit": 1}
-    (run,) = requests.post(f"{server}/api/flow_runs/filter", json=query, timeout=60).json()
+    server = compared.environment["PREFECT_API_URL"].removesuffix("/api")
+    query = {"flow_runs": {"name": {"any_": ["compared"]}}}
+    (run,) = requests.post(f"{server}/api/flow_runs/filter", json=query, timeout=HANG_SECONDS).json()
 
     browser.get(f"{server}/runs/flow-run/{run['id']}")
-    shows(browser, "18 Task runs", "Task Runs")
+    shows(browser, "44 Task runs", "Task Runs")
     browser.find_element("xpath", "//*[text()='Task Runs']").click()
     setting = "of mnist5k lenet dirichlet_client alpha=0.5 clients=3 seed=0"
     shows(browser, f"train client 2 {setting}", f"aggregate fedfisher_diag {setting}", f"evaluate fedavg {setting}")

@@ -29,8 +29,15 @@ def test_the_method_is_listed_with_its_setting(place: Workplace) -> None:
 
 
 def test_one_command_compares_the_method_with_others(place: Workplace) -> None:
-    small = [f"--set={setting}" for setting in ("name=mine", "seeds=[0]", "partition.alpha=[0.5]", "train.epochs=2")]
-    place.run("fedfisher", "run", "compare.yaml", *small)
+    small = (
+        "seeds=[0]",
+        "data.examples=1000",
+        "partition={alpha: [0.5], clients: [3]}",
+        "train={epochs: 2, batch_size: 16}",
+    )
+    place.run(
+        "fedfisher", "run", "compare.yaml", *(f"--set={one}" for one in ("name=mine", "tracking.models=none", *small))
+    )
     folder = place.folder / "results/mine"
     accuracy = {row["method"]: row["accuracy"] for row in json.loads((folder / "results.json").read_text())}
     assert accuracy.keys() == {"fedavg", "regmean", "fedfisher_kfac", "my_median", "my_median, half way to the mean"}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prefect.utilities.templating import apply_values
 
-from tests.end_to_end.conftest import BIN, TINY_ATTACK, Workplace
+from tests.end_to_end.conftest import BIN, SMALL, TINY_ATTACK, Workplace
 from tests.servers import stopped_after
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
@@ -33,9 +33,11 @@ def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workpla
     parameters = {
         "name": "deployed",
         "seeds": 3,
+        "data": SMALL["data"],
         "partition": {"alpha": 0.5, "clients": 2},
         "train": {"epochs": 1},
         "methods": {"fedavg": {}, "local_mean": {}},
+        "tracking": SMALL["tracking"],
     }
     worker = [str(BIN / "prefect"), "worker", "start", "--pool", "local", "--limit", "1"]
     with stopped_after(worker, clone.environment, clone.folder):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.conftest import TINY_ATTACK, Workplace
+from tests.end_to_end.conftest import SMALL, TINY_ATTACK, Workplace
 
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
@@ -19,9 +19,8 @@ LINKS = ["hardlink", "symlink"]
 
 
 def shorten(clone: Workplace, **changes: object) -> None:
-    short = {"seeds": [0], "partition": {"alpha": [0.5], "clients": [3]}, "train": {"epochs": 1}}
-    clone.change({**short, "methods": {"fedavg": {}, "fisher_merge": {}}, **changes})
-    clone.write("configs/privacy_demo.yaml", TINY_ATTACK | {"name": "privacy_demo"})
+    clone.change({**SMALL, "name": "demo", "methods": {"fedavg": {}, "fisher_merge": {}}, **changes})
+    clone.write("configs/privacy_demo.yaml", TINY_ATTACK | {"name": "privacy_demo", "methods": {"fedavg": {}}})
     clone.write("configs/fedfish_toy.yaml", TINY_TOY)
 
 
@@ -61,7 +60,7 @@ def test_the_default_pipeline_runs_what_changed_and_a_colleague_trains_nothing(
     clone.run("dvc", "repro")
     first = clone.rows("demo")
     assert {row["method"] for row in first} == {"fedavg", "fisher_merge"}
-    assert {row["method"] for row in clone.rows("privacy_demo")} > {"ensemble", "fedavg", "fedfisher_kfac"}
+    assert {row["method"] for row in clone.rows("privacy_demo")} > {"fedavg"}
     assert "up to date" in clone.run("dvc", "repro").stdout
     clients = clone.artifacts("clients")
 

@@ -18,7 +18,7 @@ PROGRESS = re.compile(r"small: \d+ of \d+ jobs, \d+ min(, about \d+ min left)?")
 REASON = "PaperError: out of paper"
 SETTINGS = SMALL | {
     "partition": {"alpha": [0.5, 5.0], "clients": [2]},
-    "train": {"epochs": 1},
+    "train": {"epochs": 1, "batch_size": 16},
     "methods": {"fedavg": {}, "broken": {}, "ensemble": {}},
 }
 

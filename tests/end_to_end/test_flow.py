@@ -82,7 +82,7 @@ def fragile_method() -> None:
 
 def settings(**changes: object) -> BenchmarkSettings:
     # MLflow keeps its connection to a database by the address, which must not be the same in the next folder.
-    tracking = {"tracking": {"mlflow": f"sqlite:///{Path.cwd()}/mlflow.db"}}
+    tracking = {"tracking": {"mlflow": f"sqlite:///{Path.cwd()}/mlflow.db", "models": "none"}}
     return validate(BenchmarkSettings, SMALL | {"train": {"epochs": 1}} | tracking | changes)
 
 
@@ -123,8 +123,9 @@ def test_the_ui_shows_a_run_and_others_neither_repeat_it_nor_write_over_it(place
     folder = benchmark(shown)
     (cell,) = shown.seeded_settings()
     with get_client(sync_client=True) as client:
-        names = {run.name for run in client.read_task_runs(limit=200)}
-        artifacts = client.read_artifacts(limit=200)
+        this = FlowRunFilter(name=FlowRunFilterName(any_=["shown"]))
+        names = {run.name for run in client.read_task_runs(flow_run_filter=this, limit=200)}
+        artifacts = client.read_artifacts(flow_run_filter=this, limit=200)
     assert {f"train client 0 of {cell.label}", f"aggregate fedavg of {cell.label}", "report"} <= names
     assert {artifact.type for artifact in artifacts} >= {"table", "progress", "markdown"}
     (report,) = [str(artifact.data) for artifact in artifacts if artifact.key == "shown-report"]

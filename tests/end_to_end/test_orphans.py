@@ -19,7 +19,12 @@ from tests.waiting import HANG_SECONDS, wait_until
 pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 SEED = 14
-SETTINGS = SMALL | {"train": {"epochs": 10}, "methods": {"fedavg": {}, "fedfisher_diag": {}}}
+# Of seconds, which a signal is to come amid.
+SETTINGS = SMALL | {
+    "data": {"dataset": "mnist5k"},
+    "train": {"epochs": 6},
+    "methods": {"fedavg": {}, "fedfisher_diag": {}},
+}
 
 
 @pytest.fixture
@@ -42,7 +47,7 @@ def begun(place: Workplace) -> "subprocess.Popen[str]":
     return process
 
 
-@pytest.mark.drawn(2)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("runner", "sent", "code"),
     [
@@ -55,7 +60,7 @@ def begun(place: Workplace) -> "subprocess.Popen[str]":
 def test_nothing_outlives_the_command(place: Workplace, runner: str, sent: signal.Signals, code: int) -> None:
     place.write("params.yaml", SETTINGS | {"run": {"runner": runner, "workers": 2}})
     process = begun(place)
-    wait = random.Random(f"{SEED} {runner} {sent.name}").uniform(0, 3)
+    wait = random.Random(f"{SEED} {runner} {sent.name}").uniform(0, 2)
     time.sleep(wait)
     assert len(alive(place)) > 1
     os.kill(process.pid, sent)

@@ -22,7 +22,8 @@ def test_a_csv_and_a_folder_of_pictures_become_data_sets(workplace: Workplace) -
     workplace.run("fedfisher", "data", "import", "flowers.csv", "--label", "species", "-o", "flowers.parquet")
     workplace.run("fedfisher", "data", "import", "digits", "--size", "28", "-o", "digits.parquet")
     for name in ("flowers", "digits"):
-        small = [f"--set=name={name}", f"--set=data.dataset={name}.parquet", "--set=seeds=[0]"]
+        short = ["--set=seeds=[0]", "--set=train.epochs=15", "--set=tracking.models=none"]
+        small = [f"--set=name={name}", f"--set=data.dataset={name}.parquet", *short]
         workplace.run("fedfisher", "run", str(EXAMPLE / "compare.yaml"), *small)
         found = rows(workplace, name)
         assert found.keys() == {"fedavg", "regmean", "fedfisher_kfac", "ensemble"}

@@ -102,7 +102,7 @@ record.fn(TrackingSettings(), "drawn", lambda: Runs([one], []), {})
 
 
 def test_mlflow_serves_the_best_network_without_the_store(workplace: Workplace) -> None:
-    workplace.change({"methods": {"fedavg": {}, "ensemble": {}}})
+    workplace.change({"methods": {"fedavg": {}, "ensemble": {}}, "tracking": {"models": "best"}})
     workplace.run("fedfisher", "run")
     workplace.run("fedfisher", "export", "small", "--method", "fedavg", "-o", "network")
     shutil.rmtree(workplace.folder / "artifacts")
@@ -130,7 +130,6 @@ def test_mlflow_serves_the_best_network_without_the_store(workplace: Workplace) 
 def test_a_server_keeps_every_network_and_serves_the_best(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workplace.change({"methods": {"fedavg": {}, "fedfisher_diag": {}, "ensemble": {}}})
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     places = ["--backend-store-uri", f"sqlite:///{tmp_path}/team.db", "--artifacts-destination", f"{tmp_path}/team"]

@@ -3,13 +3,14 @@
 import json
 import os
 import re
+import shutil
 import signal
 import urllib.request
 
 import pytest
 from mlflow import MlflowClient
 
-from tests.end_to_end.conftest import SMALL, Workplace
+from tests.end_to_end.conftest import SAID, SMALL, Workplace
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.end_to_end
@@ -22,30 +23,31 @@ def runs(workplace: Workplace, experiment: str) -> list:
     return list(client.search_runs([found.experiment_id]))
 
 
-def flow_runs(workplace: Workplace) -> set[str]:
-    """The runs of the small benchmark that the server knows of, since this workplace was made."""
+def flow_runs(workplace: Workplace, name: str) -> set[str]:
+    """The runs of a benchmark that the server knows of, since this workplace was made."""
     request = urllib.request.Request(
         f"{workplace.environment['PREFECT_API_URL']}/flow_runs/filter",
-        data=json.dumps(
-            {"flow_runs": {"name": {"any_": ["small"]}, "start_time": {"after_": workplace.made}}}
-        ).encode(),
+        data=json.dumps({"flow_runs": {"name": {"any_": [name]}, "start_time": {"after_": workplace.made}}}).encode(),
         headers={"Content-Type": "application/json"},
     )
     with urllib.request.urlopen(request) as response:
         return {run["id"] for run in json.load(response)}
 
 
-def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
-    out = workplace.run("fedfisher", "run").stdout
+def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_nothing(
+    finished: Workplace, workplace: Workplace
+) -> None:
+    shutil.copytree(finished.folder, workplace.folder, dirs_exist_ok=True)
+    out = (workplace.folder / SAID).read_text()
     assert "fedfisher_diag" in out
-    assert "results/small/index.html" in out
+    assert "results/finished/index.html" in out
 
-    rows = workplace.rows("small")
+    rows = workplace.rows("finished")
     assert [row["method"] for row in rows] == ["fedavg", "fedfisher_diag", "ensemble"]
     assert all(row["accuracy"] > 0.1 for row in rows)
-    assert "<table" in (workplace.folder / "results/small/index.html").read_text()
+    assert "<table" in (workplace.folder / "results/finished/index.html").read_text()
 
-    recorded = runs(workplace, "small")
+    recorded = runs(workplace, "finished")
     assert {run.data.params["method"] for run in recorded} == {"fedavg", "fedfisher_diag", "ensemble"}
     by_method = {run.data.params["method"]: run for run in recorded}
     for row in rows:
@@ -53,25 +55,24 @@ def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_not
         assert run.data.metrics["accuracy"] == row["accuracy"]
         assert run.data.metrics["upload_bits"] == row["upload_bits"]
         assert run.info.status == "FINISHED"
-        figures = workplace.folder / "mlartifacts" / "small" / run.info.run_id / "artifacts" / "figures"
+        figures = workplace.folder / "mlartifacts" / "finished" / run.info.run_id / "artifacts" / "figures"
         assert {path.name for path in figures.iterdir()} == {"partition.png", "confusion.png"}
-    assert len(runs(workplace, "small-summary")) == 3
+    assert len(runs(workplace, "finished-summary")) == 3
 
     before = {kind: workplace.artifacts(kind) for kind in ("clients", "statistics", "payloads", "aggregates")}
-    started = flow_runs(workplace)
-    assert len(started) == 1
     assert workplace.run("fedfisher", "run").stdout == out
-    assert flow_runs(workplace) == started
+    assert flow_runs(workplace, "finished") == set()
     assert {kind: workplace.artifacts(kind) for kind in before} == before
-    assert workplace.rows("small") == rows
-    assert {run.info.run_id for run in runs(workplace, "small")} == {run.info.run_id for run in recorded}
+    assert workplace.rows("finished") == rows
+    assert {run.info.run_id for run in runs(workplace, "finished")} == {run.info.run_id for run in recorded}
 
     # Another method costs its own aggregation only, and overridden settings leave the file's results alone.
     workplace.run("fedfisher", "run", "--set", "methods=[fedavg, fisher_merge]", "--set", "name=merged")
+    assert len(flow_runs(workplace, "merged")) == 1
     assert workplace.artifacts("clients") == before["clients"]
     assert workplace.artifacts("statistics") == before["statistics"]
     assert len(workplace.artifacts("aggregates")) == len(before["aggregates"]) + 1
-    assert workplace.rows("small") == rows
+    assert workplace.rows("finished") == rows
 
     # What a user damages is noticed, computed again, and comes out the same.
     folders = [workplace.folder / "artifacts/aggregates" / key for key in sorted(before["aggregates"])]
@@ -82,11 +83,17 @@ def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_not
     err = workplace.run("fedfisher", "run").stderr
     assert damaged.parent.name in err
     assert "computed again" in err
-    assert workplace.rows("small") == rows
+    assert workplace.rows("finished") == rows
 
 
 def test_a_killed_run_goes_on_where_it_was(workplace: Workplace) -> None:
-    settings = SMALL | {"name": "killed", "train": {"epochs": 12}, "run": {"workers": 1}}
+    # A client takes a second or more, so that the kill comes amid the next one.
+    settings = SMALL | {
+        "name": "killed",
+        "data": {"dataset": "mnist5k"},
+        "train": {"epochs": 12},
+        "run": {"workers": 1},
+    }
     workplace.write("params.yaml", settings)
     process = workplace.start("fedfisher", "run")
 

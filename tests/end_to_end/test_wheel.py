@@ -106,7 +106,6 @@ def test_the_benchmark_is_refused_by_the_name_of_its_extra(base: Path, tmp_path:
 def test_a_benchmark_runs_and_its_network_is_exported_without_extras(base: Path, full: Path, tmp_path: Path) -> None:
     settings = {
         **SMALL,
-        "data": {"dataset": "mnist5k", "examples": 800, "validation_size": 100},
         "methods": {"fedavg": {}},
     }
     (tmp_path / "small.yaml").write_text(yaml.safe_dump(settings))
