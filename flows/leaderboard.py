@@ -8,7 +8,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
 from fedfisher_core.experiments.leaderboard.page import NAME, make_runs, render_leaderboard
 from fedfisher_core.experiments.leaderboard.ranking import comparable_methods, mean_ranks_of
-from fedfisher_core.reporting.charts import write_script
+from fedfisher_core.reporting.chart_script import write_script
 from fedfisher_core.reporting.formats import Table, plural
 from fedfisher_core.reporting.rows import PAGE, RESULTS, as_csv, write_file
 from fedfisher_core.reporting.runs import digest, with_page

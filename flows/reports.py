@@ -81,7 +81,7 @@ def draw_page(folder: Path) -> None:
     Raises:
         InputError: one of these files is missing or not valid, or a file can't be written.
     """
-    from fedfisher_core.reporting.charts import write_script
+    from fedfisher_core.reporting.chart_script import write_script
     from fedfisher_core.reporting.page import DATA, read_page_data
     from fedfisher_core.reporting.rows import RESULTS, write_file
 

@@ -56,7 +56,7 @@ def task_for(job: Job[Any]) -> Task[..., None]:
 def report(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], content: str) -> Path:
     """Write the folder of a report and the script that draws its charts; see `write_folder`."""
     # What draws takes a second to load.
-    from fedfisher_core.reporting.charts import write_script
+    from fedfisher_core.reporting.chart_script import write_script
 
     try:
         write_script(folder.parent)

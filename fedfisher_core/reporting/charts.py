@@ -6,14 +6,12 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import altair as alt
 from markupsafe import Markup
 
 from fedfisher_core.reporting.page import script_data
-from fedfisher_core.reporting.rows import write_file
 
 Chart = alt.LayerChart | alt.FacetChart
 
@@ -103,32 +101,6 @@ def to_png(chart: Chart) -> bytes:
     spec = _finished(chart)
     spec["config"] = spec["config"] | {"background": "white"}
     return vl_convert.vegalite_to_png(spec, scale=2)
-
-
-SCRIPT = Path("assets/vega.js")
-"""The script with which pages draw their charts anew, as seen from the folder of all reports."""
-
-
-def write_script(reports: Path) -> None:
-    """Write the script of Vega, Vega-Lite and vega-embed for the pages in a folder of reports, unless it is there.
-
-    Raises:
-        InputError: it can't be written.
-    """
-    import vl_convert
-
-    path = reports / SCRIPT
-    # Making it takes more than a second, so its first line says what the rest must be.
-    if path.is_file():
-        first, _, rest = path.read_bytes().partition(b"\n")
-        if first == _first_line(rest, vl_convert.__version__):
-            return
-    script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode()
-    write_file(path, _first_line(script, vl_convert.__version__) + b"\n" + script)
-
-
-def _first_line(script: bytes, version: str) -> bytes:
-    return f"// vl-convert {version}, SHA-256 {hashlib.sha256(script).hexdigest()}".encode()
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from selenium import webdriver
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
 from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
-from fedfisher_core.reporting.charts import write_script
+from fedfisher_core.reporting.chart_script import write_script
 from tests.end_to_end.browsers import SKIP_WITHOUT_BROWSER, seen_as, started
 from tests.end_to_end.conftest import BIN, ROOT, Workplace, workplace_in
 from tests.experiments.benchmark.samples import make_row, make_rows, render

@@ -130,6 +130,8 @@ def test_mlflow_serves_the_best_network_without_the_store(workplace: Workplace) 
 def test_a_server_keeps_every_network_and_serves_the_best(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Keeping all is the default.
+    workplace.change({"tracking": {}})
     port = free_port()
     address = f"http://127.0.0.1:{port}"
     places = ["--backend-store-uri", f"sqlite:///{tmp_path}/team.db", "--artifacts-destination", f"{tmp_path}/team"]

@@ -2,7 +2,6 @@ import io
 import re
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -18,7 +17,6 @@ from fedfisher_core.reporting.charts import (
     to_html,
     to_png,
     trade_off_chart,
-    write_script,
 )
 from tests.reporting.pages import Page
 
@@ -90,24 +88,3 @@ def test_groups_stand_apart_under_their_names() -> None:
     svg = to_html(CHARTS["dots"])
     names = re.findall(r">([^<>]+)</text>", svg)
     assert [name for name in names if name in {"A", "B", "Other:"}] == ["A", "Other:", "B"]
-
-
-COMMITTED = Path(__file__).parents[2] / "reports/assets/vega.js"
-
-
-def test_the_committed_script_is_that_of_the_installed_vega(tmp_path: Path) -> None:
-    write_script(tmp_path)
-    assert (tmp_path / "assets/vega.js").read_bytes() == COMMITTED.read_bytes()
-
-
-def test_a_script_that_is_whole_stays_and_another_is_made_anew(tmp_path: Path) -> None:
-    script, path = COMMITTED.read_bytes(), tmp_path / "assets/vega.js"
-    path.parent.mkdir()
-    path.write_bytes(script)
-    written = path.stat().st_mtime_ns
-    write_script(tmp_path)
-    assert path.stat().st_mtime_ns == written
-    for other in (script[:-1], script.replace(b"vl-convert 1", b"vl-convert 0", 1)):
-        path.write_bytes(other)
-        write_script(tmp_path)
-        assert path.read_bytes() == script

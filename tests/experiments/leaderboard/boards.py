@@ -6,7 +6,7 @@ from pathlib import Path
 from fedfisher_core.experiments.benchmark.rows import Row, sorted_rows
 from fedfisher_core.experiments.leaderboard.entries import Entry, make_entries, read_reports
 from fedfisher_core.experiments.leaderboard.page import render_leaderboard
-from fedfisher_core.reporting.charts import write_script
+from fedfisher_core.reporting.chart_script import write_script
 from fedfisher_core.reporting.rows import write_rows
 from tests.experiments.benchmark.samples import make_row
 
