@@ -115,8 +115,6 @@ def same_rows(rows: list[dict[str, object]], others: list[dict[str, object]]) ->
     return [{**row, "benchmark": None} for row in rows] == [{**row, "benchmark": None} for row in others]
 
 
-# Services of Prefect that look after schedules, late runs and automations, of which no test has any.
-IDLE = ("SCHEDULER", "LATE_RUNS", "FOREMAN", "PAUSE_EXPIRATIONS", "CANCELLATION_CLEANUP", "REPOSSESSOR", "TRIGGERS")
 PREFECT_API = "prefect_api"
 SERVER = pytest.StashKey[tuple[str, ExitStack]]()
 
@@ -128,7 +126,6 @@ def prefect_server(home: Path) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}/api"
     environment = {
         **os.environ,
-        **{f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false" for name in IDLE},
         "PREFECT_HOME": str(home),
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         # Its pages ask port 4200 otherwise.
