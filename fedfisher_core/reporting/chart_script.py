@@ -1,12 +1,13 @@
 """The script with which pages draw their charts anew."""
 
 import hashlib
+from importlib.metadata import version
 from pathlib import Path
 
 from fedfisher_core.reporting.rows import write_file
 
 SCRIPT = Path("assets/vega.js")
-"""The script with which pages draw their charts anew, as seen from the folder of all reports."""
+"""As seen from the folder of all reports."""
 
 
 def write_script(reports: Path) -> None:
@@ -21,11 +22,11 @@ def write_script(reports: Path) -> None:
     # Making it takes more than a second, so its first line says what the rest must be.
     if path.is_file():
         first, _, rest = path.read_bytes().partition(b"\n")
-        if first == _first_line(rest, vl_convert.__version__):
+        if first == _first_line(rest):
             return
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;").encode()
-    write_file(path, _first_line(script, vl_convert.__version__) + b"\n" + script)
+    write_file(path, _first_line(script) + b"\n" + script)
 
 
-def _first_line(script: bytes, version: str) -> bytes:
-    return f"// vl-convert {version}, SHA-256 {hashlib.sha256(script).hexdigest()}".encode()
+def _first_line(script: bytes) -> bytes:
+    return f"// vl-convert {version('vl-convert-python')}, SHA-256 {hashlib.sha256(script).hexdigest()}".encode()
