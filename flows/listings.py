@@ -99,6 +99,15 @@ def _location(spec: specs.DatasetSpec) -> str:
     return spec.hub or ("embedded" if spec.name == specs.EMBEDDED else "none")
 
 
+_FOLDERS = {
+    "name": "folder:PATH/NAME",
+    "summary": "The network NAME on features of the encoder in a folder of Hugging Face's; lora has adapters in it.",
+    "texts": "up to the encoder's positions",
+    "encoders": "bert, distilbert, roberta, xlm-roberta",
+}
+"""What is said of folders, which no registry lists."""
+
+
 def models() -> list[dict[str, Any]]:
     """List the networks with their number of parameters for 10 classes, and the trunks that can carry them."""
     from fedfisher_core.models import spec as families
@@ -113,6 +122,7 @@ def models() -> list[dict[str, Any]]:
         summary = (families.models.get(name).__doc__ or "").partition("\n")[0]
         entries.append({"name": name, "summary": summary, "sizes": sizes})
     entries += [_trunk(trunks.get(name)) for name in trunks]
+    entries.append(_FOLDERS)
     return sorted(entries, key=lambda entry: str(entry["name"]))
 
 

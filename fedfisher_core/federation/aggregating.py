@@ -156,7 +156,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             "method": method.name,
             "code": code_of(*sources),
             "method_settings": self.configured.dumped_settings(),
-            "model": {"name": federation.spec.name, "bias": federation.settings.model.bias},
+            "model": {"name": federation.spec.identity, "bias": federation.settings.model.bias},
             "seed": federation.setting.seed,
             **self.protocol,
             **({} if least is None else {"min_clients": least}),

@@ -174,7 +174,7 @@ def mean_score(scores: Sequence[Score]) -> Score:
 
 def _model(federation: Federation) -> dict[str, str | bool]:
     code = code_of(models.get(federation.spec.name))
-    return {"name": federation.spec.name, "code": code, "bias": federation.settings.model.bias}
+    return {"name": federation.spec.identity, "code": code, "bias": federation.settings.model.bias}
 
 
 def _taken(share: float, examples: int) -> int:

@@ -40,7 +40,7 @@ class StartJob(ClientJob[NoInputs], ABC):
         """Describe the network, as JSON has it."""
         spec, code = self.federation.spec, code_of(models.get(self.federation.spec.name))
         return {
-            "name": spec.name,
+            "name": spec.identity,
             "code": code,
             "inputs": str(spec.inputs),
             "classes": spec.classes,

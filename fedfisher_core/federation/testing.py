@@ -57,7 +57,7 @@ class MeasureModel(Job[ModelInputs[Artifact]]):
         """See `Job.settings`."""
         federation = self.federation
         return {
-            "model": {"name": federation.spec.name, "bias": federation.settings.model.bias},
+            "model": {"name": federation.spec.identity, "bias": federation.settings.model.bias},
             "code": code_of(models.get(federation.spec.name)),
             "scheme": federation.setting.scheme,
             **self.numerics.described(),

@@ -74,7 +74,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         """What a person chooses of the training."""
         federation = self.federation
         return {
-            "model": {"name": federation.spec.name, "bias": federation.settings.model.bias},
+            "model": {"name": federation.spec.identity, "bias": federation.settings.model.bias},
             "train": self.described,
             "augment": federation.dataset.augment,
             "seed": federation.setting.seed,

@@ -1,7 +1,5 @@
 """MiniLM-L6 (Wang et al. 2020), and a network with LoRA adapters (Hu et al. 2022) in its frozen encoder."""
 
-import zlib
-from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -10,14 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.engine.errors import InputError
+from fedfisher_core.models.lora import AdaptedEncoder, Adapters, Target
 from fedfisher_core.models.spec import ModelSpec, model
 
 if TYPE_CHECKING:
     from fedfisher_core.models.trunks.trunk import TextTrunk
-
-Adapters = Mapping[str, Callable[[Tensor], Tensor]]
-"""By the name of a linear layer, what is added to its outputs."""
 
 WIDTH, HIDDEN, LAYERS, HEADS = 384, 1536, 6, 12
 VOCABULARY, POSITIONS, PADDING = 30_522, 512, 0
@@ -25,15 +20,15 @@ _EPS = 1e-12
 
 TARGETS = MappingProxyType(
     {
-        "query": ("attention.self.query", WIDTH, WIDTH),
-        "key": ("attention.self.key", WIDTH, WIDTH),
-        "value": ("attention.self.value", WIDTH, WIDTH),
-        "attention_output": ("attention.output.dense", WIDTH, WIDTH),
-        "intermediate": ("intermediate.dense", WIDTH, HIDDEN),
-        "output": ("output.dense", HIDDEN, WIDTH),
+        "query": Target("encoder.layer.{}.attention.self.query", WIDTH, WIDTH),
+        "key": Target("encoder.layer.{}.attention.self.key", WIDTH, WIDTH),
+        "value": Target("encoder.layer.{}.attention.self.value", WIDTH, WIDTH),
+        "attention_output": Target("encoder.layer.{}.attention.output.dense", WIDTH, WIDTH),
+        "intermediate": Target("encoder.layer.{}.intermediate.dense", WIDTH, HIDDEN),
+        "output": Target("encoder.layer.{}.output.dense", HIDDEN, WIDTH),
     }
 )
-"""Linear layers of a block that may have an adapter: their names, inputs and outputs."""
+"""Linear layers of a block that may have an adapter."""
 
 
 class Encoder(nn.Module):
@@ -96,59 +91,18 @@ def _output(inputs: int) -> nn.ModuleDict:
     return nn.ModuleDict({"dense": nn.Linear(inputs, WIDTH), "LayerNorm": nn.LayerNorm(WIDTH, eps=_EPS)})
 
 
-class _ZeroLinear(nn.Linear):
-    """Starts at zero, so that an adapter changes nothing before training."""
-
-    def initialise(self, generator: torch.Generator) -> None:
-        nn.init.zeros_(self.weight)
-
-
 @model("minilm/lora")
-class AdaptedMiniLM(nn.Module):
+class AdaptedMiniLM(AdaptedEncoder):
     """A linear layer on MiniLM's features, and LoRA adapters in MiniLM; clients train and send these alone."""
 
     def __init__(self, spec: ModelSpec) -> None:
         _trunk().require(spec.inputs)
-        super().__init__()
-        lora, (rank,) = spec.lora, spec.widths_or((spec.lora.rank,))
-        if unknown := [one for one in lora.targets if one not in TARGETS]:
-            raise InputError(f"model {spec.name!r}: targets {unknown}; allowed: {', '.join(TARGETS)}")
-        # The global network of some methods has another rank, and the same scale.
-        self.scale = lora.alpha / lora.rank
-        self.places = {
-            f"{number}_{target}": f"encoder.layer.{number}.{TARGETS[target][0]}"
-            for number in range(LAYERS)
-            for target in lora.targets
-        }
-        shapes = {key: TARGETS[key.partition("_")[2]][1:] for key in self.places}
-        self.rank = rank
-        self.given = {key: given for key, (given, _) in shapes.items()}
-        if lora.trained == "both":
-            self.lora_A = nn.ModuleDict({key: nn.Linear(given, rank, bias=False) for key, given in self.given.items()})
-        self.lora_B = nn.ModuleDict({key: _ZeroLinear(rank, made, bias=False) for key, (_, made) in shapes.items()})
-        self.head = nn.Linear(WIDTH, spec.classes, bias=spec.bias)
+        super().__init__(spec, targets=TARGETS, blocks=LAYERS, features=WIDTH)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Compute logits, shape (batch, classes), of tokens of shape (batch, length)."""
-        adapters = {place: self._adapter(key) for key, place in self.places.items()}
-        return self.head(_frozen(inputs.device)(inputs, adapters))
-
-    def _adapter(self, key: str) -> Callable[[Tensor], Tensor]:
-        def adapt(inputs: Tensor) -> Tensor:
-            if hasattr(self, "lora_A"):
-                return self.scale * self.lora_B[key](self.lora_A[key](inputs))
-            return self.scale * self.lora_B[key](inputs @ _fixed(key, self.given[key], self.rank, inputs.device).T)
-
-        return adapt
-
-
-@lru_cache(maxsize=256)
-def _fixed(key: str, given: int, rank: int, device: torch.device) -> Tensor:
-    """The factor A that all clients have where they train B alone (Sun et al. 2024), drawn as torch draws a layer's."""
-    with torch.inference_mode(False), torch.no_grad():
-        generator = torch.Generator().manual_seed(zlib.crc32(key.encode()))
-        made = torch.empty(rank, given, device="cpu")
-        return nn.init.kaiming_uniform_(made, a=5**0.5, generator=generator).to(device)
+    def encode(self, tokens: Tensor, adapters: Adapters) -> Tensor:
+        """See the base class."""
+        features: Tensor = _frozen(tokens.device)(tokens, adapters)
+        return features
 
 
 @lru_cache(maxsize=2)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -14,6 +15,12 @@ from fedfisher_core.data.layouts import Layout
 from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.errors import InputError, UnsupportedLayerError, in_one_line
 from fedfisher_core.engine.registry import Registry, import_submodules
+
+FOLDER = "folder:"
+"""Begins the name of an encoder in a user's folder, whose path follows, and of a network in it or on its features."""
+
+ADAPTED = "/lora"
+"""Ends the name of a network with adapters in such an encoder."""
 
 Parameters = dict[str, Tensor]
 
@@ -77,6 +84,12 @@ class ModelSpec:
             InputError: no family is registered under the name.
         """
         return models.get(self.name)
+
+    @property
+    def identity(self) -> str:
+        """The name of the network in keys of results: that of its family, or of the files of an encoder's folder."""
+        digest = getattr(self.family, "digest", None) if is_adapted_folder(self.name) else None
+        return self.name if digest is None else f"{FOLDER}{digest}{ADAPTED}"
 
     def build(self) -> nn.Module:
         """Build the network on the CPU, with NaN for weights; see `skeleton` for errors."""
@@ -267,6 +280,23 @@ def parameters_of(network: nn.Module) -> Parameters:
     return {name: parameter.detach().clone() for name, parameter in network.named_parameters()}
 
 
-models: Registry[Family] = Registry(
+class _Models(Registry[Family]):
+    """Families by name, and networks with adapters in the encoder of a folder by its path."""
+
+    def get(self, name: str) -> Family:
+        """Look a name up, or find the encoder's folder; errors as for `Registry.get`."""
+        if not is_adapted_folder(name):
+            return super().get(name)
+        # This module knows no encoder.
+        family: Family = import_module("fedfisher_core.models.adapted_folder").folder_family(name.removesuffix(ADAPTED))
+        return family
+
+
+def is_adapted_folder(name: str) -> bool:
+    """Whether a name is that of a network with adapters in a folder's encoder."""
+    return name.startswith(FOLDER) and name.endswith(ADAPTED)
+
+
+models: Registry[Family] = _Models(
     noun="model", group="fedfisher.models", builtin=lambda: import_submodules(fedfisher_core.models)
 )

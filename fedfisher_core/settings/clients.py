@@ -217,7 +217,7 @@ class PartitionSettings(Strict):
 
 
 class LoraSettings(Strict):
-    """The adapters of model.name=minilm/lora: alpha / rank B A x is added to what linear layers make of x."""
+    """The adapters of minilm/lora and folder:PATH/lora: alpha / rank B A x is added to what linear layers make of x."""
 
     rank: int = Field(8, ge=1, le=384, description="of each product B A")
     alpha: Positive = Field(16.0, description="divided by the rank, it multiplies the product")
@@ -239,7 +239,9 @@ class ModelSettings(Strict):
         ("lenet",),
         min_length=1,
         description="names that `fedfisher models` lists, one setting each. TRUNK/NAME, as mobilenet_v2/linear, is "
-        "the network NAME on features that a frozen pre-trained trunk makes of images: clients train and send only it",
+        "the network NAME on features that a frozen pre-trained trunk makes of images: clients train and send only it. "
+        "folder:PATH/NAME is the same on the encoder of texts in a folder of Hugging Face's, and folder:PATH/lora has "
+        "adapters in that encoder",
     )
     bias: bool = Field(False, description="whether layers have a bias; the papers' models have none")
     trunk_size: int | None = Field(

@@ -83,6 +83,13 @@ def test_trunks_are_listed_with_where_their_weights_are(tmp_path: Path) -> None:
     assert by_name(listings.models())["tiny_trunk/NAME"]["weights"].startswith("missing: trunk 'tiny_trunk': there is")
 
 
+def test_folders_are_listed_with_the_encoders_that_are_read() -> None:
+    from fedfisher_core.models.trunks.folder import KINDS
+
+    listed = by_name(listings.models())["folder:PATH/NAME"]
+    assert listed["encoders"] == ", ".join(sorted(KINDS))
+
+
 def undocumented(spec: ModelSpec) -> nn.Module:
     return SoftmaxRegression(spec)
 

@@ -89,7 +89,7 @@ def test_with_b_alone_all_clients_have_one_a() -> None:
     # What two clients add is linear in B, so that the mean of B is that of the products.
     network = spec.load(start(spec))
     drawn = torch.randn(384, 2, generator=torch.Generator().manual_seed(0))
-    adapt = network._adapter("0_key")
+    adapt = network.adapter("0_key")
     seen = torch.randn(1, 3, 384, generator=torch.Generator().manual_seed(1))
     network.lora_B["0_key"].weight.data.copy_(drawn)
     once = adapt(seen)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from fedfisher_core.data.shifts import Shifts
 from fedfisher_core.experiments.benchmark.rows import Row, method_of
 from fedfisher_core.federation.secure import COARSE
-from fedfisher_core.models.trunks.trunk import SEPARATOR
+from fedfisher_core.models.trunks.trunk import parts_of_name
 
 _LEVELS = {
     "rotation": "{:.3g}°",
@@ -173,8 +173,8 @@ def _trunks(rows: Sequence[Row]) -> list[str]:
     """Say what clients do not train."""
     heads: dict[str, set[str]] = {}
     for row in rows:
-        trunk, found, _ = row.model.partition(SEPARATOR)
-        if found:
+        trunk, _ = parts_of_name(row.model)
+        if trunk is not None:
             heads.setdefault(trunk, set()).add(f"`{row.model}`")
     return [
         f"Clients of {' and '.join(sorted(names))} train and send a network on the features that a frozen, pre-trained "

@@ -134,7 +134,7 @@ class AttackClient(JudgedJob[AttackInputs[Artifact]]):
             # The settings list several choices of factors; this attack has one.
             "inversion": self.experiment.inversion.model_dump(mode="json", exclude={"factors"}),
             **({} if self.case.factors is Factors.ALL else {"factors": self.case.factors.value}),
-            "model": {"name": self.federation.spec.name, "bias": self.experiment.model.bias},
+            "model": {"name": self.federation.spec.identity, "bias": self.experiment.model.bias},
             "code": code_of(models.get(self.federation.spec.name), *(one for one in known if one is not None)),
             "fisher": self.federation.fisher.estimator,
             "views": {name: view.value for name, view in self.case.views.items()},

@@ -4,6 +4,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from fedfisher_core.data.layouts import Layout, require_texts
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.installed import packaged_file
 from fedfisher_core.engine.registry import Registry, import_submodules
-from fedfisher_core.models.spec import models
+from fedfisher_core.models.spec import FOLDER, is_adapted_folder, models
 from fedfisher_core.models.trunks.reading import read_weights_file
 
 if TYPE_CHECKING:
@@ -128,11 +129,31 @@ def split_name(name: str) -> tuple[Pretrained | None, str]:
 
     A network may have a name with a separator, such as minilm/lora, whose trunk is within it.
     """
-    before, found, after = name.partition(SEPARATOR)
-    return (trunks.get(before), after) if found and name not in list(models) else (None, name)
+    before, after = parts_of_name(name)
+    if before is None or is_adapted_folder(name) or name in list(models):
+        return None, name
+    return trunks.get(before), after
 
 
-trunks: Registry[Pretrained] = Registry(
+def parts_of_name(name: str) -> tuple[str | None, str]:
+    """Split a name such as mobilenet_v2/linear or folder:PATH/linear; None and the name where it has one part."""
+    before, found, after = name.rpartition(SEPARATOR) if name.startswith(FOLDER) else name.partition(SEPARATOR)
+    return (before, after) if found else (None, name)
+
+
+class _Trunks(Registry[Pretrained]):
+    """Pre-trained networks by name, and the encoders of folders by their path."""
+
+    def get(self, name: str) -> Pretrained:
+        """Look a name up, or read what a folder says of its encoder; errors as for `Registry.get`."""
+        if not name.startswith(FOLDER):
+            return super().get(name)
+        # Imported late, because that module imports this one.
+        trunk: Pretrained = import_module("fedfisher_core.models.trunks.folder").folder_trunk(name)
+        return trunk
+
+
+trunks: Registry[Pretrained] = _Trunks(
     noun="trunk", group="fedfisher.trunks", builtin=lambda: import_submodules(fedfisher_core.models.trunks)
 )
 
