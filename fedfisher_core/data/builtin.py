@@ -58,5 +58,15 @@ for _spec in (
     DatasetSpec("ag_news", "fancyzhx/ag_news", 4, _TEXTS, token_columns=("text",)),
     # Karpathy's excerpt of the plays: a window of characters, with the next character as its label.
     DatasetSpec("shakespeare", None, 65, Tokens(40, 65), client_column="role", plays="tinyshakespeare/input.txt"),
+    # Of the same excerpt, a line with who says it: with 20 roles, each play has at least one.
+    DatasetSpec(
+        "shakespeare_speakers",
+        None,
+        20,
+        _TEXTS,
+        token_columns=("text",),
+        client_column="play",
+        plays="tinyshakespeare/input.txt",
+    ),
 ):
     datasets.add(_spec.name, _spec)

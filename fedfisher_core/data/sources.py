@@ -28,6 +28,7 @@ from fedfisher_core.data.labels import (
 from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens, Vectors
 from fedfisher_core.data.pictures import ImageSizes, images, named_files
 from fedfisher_core.data.sampling import ALL, Sample
+from fedfisher_core.data.speakers import read_speakers
 from fedfisher_core.data.specs import DATA_DIR_VARIABLE, EMBEDDED, DatasetSpec, datasets
 from fedfisher_core.data.tables import Table, may_lack, of_hub, open_file, require_file
 from fedfisher_core.data.tensors import Dataset, Split
@@ -237,7 +238,8 @@ def open_splits(source: Source) -> tuple[Table, Table]:
     """Open the training and the test split of a data set that is not made of parts; no column is read yet.
 
     Raises:
-        InputError: the hub can't be reached, a file can't be read or has too many rows; see also `read_plays`.
+        InputError: the hub can't be reached, a file can't be read or has too many rows; see also `read_plays` and
+            `read_speakers`.
     """
     spec = source.spec
     where, row_bytes = {split: _where(split, spec) for split in SPLITS}, _row_bytes(spec)
@@ -249,9 +251,13 @@ def open_splits(source: Source) -> tuple[Table, Table]:
         )
     elif spec.plays is not None:
         assert isinstance(spec.inputs, Tokens)
-        windows = read_plays(source.folder / Path(spec.plays).name, spec.inputs)
-        characters = {"label": {"_type": "ClassLabel", "names": list(CHARACTER_NAMES)}}
-        train, test = (Table.of(windows[split], where[split], characters) for split in SPLITS)
+        path = source.folder / Path(spec.plays).name
+        if isinstance(spec.inputs, Texts):
+            rows, names = read_speakers(path, spec.classes)
+        else:
+            rows, names = read_plays(path, spec.inputs), list(CHARACTER_NAMES)
+        labels = {"label": {"_type": "ClassLabel", "names": names}}
+        train, test = (Table.of(rows[split], where[split], labels) for split in SPLITS)
     elif spec.is_file:
         train, test = (open_split(spec, split, where[split], row_bytes) for split in SPLITS)
     else:

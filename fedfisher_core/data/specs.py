@@ -49,8 +49,9 @@ class DatasetSpec:
             exists counts.
         parts: names of the data sets that this one concatenates; their images are brought to this one's size, and
             normalised by its constants.
-        plays: for tokens: the path, below FEDFISHER_DATA_DIR, of the text from which `read_plays` makes both splits;
-            None for two Parquet files in the folder of the data set's name.
+        plays: for tokens: the path, below FEDFISHER_DATA_DIR, of the text from which both splits are made, by
+            `read_speakers` for texts and else by `read_plays`; None for two Parquet files in the folder of the data
+            set's name.
 
     Raises:
         InputError: names the data set, and the fields that do not fit together.

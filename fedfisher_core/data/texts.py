@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -205,6 +206,22 @@ def read_plays(path: Path, layout: Tokens) -> dict[str, Any]:
 def spoken(text: str, path: Path) -> dict[str, str]:
     """Collect the lines of each role's speeches, joined by line breaks; InputError names a line that is wrong."""
     lines: dict[str, list[str]] = {}
+    for number, role, line in said_lines(text, path):
+        unknown = next((one for one in line if one not in _CODES), None)
+        if unknown is not None:
+            raise InputError(f"{path}, line {number}: character {unknown!r}; allowed: {VOCABULARY!r}")
+        lines.setdefault(role, []).append(line)
+    return {role: "\n".join(found) for role, found in lines.items()}
+
+
+def said_lines(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of each line that a role says, the role, and the line.
+
+    Blank lines divide a text into speeches. The first line of a speech is the role and a colon.
+
+    Raises:
+        InputError: names a line that is wrong.
+    """
     role: str | None = None
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -213,13 +230,8 @@ def spoken(text: str, path: Path) -> dict[str, str]:
             role = line.removesuffix(":")
             if role in ("", line):
                 raise InputError(f"{path}, line {number}: {line!r} after a blank line; allowed: a role and a colon")
-            lines.setdefault(role, [])
         else:
-            unknown = next((one for one in line if one not in _CODES), None)
-            if unknown is not None:
-                raise InputError(f"{path}, line {number}: character {unknown!r}; allowed: {VOCABULARY!r}")
-            lines[role].append(line)
-    return {role: "\n".join(found) for role, found in lines.items()}
+            yield number, role, line
 
 
 def _table(windows: dict[str, NDArray[np.uint8]], length: int) -> Any:
