@@ -3,7 +3,8 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,20 +13,22 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
+from fedfisher.adapters import write_adapter
 from fedfisher.client import digest_of
+from fedfisher.exporting_adapters import AdaptedNetwork, find_artifact, require_one_network
 from fedfisher.onnx_file import write_onnx
 from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.engine.errors import InputError, shortened, shown
 from fedfisher_core.engine.failures import read_failed
 from fedfisher_core.engine.installed import require_packages
-from fedfisher_core.engine.store import Artifact, Store, read_document, read_tensors
+from fedfisher_core.engine.store import Store, read_document, read_tensors
 from fedfisher_core.engine.store.caching import manifest_here
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.data import INFO
 from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.start import NETWORK
-from fedfisher_core.models.spec import ModelSpec, parameters_of
+from fedfisher_core.models.spec import ModelSpec, Parameters, parameters_of
 from fedfisher_core.models.trunks.trunk import split_name
 from fedfisher_core.reporting.rows import FAILED, RESULTS, experiment_of_rows, read_rows
 from fedfisher_core.settings.reading import nearest
@@ -108,14 +111,13 @@ class GlobalNetwork:
         Raises:
             InputError: the store no longer has the network, the method keeps several networks, or it reads texts.
         """
-        artifact = _find(store, "aggregates", row.artifact, row)
+        artifact = find_artifact(store, "aggregates", row.artifact, row)
         manifest, result = manifest_here(artifact), read_result(artifact)
-        if result.networks != 1:
-            raise InputError(
-                f"method {row.method!r} keeps {result.networks} networks; allowed: methods that leave one network"
-            )
+        require_one_network(row, result.networks)
         dataset, (trunk, name) = datasets.get(row.dataset), split_name(row.model)
-        info = read_document(_find(store, "data" if trunk is None else "features", manifest.inputs["data"], row), INFO)
+        info = read_document(
+            find_artifact(store, "data" if trunk is None else "features", manifest.inputs["data"], row), INFO
+        )
         if trunk is None and isinstance(dataset.inputs, Texts):
             raise InputError(
                 f"model {row.model!r} reads texts as tokens, and its layout is not kept here; allowed: networks of "
@@ -167,17 +169,22 @@ class _Normalising(nn.Module):
 def export(row: Row, store: Store, folder: Path, *, onnx: bool = False) -> None:
     """Write the network of a row, what its user must know, and a script that loads it, into a new folder.
 
+    A network with adapters is written as a folder of PEFT, without the script.
+
     Args:
         onnx: whether to write the network as ONNX too.
 
     Raises:
-        InputError: the folder exists, the store no longer has the network, the method keeps several networks, or the
-            network can't be written as ONNX; nothing is written.
+        InputError: the folder exists, the store no longer has the network, the method keeps several networks, the
+            network reads texts and has no adapters, or it can't be written as ONNX; nothing is written.
     """
     if folder.exists():
         raise InputError(f"--out={folder} is there; allowed: a new folder")
     if onnx:
         require_packages("onnx", "onnxruntime", "onnxscript", extra="onnx", who="--onnx")
+    if isinstance(datasets.get(row.dataset).inputs, Texts) and split_name(row.model)[0] is None:
+        _export_adapters(row, store, folder, onnx=onnx)
+        return
     found = GlobalNetwork.of(row, store)
     dataset, weights = found.dataset, parameters_of(found.network)
     about = {
@@ -189,17 +196,9 @@ def export(row: Row, store: Store, folder: Path, *, onnx: bool = False) -> None:
         "constants_shape": found.constants_shape,
         "scaled_by_each_client": dataset.impute is not None,
         "class_names": found.class_names,
-        "accuracy": row.accuracy,
-        "weights_digest": digest_of(weights),
-        "benchmark": row.benchmark,
-        "method": row.method,
-        "method_settings": row.method_settings,
-        **{key: value for key in _SETTINGS if (value := getattr(row, key)) is not None},
+        **_about(row, weights),
     }
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        made = Path(temporary) / "made"
-        made.mkdir()
+    with _made(folder) as made:
         torch.export.save(_program(found.network, dataset), made / "network.pt2")
         if onnx:
             write_onnx(found.network, dataset.inputs, made / "network.onnx")
@@ -207,6 +206,47 @@ def export(row: Row, store: Store, folder: Path, *, onnx: bool = False) -> None:
         (made / "network.json").write_text(json.dumps(about, indent=2) + "\n")
         prepared = "examples" if isinstance(dataset.inputs, Tokens) else "((examples - mean) / std).float()"
         (made / "load.py").write_text(_LOADING % prepared)
+
+
+def _export_adapters(row: Row, store: Store, folder: Path, *, onnx: bool) -> None:
+    """Write a network with adapters as a folder of PEFT, with its weights and what its user must know."""
+    found = AdaptedNetwork.of(row, store)
+    if onnx:
+        raise InputError(f"--onnx of model {row.model!r}, whose encoder is not exported; allowed: without --onnx")
+    weights, layout = parameters_of(found.network), found.spec.inputs
+    assert isinstance(layout, Texts)
+    about = {
+        "network": found.spec.name,
+        "widths": list(found.spec.widths),
+        "inputs": {"kind": "texts", "shape": list(layout.shape), "tokenizer_sha256": layout.digest},
+        "class_names": found.class_names,
+        **_about(row, weights),
+    }
+    with _made(folder) as made:
+        write_adapter(found.adapter(), made)
+        (made / "weights.safetensors").write_bytes(save(weights))
+        (made / "network.json").write_text(json.dumps(about, indent=2) + "\n")
+
+
+def _about(row: Row, weights: Parameters) -> dict[str, Any]:
+    return {
+        "accuracy": row.accuracy,
+        "weights_digest": digest_of(weights),
+        "benchmark": row.benchmark,
+        "method": row.method,
+        "method_settings": row.method_settings,
+        **{key: value for key in _SETTINGS if (value := getattr(row, key)) is not None},
+    }
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[Path]:
+    """Fill a new folder, which is there only if all its files are."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+        made = Path(temporary) / "made"
+        made.mkdir()
+        yield made
         shutil.move(made, folder)
 
 
@@ -218,16 +258,6 @@ def _program(network: nn.Module, dataset: DatasetSpec) -> torch.export.ExportedP
         # It names the source files of this machine.
         node.meta.pop("stack_trace", None)
     return program
-
-
-def _find(store: Store, kind: str, key: str, row: Row) -> Artifact:
-    artifact = store.refer(kind, key)
-    if artifact is None:
-        raise InputError(
-            f"{store.location} has no {kind}/{key} of benchmark {row.benchmark!r}; allowed: to run it again, or to "
-            "name the store by --set run.store=FOLDER"
-        )
-    return artifact
 
 
 def _inputs(layout: Layout) -> dict[str, Any]:

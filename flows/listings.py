@@ -99,7 +99,7 @@ def _location(spec: specs.DatasetSpec) -> str:
     return spec.hub or ("embedded" if spec.name == specs.EMBEDDED else "none")
 
 
-_FOLDERS = {
+_FOLDERS: dict[str, Any] = {
     "name": "folder:PATH/NAME",
     "summary": "The network NAME on features of the encoder in a folder of Hugging Face's; lora has adapters in it.",
     "texts": "up to the encoder's positions",

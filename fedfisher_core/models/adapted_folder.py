@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.models.lora import AdaptedEncoder, Adapters
-from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.models.spec import FOLDER, ModelSpec
 from fedfisher_core.models.trunks.folder import FolderTrunk, folder_trunk, skeleton
 from fedfisher_core.models.trunks.trunk import load_trunk
 
@@ -17,7 +17,8 @@ class AdaptedFolder(AdaptedEncoder):
 
     def __init__(self, spec: ModelSpec, trunk: FolderTrunk) -> None:
         trunk.require(spec.inputs)
-        super().__init__(spec, targets=trunk.targets, blocks=trunk.blocks, features=trunk.features)
+        base = trunk.name.removeprefix(FOLDER)
+        super().__init__(spec, targets=trunk.targets, blocks=trunk.blocks, features=trunk.features, base=base)
         self.trunk = trunk
 
     def encode(self, tokens: Tensor, adapters: Adapters) -> Tensor:

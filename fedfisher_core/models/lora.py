@@ -43,10 +43,14 @@ class AdaptedEncoder(nn.Module, ABC):
         targets: of the encoder, by their names in the settings.
         blocks: number of its blocks.
         features: number of its features.
+        base: what others call the encoder, such as its path.
     """
 
-    def __init__(self, spec: ModelSpec, *, targets: Mapping[str, Target], blocks: int, features: int) -> None:
+    def __init__(
+        self, spec: ModelSpec, *, targets: Mapping[str, Target], blocks: int, features: int, base: str
+    ) -> None:
         super().__init__()
+        self.base = base
         lora, (rank,) = spec.lora, spec.widths_or((spec.lora.rank,))
         if unknown := [one for one in lora.targets if one not in targets]:
             raise InputError(f"model {spec.name!r}: targets {unknown}; allowed: {', '.join(targets)}")

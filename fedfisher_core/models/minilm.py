@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 WIDTH, HIDDEN, LAYERS, HEADS = 384, 1536, 6, 12
 VOCABULARY, POSITIONS, PADDING = 30_522, 512, 0
 _EPS = 1e-12
+_BASE = "sentence-transformers/all-MiniLM-L6-v2"
 
 TARGETS = MappingProxyType(
     {
@@ -97,7 +98,7 @@ class AdaptedMiniLM(AdaptedEncoder):
 
     def __init__(self, spec: ModelSpec) -> None:
         _trunk().require(spec.inputs)
-        super().__init__(spec, targets=TARGETS, blocks=LAYERS, features=WIDTH)
+        super().__init__(spec, targets=TARGETS, blocks=LAYERS, features=WIDTH, base=_BASE)
 
     def encode(self, tokens: Tensor, adapters: Adapters) -> Tensor:
         """See the base class."""

@@ -229,7 +229,8 @@ def test_examples_that_do_not_fit_are_refused(folder: Path, inputs: Texts | Imag
         trunks.get(f"folder:{folder}").require(inputs)
 
 
-def run(workplace: Path, folder: Path, model: str, methods: dict[str, dict[str, object]]) -> Walked:
+def run(workplace: Path, folder: Path, model: str, methods: dict[str, dict[str, object]], **of_model: object) -> Walked:
+    """Do the work of a benchmark on a few reviews, by a network in a folder's encoder or on its features."""
     rows = [("a good film", 5), ("a bad bad bad film", 1), ("good good", 5), ("bad film", 1)] * 5
     (workplace / "reviews.csv").write_text("review,stars\n" + "\n".join(f"{text},{label}" for text, label in rows))
     own = Path("reviews.parquet")
@@ -242,7 +243,7 @@ def run(workplace: Path, folder: Path, model: str, methods: dict[str, dict[str, 
             "validation_size": 0,
             "text": {"tokenizer": str(folder / "tokenizer.json"), "length": 7},
         },
-        model={"name": f"folder:{folder}/{model}", "bias": True},
+        model={"name": f"folder:{folder}/{model}", "bias": True} | of_model,
         partition={"clients": [2], "scheme": "iid", "min_size": 1},
         train={"epochs": 30, "learning_rate": 0.05 if model == "lora" else 0.5, "batch_size": 4},
     )
