@@ -1,5 +1,6 @@
 """What a benchmark's plan refuses."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,15 @@ from fedfisher_core.engine.plan import Outcome
 from fedfisher_core.experiments.benchmark.plan import explain, failed_settings, make_plan, make_rows
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.experiments.benchmark.runs import make_runs
+from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.benchmark.summary import Setting, recorded_seconds
+from fedfisher_core.experiments.contract import load
 from fedfisher_core.federation import training
 from fedfisher_core.reporting.rows import write_rows
+from tests.configs import ROOT
 from tests.experiments.benchmark.samples import make_row
 from tests.flows.test_work import do, prepared
+from tests.models.trunks.installed import weights_of
 from tests.tiny import tiny_settings
 from tests.walked import Walked, walk_tiny
 
@@ -141,3 +146,20 @@ def test_a_test_that_failed_in_some_round_takes_the_row_with_it_and_no_other(wor
     outcome = Outcome(left, failed={name: Failure(name, "ValueError: a loss that is not finite", "", by_user=False)})
     assert {row.method for row in make_rows(walked.plan, outcome)} == {"fisher_merge"}
     assert list(failed_settings(walked.plan, outcome).values()) == ["ValueError: a loss that is not finite"]
+
+
+def test_one_round_is_compared_with_twenty_on_the_same_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights_of("minilm")
+    data = Path(os.environ.get("FEDFISHER_DATA_DIR", "data")).resolve()
+    if not (data / "sst2/train.parquet").is_file():
+        pytest.skip("the data folder has no sst2")
+    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(data))
+    settings = load(ROOT / "configs/one_round_enough.yaml")
+    assert isinstance(settings, BenchmarkSettings)
+    plan = make_plan(settings)
+    places = {
+        (job.federation.setting.seed, job.federation.setting.alpha) for job in plan.jobs if job.kind == "measures"
+    }
+    assert places == {(seed, alpha) for seed in (0, 1, 2) for alpha in (0.1, 0.5)}
+    assert sum(job.kind == "measures" for job in plan.jobs) == 6 * 4 * 20
+    assert sum(job.kind == "aggregates" for job in plan.jobs) == 6 * 4 * 20
