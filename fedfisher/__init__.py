@@ -15,9 +15,11 @@ from fedfisher.network import Network, replace_batch_norm
 from fedfisher_core.client.statistics import statistic as _statistic
 from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.methods import method as _method
+from fedfisher_core.privacy.canaries import Canary
 
 __all__ = [
     "Adapter",
+    "Canary",
     "Client",
     "ClientFile",
     "DivergedClientError",

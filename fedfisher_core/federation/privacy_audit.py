@@ -5,8 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from fedfisher_core.client.round_state import NO_PAST
 from fedfisher_core.data.tensors import Examples
@@ -18,11 +17,11 @@ from fedfisher_core.federation.private_training import TrainPrivately
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.models.spec import Parameters
 from fedfisher_core.privacy.accountant import guess, lower_bound
+from fedfisher_core.privacy.canaries import example_losses
 from fedfisher_core.privacy.training import train_privately
 from fedfisher_core.settings import AuditSettings
 
 _AUDIT = "audit.json"
-_BATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -107,7 +106,7 @@ class AuditClient(TrainPrivately):
     def _losses(self, parameters: Parameters, examples: Examples) -> Tensor:
         """Cross-entropy of each example, on the CPU."""
         on_device = {name: tensor.to(self.federation.device) for name, tensor in parameters.items()}
-        return _losses(self.federation.spec.load(on_device).eval(), examples)
+        return example_losses(self.federation.spec.load(on_device).eval(), examples.inputs, examples.labels)
 
 
 @understood
@@ -120,10 +119,3 @@ def _mislabelled(examples: Examples, chosen: Tensor, classes: int, generator: to
     """Take some examples, each under a wrong label."""
     shifts = torch.randint(1, classes, (len(chosen),), generator=generator).to(chosen.device)
     return Examples(examples.inputs[chosen], (examples.labels[chosen] + shifts) % classes)
-
-
-@torch.no_grad()
-def _losses(network: nn.Module, examples: Examples) -> Tensor:
-    parts = zip(examples.inputs.split(_BATCH), examples.labels.split(_BATCH), strict=True)
-    losses = [functional.cross_entropy(network(inputs), labels, reduction="none") for inputs, labels in parts]
-    return torch.cat(losses).cpu()

@@ -1,0 +1,89 @@
+"""Canaries: examples that are planted among a client's, to measure what a network gives away of them."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.engine.errors import InputError
+
+_BATCH = 1024
+"""Examples in a batch."""
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A sentence under a label drawn at random, and sentences of the same distribution that are planted nowhere.
+
+    Args:
+        sentences: tokens, int64, shape (sentences, length); the first is the one to plant.
+        label: of all of them, so that a network's liking for a class changes no rank.
+    """
+
+    sentences: Tensor
+    label: int
+
+    @classmethod
+    def drawn(
+        cls, *, like: Tensor, classes: int, sentences: int, generator: torch.Generator, kept: tuple[int, ...] = ()
+    ) -> "Canary":
+        """Draw different sentences of the tokens that some texts have, each token equally likely.
+
+        Args:
+            like: tokens of texts, shape (texts, length); the first gives the sentences their form.
+            sentences: how many; exposure is at most the base-2 logarithm of it.
+            generator: on the CPU.
+            kept: tokens that stay where the first text has them, and are not drawn, such as padding.
+
+        Raises:
+            InputError: there are fewer than two sentences, or not twice as many that could be drawn.
+        """
+        kept_here = torch.tensor(kept, dtype=like.dtype)
+        words = like.unique()
+        words = words[~torch.isin(words, kept_here)]
+        form, free = like[0], ~torch.isin(like[0], kept_here)
+        count = int(free.sum())
+        if sentences < 2 or len(words) ** count < 2 * sentences:
+            raise InputError(
+                f"a canary of {sentences} sentences with {len(words)} tokens at {count} places; allowed: two sentences "
+                "or more, and tokens and places for twice as many"
+            )
+        found: dict[tuple[int, ...], None] = {}
+        while len(found) < sentences:
+            places = torch.randint(len(words), (sentences, len(form)), generator=generator)
+            found |= dict.fromkeys(map(tuple, torch.where(free, words[places], form).tolist()))
+        made = torch.tensor(list(found)[:sentences], dtype=like.dtype)
+        return cls(made, int(torch.randint(classes, (), generator=generator)))
+
+    def planted(self, inputs: Tensor, labels: Tensor, *, times: int = 1) -> tuple[Tensor, Tensor]:
+        """Add the first sentence to a client's texts and labels, some times."""
+        added = self.sentences[:1].to(inputs.device).expand(times, -1)
+        return torch.cat([inputs, added]), torch.cat([labels, labels.new_full((times,), self.label)])
+
+    def exposure(self, network: nn.Module) -> float:
+        """Compute the exposure of the first sentence in a network that maps tokens to logits; see `exposure`."""
+        labels = torch.full((len(self.sentences),), self.label)
+        return exposure(example_losses(network, self.sentences, labels))
+
+
+def exposure(losses: Tensor) -> float:
+    """Compute log2 n - log2 r, for the first of n losses and its rank r (Carlini et al. 2019, Definition 5), in bits.
+
+    The rank counts losses that are at most as large, so that a network to which all are alike exposes nothing. Where
+    the first was not planted, all ranks are equally likely, and the mean is log2 n - log2(n!) / n, 1.44 at most.
+    """
+    return math.log2(len(losses)) - math.log2(int((losses <= losses[0]).sum()))
+
+
+def chance(sentences: int) -> float:
+    """The mean exposure of a sentence that was not planted; see `exposure`."""
+    return math.log2(sentences) - math.lgamma(sentences + 1) / math.log(2) / sentences
+
+
+@torch.no_grad()
+def example_losses(network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Compute the cross-entropy of each example, on the CPU."""
+    parts = zip(inputs.split(_BATCH), labels.split(_BATCH), strict=True)
+    return torch.cat([functional.cross_entropy(network(one), own, reduction="none") for one, own in parts]).cpu()
