@@ -28,6 +28,7 @@ def keep(client: "MlflowClient", experiment_id: str, run_id: str, network: Netwo
     """Let a run hold its network as a model, and register it if it is the best of its benchmark.
 
     A network that can't be traced or is no longer in the store is named in a warning, and costs the run nothing else.
+    Others of its benchmark that fail for the same reason are not named again.
     """
     model = _held(client, run_id, network)
     if model is None:
@@ -36,11 +37,20 @@ def keep(client: "MlflowClient", experiment_id: str, run_id: str, network: Netwo
                 with _TRACING:
                     _save(network, folder / "model")
             except Exception as error:  # noqa: BLE001 - a network of a plug-in may fail in any way.
-                log.warning("MLflow keeps no network of %s: %s", network, in_one_line(error))
+                _warn_once(network.name, in_one_line(error), network)
                 return
             model = _log(client, experiment_id, run_id, network, folder / "model")
     if network.is_best:
         _register(client, run_id, network, model)
+
+
+_warned: set[tuple[str, str]] = set()
+
+
+def _warn_once(name: str, reason: str, network: Network) -> None:
+    if (name, reason) not in _warned:
+        _warned.add((name, reason))
+        log.warning("MLflow keeps no network of %s: %s", network, reason)
 
 
 def _held(client: "MlflowClient", run_id: str, network: Network) -> "LoggedModel | None":

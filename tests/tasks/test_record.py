@@ -310,11 +310,23 @@ def test_a_network_that_can_not_be_traced_costs_its_run_nothing_else(
         def forward(self, examples: torch.Tensor) -> torch.Tensor:
             return examples if float(examples.sum()) > 0 else -examples
 
-    network = Network("fedfisher-odd", "a", lambda: (Odd(), torch.ones(2, 3)), {"method": "odd"}, is_best=True)
-    record.fn(settings, "odd", lambda: Runs([Record("odd", {}, {}, {}, network=network)], []), {})
+    def load() -> tuple[nn.Module, torch.Tensor]:
+        return Odd(), torch.ones(2, 3)
+
+    def odd(name: str) -> Record:
+        network = Network("fedfisher-odd", name, load, {"method": name}, is_best=name == "odd")
+        return Record(name, {"method": name}, {}, {}, network=network)
+
+    record.fn(settings, "odd", lambda: Runs([odd("odd"), odd("other")], []), {})
+    # One line says it of both.
     (said,) = [one for one in caplog.messages if "keeps no network" in one]
     assert said.startswith("MLflow keeps no network of fedfisher-odd, method=odd: ")
-    assert written(settings, "odd").data.tags["content"]
+    client = MlflowClient(settings.mlflow)
+    experiment = client.get_experiment_by_name("odd")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == 2
+    assert all(run.data.tags["content"] for run in runs)
 
 
 def test_a_run_names_its_data_set(settings: TrackingSettings) -> None:
