@@ -32,6 +32,7 @@ _NAMES = {
     "fedfisher_kfac": "FedFisher (K-FAC)",
     "fedlpa": "FedLPA",
     "fedpft": "FedPFT",
+    "fipa": "FIPA",
     "fisher_merge": "FisherMerge",
     "gaussian_distillation": "Gaussian distillation",
     "gh_lda": "GH-LDA",

@@ -24,7 +24,7 @@ from tests.walked import Walked, walk_tiny
 
 PLAIN = (
     *("best_local", "dare", "ensemble", "fedavg", "fedbens", "fedfish", "fedfisher_diag", "fedfisher_full"),
-    *("fedfisher_kfac", "fisher_merge", "gradient_matching", "iso_c", "local_mean", "mats", "regmean", "ties"),
+    *("fedfisher_kfac", "fisher_merge", "fipa", "gradient_matching", "iso_c", "local_mean", "mats", "regmean", "ties"),
     *("tsv_m", "wudi"),
 )
 SERVED: dict[str, dict[str, Any]] = {

@@ -43,7 +43,7 @@ def test_a_network_that_a_method_can_not_serve_may_be_left_to_others(workplace: 
     assert len(check(workplace, model=models, methods=methods).all) == 2
 
 
-@pytest.mark.parametrize("name", ["ties", "dare", "iso_c", "tsv_m", "wudi", "gradient_matching"])
+@pytest.mark.parametrize("name", ["ties", "dare", "iso_c", "tsv_m", "wudi", "gradient_matching", "fipa"])
 def test_what_clients_changed_of_one_start_needs_that_start(workplace: Path, name: str) -> None:
     message = rf"model\.initialisation='different', but method '{name}' .* all clients started from; allowed: 'same'"
     with pytest.raises(InputError, match=message):

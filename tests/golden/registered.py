@@ -10,7 +10,7 @@ from fedfisher_core.client.statistics.statistic import Statistic, statistics
 from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server_optimisers.configured import configure_server_optimiser
 from fedfisher_core.methods.server_optimisers.optimiser import server_optimisers
-from fedfisher_core.models.spec import ModelSpec, Parameters
+from fedfisher_core.models.spec import ModelSpec, Parameters, parameters_of
 from fedfisher_core.privacy.accountant import Noise
 from fedfisher_core.privacy.fishers import PrivateLocal
 from fedfisher_core.settings import Choice, PrivacySettings
@@ -27,6 +27,7 @@ METHODS: dict[str, dict[str, Any]] = {"fedfisher_kfac": FEW_STEPS, "pfnm": {"gam
 # All directions leave no deviations, and all frequencies no residuals.
 STATISTICS: dict[str, dict[str, Any]] = {
     "input_moments": {"directions": 3},
+    "fisher_directions": {"rank": 3},
     "class_moments": {"directions": 3, "frequencies": 2},
 }
 
@@ -39,7 +40,9 @@ def numbers_of_statistic(name: str) -> dict[str, Golden]:
         # Larger weights make probabilities that are neither uniform nor certain.
         return spec.load({key: 2 * weight for key, weight in tiny.initial(spec, seed=seed).items()}).eval()
 
-    local = replace(tiny.local(network(0), tiny.examples(23, spec=spec)), trainer=network)
+    local = replace(
+        tiny.local(network(0), tiny.examples(23, spec=spec)), trainer=network, initial=parameters_of(network(1))
+    )
     numbers = _summaries(statistic.compute(local, **STATISTICS.get(name, {})))
     if statistic.mechanisms is not None:
         noise = Noise(training=1.0, release=0.5, epsilon=1.0)

@@ -13,6 +13,7 @@ from fedfisher_core.client.statistics.class_sums import ClassSums
 from fedfisher_core.client.statistics.dense_fisher import DenseFisher
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
 from fedfisher_core.client.statistics.feature_gaussians import FeatureGaussians
+from fedfisher_core.client.statistics.fisher_directions import FisherDirections
 from fedfisher_core.client.statistics.further_modes import FURTHER, FurtherFactors, FurtherWeights
 from fedfisher_core.client.statistics.gram import Gram
 from fedfisher_core.client.statistics.input_moments import InputMoments
@@ -159,6 +160,10 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
         statistics[InputMoments] = InputMoments(
             {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
         )
+        # A generator of its own leaves the numbers of all other statistics as they are.
+        (size,) = (shape for shape in FisherDirections.shapes(spec, rank=3).values())
+        drawn = torch.randn(size, generator=torch.Generator().manual_seed(100 + client))
+        statistics[FisherDirections] = FisherDirections({"directions": drawn})
         shapes = ClassMoments.shapes(spec, directions=3)
         drawn = {name: torch.rand(shape, generator=generator) for name, shape in shapes.items()}
         statistics[ClassMoments] = ClassMoments(

@@ -33,6 +33,7 @@ RESHAPED = {
     "ties": "what changed little is trimmed",
     "iso_c": "what changed little and what changed much change alike",
     "dare": "what changed is dropped or enlarged",
+    "fipa": "what no direction holds stays as it was",
     **dict.fromkeys(OF_ADAPTERS, "the factors of a product are others"),
 }
 every_method = pytest.mark.parametrize("name", NAMES)

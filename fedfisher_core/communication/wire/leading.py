@@ -1,4 +1,4 @@
-"""Normal distributions in few numbers: means, leading directions, and the variances that they leave."""
+"""Leading directions, the longest first: alone, or with means and the variances that they leave."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,6 +124,66 @@ def first_rows(
 
 
 LEADING = Leading()
+
+
+@dataclass(frozen=True)
+class First:
+    """The first directions of one tensor of shape (r, n), the longest first, each quantised by its own largest entry.
+
+    In the decoded tensor, directions that were not sent are 0.
+
+    Args:
+        rows: how many directions are sent.
+        width: bits of an entry, 2 to 24.
+    """
+
+    rows: int
+    width: int
+
+    def bits(self, tensors: Sequence[TensorSpec]) -> int:
+        """The width of all entries that are sent, and 32 a direction."""
+        return self._codec.bits(self._sent(tensors))
+
+    def encode(self, tensors: Mapping[str, Array], writer: BitWriter) -> None:
+        """Append the first directions."""
+        (directions,) = tensors.values()
+        self._codec.encode({str(i): row for i, row in enumerate(directions[: self.rows])}, writer)
+
+    def decode(self, tensors: Sequence[TensorSpec], reader: BitReader) -> dict[str, Array]:
+        """Read them back, quantised."""
+        (tensor,) = tensors
+        directions = np.zeros(tensor.shape, dtype=np.float32)
+        directions[: self.rows] = np.stack(list(self._codec.decode(self._sent(tensors), reader).values()))
+        return {tensor.name: directions}
+
+    @property
+    def _codec(self) -> Uniform:
+        return Uniform(self.width - 1)
+
+    def _sent(self, tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
+        (tensor,) = tensors
+        return _named(self.rows, tensor.shape[1:])
+
+
+class Directions(Structure):
+    """Directions alone, in the order of their lengths, of which the first say most."""
+
+    def require(self, statistic: str, tensors: Sequence[TensorSpec]) -> None:
+        """Make sure that there is one matrix."""
+        shapes = [tensor.shape for tensor in tensors]
+        if len(shapes) != 1 or len(shapes[0]) != 2:
+            raise InputError(f"statistic {statistic!r} has tensors of shapes {shapes}; allowed: (r, n)")
+
+    def shorten(self, tensors: Sequence[TensorSpec], bits: int) -> Codec | None:
+        """All directions where each entry can have 4 bits, else as many as can."""
+        return first_rows(First, tensors, bits, rows=tensors[0].shape[0], most=MAX_QUANTISED_WIDTH)
+
+    def shorten_as_paper(self, tensors: Sequence[TensorSpec], bits: int, *, factor_bits: int) -> Codec | None:
+        """The same, with the paper's 16 bits an entry at most."""
+        return first_rows(First, tensors, bits, rows=tensors[0].shape[0], most=PAPER_WIDTH)
+
+
+FIRST = Directions()
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from fedfisher_core.client.local import Local, estimator_of
 from fedfisher_core.client.statistics.configured import configure_statistics
 from fedfisher_core.client.statistics.dense_fisher import DenseFisher
 from fedfisher_core.client.statistics.diagonal_fisher import DiagonalFisher
+from fedfisher_core.client.statistics.fisher_directions import FisherDirections
 from fedfisher_core.client.statistics.further_modes import FurtherWeights
 from fedfisher_core.client.statistics.gram import Gram
 from fedfisher_core.client.statistics.kfac import KFAC
@@ -36,6 +37,7 @@ STATISTICS: list[type[Statistic]] = [
     DenseFisher,
     NullSpaceProjection,
     OfficialProjection,
+    FisherDirections,
 ]
 by_spec = pytest.mark.parametrize("spec", SPECS, ids=["tiny", "tiny with bias", "linear"])
 

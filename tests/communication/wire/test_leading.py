@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedfisher_core.communication.wire.codec import Array, TensorSpec
-from fedfisher_core.communication.wire.leading import LEADING, WIDTH, Truncated
+from fedfisher_core.communication.wire.leading import FIRST, LEADING, WIDTH, First, Truncated
 from fedfisher_core.communication.wire.tensors import PAPER_WIDTH
 from fedfisher_core.engine.errors import InputError
 
@@ -94,3 +94,40 @@ def test_other_tensors_are_refused(shapes: list[tuple[int, ...]]) -> None:
     tensors = [TensorSpec(str(i), shape) for i, shape in enumerate(shapes)]
     with pytest.raises(InputError, match=r"statistic 'x' has tensors of shapes .*; allowed: \(n,\), \(r, n\)"):
         LEADING.require("x", tensors)
+
+
+ALONE = [TensorSpec("directions", (ROWS, SIZE))]
+
+
+@pytest.mark.parametrize("rows", [1, 3, ROWS])
+def test_the_first_directions_arrive_alone_and_the_others_are_0(rows: int) -> None:
+    sent = {"directions": moments()["directions"]}
+    codec = First(rows, 24)
+    received = through(codec, sent)["directions"]
+    assert np.allclose(received[:rows], sent["directions"][:rows], rtol=0, atol=1e-6)
+    assert not received[rows:].any()
+    # Each direction has a scale of its own.
+    assert codec.bits(ALONE) == rows * (24 * SIZE + 32)
+
+
+@given(st.integers(0, 3_000))
+@settings(max_examples=100, deadline=None)
+def test_directions_alone_share_bits_like_those_with_a_mean(bits: int) -> None:
+    chosen = FIRST.shorten(ALONE, bits)
+    if chosen is None:
+        assert bits < First(1, WIDTH).bits(ALONE)
+        return
+    assert isinstance(chosen, First)
+    assert chosen.bits(ALONE) <= bits
+    if chosen.rows < ROWS:
+        assert chosen.width == WIDTH
+        assert First(chosen.rows + 1, WIDTH).bits(ALONE) > bits
+    elif chosen.width < 24:
+        assert First(ROWS, chosen.width + 1).bits(ALONE) > bits
+
+
+@pytest.mark.parametrize("shapes", [[(3,)], [(2, 3), (2, 3)], [(1, 2, 3)], [()]])
+def test_other_tensors_than_one_matrix_are_refused(shapes: list[tuple[int, ...]]) -> None:
+    tensors = [TensorSpec(str(i), shape) for i, shape in enumerate(shapes)]
+    with pytest.raises(InputError, match=r"statistic 'x' has tensors of shapes .*; allowed: \(r, n\)"):
+        FIRST.require("x", tensors)
