@@ -59,13 +59,12 @@ def fipa(
     """
     shares = proportions(uploads)
     changes = [flat(change.values()).double() for change in task_vectors(server, uploads)]
-    rows = torch.cat(
-        [
-            share**0.5 * upload[FisherDirections].tensors["directions"].double()
-            for share, upload in zip(shares, uploads, strict=True)
-        ]
-    )
-    seen = [each @ change for each, change in zip(rows.chunk(len(uploads)), changes, strict=True)]
+    scaled = [
+        share**0.5 * upload[FisherDirections].tensors["directions"].double()
+        for share, upload in zip(shares, uploads, strict=True)
+    ]
+    rows = torch.cat(scaled)
+    seen = [each @ change for each, change in zip(scaled, changes, strict=True)]
     base = torch.zeros_like(changes[0])
     if elsewhere == "mean":
         base = sum((share * change for share, change in zip(shares, changes, strict=True)), base)
