@@ -15,6 +15,7 @@ from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import proportions
 from fedfisher_core.methods.shared.task_vectors import moved, task_vectors
+from fedfisher_core.models.spec import parameters_of
 
 
 @method(
@@ -58,7 +59,9 @@ def fipa(
     which the paper does not.
     """
     shares = proportions(uploads)
-    changes = [flat(change.values()).double() for change in task_vectors(server, uploads)]
+    # Directions have the network's order, and stored weights another.
+    names = list(parameters_of(server.network(server.initial)))
+    changes = [flat(change[name] for name in names).double() for change in task_vectors(server, uploads)]
     scaled = [
         share**0.5 * upload[FisherDirections].tensors["directions"].double()
         for share, upload in zip(shares, uploads, strict=True)
@@ -69,10 +72,9 @@ def fipa(
     if elsewhere == "mean":
         base = sum((share * change for share, change in zip(shares, changes, strict=True)), base)
     found, directions = _shortest(rows, torch.cat(seen) - rows @ base, cutoff)
-    parts = (base + found).split([tensor.numel() for tensor in server.initial.values()])
-    change = {
-        name: part.reshape(tensor.shape) for (name, tensor), part in zip(server.initial.items(), parts, strict=True)
-    }
+    like = [server.initial[name] for name in names]
+    parts = (base + found).split([tensor.numel() for tensor in like])
+    change = {name: part.reshape(tensor.shape) for name, part, tensor in zip(names, parts, like, strict=True)}
     return Aggregate.of(moved(server, change, 1.0), directions=float(directions))
 
 

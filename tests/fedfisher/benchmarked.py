@@ -53,7 +53,7 @@ class Benchmarked:
             generator=torch_generator(SEED, Stream.FISHER, number + 1),
             batch_size=self.done.federation.train.batch_size,
             retrain=lambda further: self._retrained(number, further),
-            **changes,
+            **({"initial": self.start} | changes),
         )
 
     def examples(self, number: int) -> Examples:

@@ -174,3 +174,15 @@ def test_a_start_that_is_not_known_is_named() -> None:
     held = Client(network, (tiny.examples(9).inputs, tiny.examples(9).labels))
     with pytest.raises(InputError, match=r"needs .* of the network that the training started from; allowed: Client"):
         held.upload("fipa")
+
+
+def test_the_order_in_which_weights_are_stored_does_not_count() -> None:
+    uploads = real_clients(rank=3)
+    backwards = [
+        replace(one, statistics={**one.statistics, Weights: Weights(dict(reversed(one[Weights].tensors.items())))})
+        for one in uploads
+    ]
+    run = bind_written("fipa", {}, [SPEC])
+    (expected,) = run(server(SPEC, initial=START), uploads).networks
+    (found,) = run(server(SPEC, initial=dict(reversed(START.items()))), backwards).networks
+    assert all(torch.equal(found[name], expected[name]) for name in START)
