@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import grad
 from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fedfisher_core.models.spec import Parameters
 
@@ -55,7 +56,9 @@ class FisherProduct:
     def _add(self, total: Tensor, columns: Tensor, inputs: Tensor, labels: Tensor | None) -> None:
         """Add a batch's sum of J^T H J V."""
         weights = {name: tensor.detach().requires_grad_() for name, tensor in self.weights.items()}
-        outputs = functional_call(self.network, weights, (inputs,))
+        # The other forms of attention have no second derivatives on a CPU.
+        with sdpa_kernel(SDPBackend.MATH):
+            outputs = functional_call(self.network, weights, (inputs,))
         probabilities = outputs.detach().softmax(1)
 
         def pulled(back: Tensor, **graph: bool) -> Tensor:

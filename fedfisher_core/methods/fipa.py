@@ -41,7 +41,8 @@ def fipa(
             ge=0,
             lt=1,
             allow_inf_nan=False,
-            description="eigenvalues of the summed Fisher up to this part of the largest count as 0",
+            description="eigenvalues of the summed Fisher up to this part of the largest count as 0, as do those that "
+            "rounding makes",
         ),
     ] = 1e-6,
 ) -> Aggregate:
@@ -50,7 +51,7 @@ def fipa(
     tau_i = w_i - w_0, and F_i = D_i^T D_i is the part of client i's Fisher that its leading eigenvectors hold. The
     Fisher is taken at the start w_0, and averaged over the client's examples. This is the shortest change that
     minimises sum_i p_i (tau - tau_i)^T F_i (tau - tau_i), FedFisher's objective with other Fishers. It is solved in the
-    span of all rows sqrt(p_i) D_i, and the server takes the whole step.
+    span of all rows sqrt(p_i) D_i, and the server takes the whole step. Running statistics become their mean.
 
     The rule is as others report it who read the paper; we could not read its section on the method, and found no code
     of the authors. The rank of 10 (`statistics.fisher_directions.rank`), the pseudo-inverse's cutoff and the way to the
@@ -68,12 +69,14 @@ def fipa(
     ]
     rows = torch.cat(scaled)
     seen = [each @ change for each, change in zip(scaled, changes, strict=True)]
-    base = torch.zeros_like(changes[0])
-    if elsewhere == "mean":
-        base = sum((share * change for share, change in zip(shares, changes, strict=True)), base)
+    mean = sum((share * change for share, change in zip(shares, changes, strict=True)), torch.zeros_like(changes[0]))
+    base = mean if elsewhere == "mean" else torch.zeros_like(mean)
     found, directions = _shortest(rows, torch.cat(seen) - rows @ base, cutoff)
     like = [server.initial[name] for name in names]
-    parts = (base + found).split([tensor.numel() for tensor in like])
+    # Running statistics are measured rather than learnt.
+    learnt = server.spec.learnt()
+    measured = flat(torch.full(tensor.shape, name not in learnt) for name, tensor in zip(names, like, strict=True))
+    parts = torch.where(measured.to(mean.device), mean, base + found).split([tensor.numel() for tensor in like])
     change = {name: part.reshape(tensor.shape) for name, part, tensor in zip(names, parts, like, strict=True)}
     return Aggregate.of(moved(server, change, 1.0), directions=float(directions))
 
@@ -89,6 +92,8 @@ def _shortest(rows: Tensor, target: Tensor, cutoff: float) -> tuple[Tensor, int]
         M^T (M M^T)^+ y, and the number of directions that are kept.
     """
     values, vectors = torch.linalg.eigh(rows @ rows.T)
-    kept = values > cutoff * values.max().clamp(min=0)
+    # Where rows depend on each other, rounding makes small eigenvalues of those that are 0.
+    least = max(cutoff, len(rows) * torch.finfo(values.dtype).eps)
+    kept = values > least * values.max().clamp(min=0)
     inverse = torch.where(kept, 1 / torch.where(kept, values, 1), 0)
     return rows.T @ (vectors @ (inverse * (vectors.T @ target))), int(kept.sum())

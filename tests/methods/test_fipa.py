@@ -1,4 +1,5 @@
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -144,13 +145,14 @@ def test_the_rank_bounds_the_bits() -> None:
         assert within.bits <= fedavg_bits(SIZE)
 
 
-@pytest.mark.parametrize("estimator", ["exact", "empirical"])
-def test_the_fisher_is_that_of_the_start(estimator: str) -> None:
+@pytest.mark.parametrize(("labels", "estimator"), [("model", "exact"), ("examples", "empirical")])
+def test_the_fisher_is_that_of_the_start(labels: Literal["model", "examples"], estimator: str) -> None:
     # The trained network differs, and does not count.
     examples = tiny.examples(20, spec=SPEC)
-    trained = tiny.local(SPEC.load(tiny.initial(SPEC, seed=5)), examples, estimator=estimator)
+    trained = tiny.local(SPEC.load(tiny.initial(SPEC, seed=5)), examples)
     started = tiny.local(SPEC.load(START), examples, estimator=estimator)
-    directions = FisherDirections.compute(replace(trained, initial=START), rank=SIZE).tensors["directions"]
+    local = replace(trained, initial=START)
+    directions = FisherDirections.compute(local, rank=SIZE, labels=labels).tensors["directions"]
     whole = started.fisher.dense
     assert whole is not None
     # The whole Fisher orders weights as the network does.
@@ -186,3 +188,11 @@ def test_the_order_in_which_weights_are_stored_does_not_count() -> None:
     (expected,) = run(server(SPEC, initial=START), uploads).networks
     (found,) = run(server(SPEC, initial=dict(reversed(START.items()))), backwards).networks
     assert all(torch.equal(found[name], expected[name]) for name in START)
+
+
+def test_directions_that_clients_share_count_once_without_a_cutoff() -> None:
+    shared = drawn(3, SIZE)
+    uploads = [client(drawn(SIZE, seed=seed), shared) for seed in (1, 2)]
+    (exact,) = bind_written("fipa", {"cutoff": 0.0}, [SPEC])(server(SPEC, initial=START), uploads).networks
+    (cut,) = bind_written("fipa", {}, [SPEC])(server(SPEC, initial=START), uploads).networks
+    assert all(torch.allclose(exact[name], cut[name], atol=CLOSE) for name in START)

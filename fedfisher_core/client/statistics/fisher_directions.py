@@ -1,7 +1,7 @@
 """The leading eigenvectors of a client's Fisher at the weights that it started from (FIPA)."""
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 from torch import Size
@@ -36,15 +36,19 @@ class FisherDirections(TensorStatistic):
         rank: Annotated[
             int, Field(ge=1, le=10_000, description="eigenvectors of a client's Fisher, the largest first")
         ] = RANK,
+        labels: Annotated[
+            Literal["model", "examples"],
+            Field(description="whose labels the Fisher averages over: all that the model gives, or those of examples"),
+        ] = "model",
     ) -> Self:
         """Multiply vectors by the Fisher, which never exists as a matrix.
 
-        A product costs the same for any number of classes. The expectation over the model's outputs is therefore taken
-        exactly, unless `fisher.estimator` is empirical.
+        A product costs the same for any number of classes. So the expectation over the model's labels is exact,
+        and `fisher.estimator` does not count here.
         """
-        labels = local.examples.labels if local.settings.estimator == "empirical" else None
+        given = local.examples.labels if labels == "examples" else None
         start = {name: local.initial[name] for name, _ in local.network.named_parameters()}
-        product = FisherProduct(local.network, start, local.examples.inputs, labels)
+        product = FisherProduct(local.network, start, local.examples.inputs, given)
         return cls({"directions": leading_directions(product, rank)})
 
     @classmethod
