@@ -40,6 +40,7 @@ class Canary:
         Raises:
             InputError: there are fewer than two sentences, or not twice as many that could be drawn.
         """
+        like = like.cpu()
         kept_here = torch.tensor(kept, dtype=like.dtype)
         words = like.unique()
         words = words[~torch.isin(words, kept_here)]
@@ -63,16 +64,28 @@ class Canary:
         return torch.cat([inputs, added]), torch.cat([labels, labels.new_full((times,), self.label)])
 
     def exposure(self, network: nn.Module) -> float:
-        """Compute the exposure of the first sentence in a network that maps tokens to logits; see `exposure`."""
-        labels = torch.full((len(self.sentences),), self.label)
-        return exposure(example_losses(network, self.sentences, labels))
+        """Compute the exposure of the first sentence in a network that maps tokens to logits; see `exposure`.
+
+        Raises:
+            InputError: the network is in training mode, or a loss is not finite.
+        """
+        if network.training:
+            raise InputError("a canary's network is in training mode; allowed: network.eval()")
+        parameter = next(network.parameters(), None)
+        sentences = self.sentences if parameter is None else self.sentences.to(parameter.device)
+        labels = torch.full((len(sentences),), self.label, device=sentences.device)
+        losses = example_losses(network, sentences, labels)
+        if not losses.isfinite().all():
+            raise InputError("a canary's losses are not finite; allowed: a network with finite outputs")
+        return exposure(losses)
 
 
 def exposure(losses: Tensor) -> float:
-    """Compute log2 n - log2 r, for the first of n losses and its rank r (Carlini et al. 2019, Definition 5), in bits.
+    """Compute log2 n - log2 r, for the first of n losses and its rank r (Carlini et al. 2019), in bits.
 
-    The rank counts losses that are at most as large, so that a network to which all are alike exposes nothing. Where
-    the first was not planted, all ranks are equally likely, and the mean is log2 n - log2(n!) / n, 1.44 at most.
+    The rank counts losses that are at most as large, so that a network to which all are alike exposes nothing. Losses
+    that rounding makes equal lower the exposure likewise. Where the first was not planted, all ranks are equally
+    likely, and the mean is log2 n - log2(n!) / n, 1.44 at most.
     """
     return math.log2(len(losses)) - math.log2(int((losses <= losses[0]).sum()))
 

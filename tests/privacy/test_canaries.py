@@ -73,14 +73,25 @@ def test_sentences_have_the_form_of_the_first_text() -> None:
 
 def test_a_network_that_memorised_has_full_exposure() -> None:
     canary = drawn(0)
-    network = Memorised(canary.sentences[0], canary.label)
+    network = Memorised(canary.sentences[0], canary.label).eval()
     assert canary.exposure(network) == 6
-    other = Memorised(canary.sentences[1], canary.label)
+    other = Memorised(canary.sentences[1], canary.label).eval()
     assert canary.exposure(other) == 0
 
 
+def test_networks_in_training_or_without_finite_losses_are_refused() -> None:
+    canary = drawn(0)
+    with pytest.raises(InputError, match=r"in training mode; allowed: network\.eval\(\)"):
+        canary.exposure(Bag(0))
+    broken = Bag(0).eval()
+    for parameter in broken.parameters():
+        nn.init.constant_(parameter, float("nan"))
+    with pytest.raises(InputError, match=r"losses are not finite; allowed: a network with finite outputs"):
+        canary.exposure(broken)
+
+
 def test_a_network_that_never_saw_it_has_the_exposure_of_chance() -> None:
-    found = torch.tensor([drawn(seed).exposure(Bag(seed)) for seed in range(400)])
+    found = torch.tensor([drawn(seed).exposure(Bag(seed).eval()) for seed in range(400)])
     error = found.std() / 400**0.5
     assert abs(found.mean() - chance(64)) < 4 * error
 
@@ -104,7 +115,7 @@ def test_training_on_it_exposes_it_and_other_clients_dilute_it() -> None:
             optimiser.zero_grad()
             nn.functional.cross_entropy(network(inputs), wanted).backward()
             optimiser.step()
-        clients.append((network, inputs, wanted))
+        clients.append((network.eval(), inputs, wanted))
     assert canary.exposure(clients[0][0]) == 6
     assert canary.exposure(clients[1][0]) < 6
     given = [fedfisher.Client(network, (inputs, wanted)) for network, inputs, wanted in clients]
