@@ -55,7 +55,8 @@ class AdaptedNetwork:
         )
         if spec.identity != of_model["name"]:
             raise InputError(
-                f"model {row.model!r} has other files than when its clients trained; allowed: the same encoder"
+                f"model {row.model!r} has other files, or another version of transformers, than when its clients "
+                "trained; allowed: the same of both"
             )
         if not isinstance(spec.skeleton(), AdaptedEncoder):
             raise InputError(

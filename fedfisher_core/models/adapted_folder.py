@@ -1,5 +1,6 @@
 """LoRA adapters in the encoder of a user's folder."""
 
+import threading
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,9 +49,18 @@ def folder_family(trunk: str) -> FolderFamily:
     return FolderFamily(trunk, folder_trunk(trunk).digest)
 
 
-@lru_cache(maxsize=2)
+_LOADING = threading.Lock()
+"""The library changes functions of torch while it loads a network, and each encoder is to be loaded once."""
+
+
 def _frozen(trunk: FolderTrunk, device: torch.device) -> nn.Module:
     """The encoder that all networks of a process share; no network holds it, as no client sends it."""
+    with _LOADING:
+        return _loaded(trunk, device)
+
+
+@lru_cache(maxsize=2)
+def _loaded(trunk: FolderTrunk, device: torch.device) -> nn.Module:
     # What is made in inference mode can't be used in training.
     with torch.inference_mode(False), torch.no_grad():
         if device.type == "meta":

@@ -220,9 +220,11 @@ def _read(name: str, folder: Path, _changed: tuple[tuple[int, ...], ...]) -> Fol
     kind = KINDS[given.model_type]
     padding, width, hidden = given.pad_token_id, given.hidden_size, getattr(given, kind.hidden)
     blocks, positions = given.num_hidden_layers, given.max_position_embeddings
-    numbers = (padding, width, hidden, blocks, positions, given.vocab_size)
-    if not all(isinstance(one, int) and one >= 0 for one in numbers) or padding >= given.vocab_size:
-        raise InputError(f"{who}: {folder / CONFIG} has sizes {shown(numbers)}; allowed: whole numbers")
+    if not isinstance(padding, int) or not 0 <= padding < given.vocab_size:
+        raise InputError(
+            f"{who}: {folder / CONFIG} has pad_token_id={padding}; allowed: whole numbers from 0 to "
+            f"{given.vocab_size - 1}, its tokens"
+        )
     sizes = {"intermediate": (width, hidden), "output": (hidden, width)}
     return FolderTrunk(
         name=name,
@@ -304,7 +306,11 @@ def _config(said: bytes, where: str) -> Any:
     try:
         # What begins so is of the library's own working, such as where kernels are fetched from.
         own = {key: value for key, value in given.items() if key != "model_type" and not key.startswith("_")}
-        return AutoConfig.for_model(kind, **own, attn_implementation="eager")
+        found = AutoConfig.for_model(kind, **{**own, "return_dict": True}, attn_implementation="eager")
+        # Sizes that do not fit each other, and unknown functions, are found as the network is built.
+        with torch.device("meta"):
+            _class_of(found)(found)
+        return found
     except Exception as error:  # The library raises what it likes.
         raise InputError(f"{where} can't be used: {in_one_line(error)}; allowed: what transformers saves") from error
 
