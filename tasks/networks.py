@@ -28,7 +28,7 @@ def keep(client: "MlflowClient", experiment_id: str, run_id: str, network: Netwo
     """Let a run hold its network as a model, and register it if it is the best of its benchmark.
 
     A network that can't be traced or is no longer in the store is named in a warning, and costs the run nothing else.
-    Others of its benchmark that fail for the same reason are not named again.
+    Others of its benchmark that fail for the same reason are not named again, except for the best.
     """
     model = _held(client, run_id, network)
     if model is None:
@@ -37,7 +37,7 @@ def keep(client: "MlflowClient", experiment_id: str, run_id: str, network: Netwo
                 with _TRACING:
                     _save(network, folder / "model")
             except Exception as error:  # noqa: BLE001 - a network of a plug-in may fail in any way.
-                _warn_once(network.name, in_one_line(error), network)
+                _warn(network, in_one_line(error))
                 return
             model = _log(client, experiment_id, run_id, network, folder / "model")
     if network.is_best:
@@ -47,9 +47,12 @@ def keep(client: "MlflowClient", experiment_id: str, run_id: str, network: Netwo
 _warned: set[tuple[str, str]] = set()
 
 
-def _warn_once(name: str, reason: str, network: Network) -> None:
-    if (name, reason) not in _warned:
-        _warned.add((name, reason))
+def _warn(network: Network, reason: str) -> None:
+    """Warn of a benchmark's best network, and of another one unless an equal reason was given for one before."""
+    with _TRACING:
+        known = (network.name, reason) in _warned
+        _warned.add((network.name, reason))
+    if network.is_best or not known:
         log.warning("MLflow keeps no network of %s: %s", network, reason)
 
 

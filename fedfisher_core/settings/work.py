@@ -135,7 +135,7 @@ class TrackingSettings(Strict):
     models: KeptNetworks = Field(
         "all",
         description="global networks of a benchmark that MLflow keeps as models: all runs', the best method's or none; "
-        "each takes less than a second and its own size",
+        "the first of a command takes seconds, each other less than one and its own size",
     )
     prefect_api: _Address | None = Field(
         None, description="Prefect server; default: PREFECT_API_URL, else a temporary server"
