@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Others may be in the middle of setting the database up.
 _BUSY_SECONDS = 5
+_CONNECT_SECONDS = 5
 # A large database is not read to its end before every run.
 _CHECK_SECONDS = 1
 _INSTRUCTIONS_BETWEEN_LOOKS = 10_000
@@ -71,9 +72,11 @@ def response_of(address: str, *, authorization: str | None = None, seconds: floa
     # A run that only writes files does not need it so early.
     import httpx
 
+    # A busy server is slow to answer. Its system takes connections at once, and an address without one does not.
+    patience = httpx.Timeout(seconds, connect=min(seconds, _CONNECT_SECONDS))
     try:
         with (
-            httpx.Client(verify=ssl.create_default_context(), timeout=seconds, follow_redirects=True) as client,
+            httpx.Client(verify=ssl.create_default_context(), timeout=patience, follow_redirects=True) as client,
             client.stream("GET", address, headers={"Authorization": authorization} if authorization else {}) as answer,
         ):
             yield answer

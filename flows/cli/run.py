@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -60,7 +61,10 @@ def _run(options: argparse.Namespace) -> None:
                 _print(one)
     except (Exception, KeyboardInterrupt) as error:
         if options.json and done:
-            _print_json(done, running.code_of_error(error))
+            # A reader that is gone must not take the place of this error.
+            with suppress(BrokenPipeError):
+                _print_json(done, running.code_of_error(error))
+                sys.stdout.flush()
         raise
     code = running.code_of([one.error for one in done])
     if options.json:
