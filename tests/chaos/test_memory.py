@@ -16,8 +16,6 @@ pytestmark = pytest.mark.end_to_end
 
 TASKS = scaled(test=0, chaos=1000)
 GROWTH_MB = 100.0
-REPORT_MB = 400.0
-"""What drawing a page, MLflow and what traces networks for it take once, however many jobs there were."""
 # A federation of three clients: where they start, the split, three of each of training, statistics and sending by two
 # methods with one upload of their own, and three aggregations.
 TASKS_A_SEED = 1 + 1 + 3 * 4 + 3
@@ -72,6 +70,8 @@ def test_memory_does_not_grow_with_tasks(new_place: Callable[..., Workplace]) ->
         "train": {"steps": 2},
         "methods": {"fedavg": {}, "fedfisher_diag": {}, "ensemble": {}},
         "run": {"runner": "threads", "workers": 2},
+        # What traces networks takes 120 MB once.
+        "tracking": {"models": "none"},
     }
     place.write("params.yaml", settings)
     process = place.start("fedfisher", "run")
@@ -89,4 +89,5 @@ def test_memory_does_not_grow_with_tasks(new_place: Callable[..., Workplace]) ->
     reporting = max(sample.megabytes for sample in samples if sample.done == last)
     print(f"{last}: growth in MB {growth}, at most {working:.0f} MB, and {reporting:.0f} while results are written")
     assert sum(max(0.0, grown) for grown in growth.values()) <= GROWTH_MB
-    assert reporting - working <= REPORT_MB
+    # Drawing a page and importing MLflow takes memory once, however many jobs there were.
+    assert reporting - working <= GROWTH_MB

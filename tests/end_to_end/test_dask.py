@@ -22,6 +22,9 @@ def test_each_cluster_gives_the_rows_of_one_machine(finished: Workplace, workpla
     with dask_cluster(workplace.environment, tmp_path) as scheduler:
         on_dask = (*ON_DASK, "--set", f"run.dask.scheduler={scheduler}")
         workplace.run("fedfisher", "run", "params.yaml", *on_dask, "--set", "name=on_dask")
+        trained = workplace.artifacts("clients")
+        workplace.run("fedfisher", "run", "params.yaml", *on_dask, "--set", "name=again")
+        assert workplace.artifacts("clients") == trained
     assert same_rows(workplace.rows("on_dask"), local)
     # The workers have written to the store of the command.
     assert len(workplace.artifacts("clients")) == 3

@@ -100,7 +100,7 @@ def run(scheduler: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
         found = DaskRunner(settings, 1)
         monkeypatch.setattr(found, "_dask", Bare(client))
         monkeypatch.setattr(found, "_runner", Bare(client))
-        monkeypatch.setattr(found, "_home", Here())
+        monkeypatch.setattr(found, "_local", Here())
         monkeypatch.setattr(DaskRunner, "__enter__", lambda self: self)
         monkeypatch.setattr(DaskRunner, "__exit__", lambda self, *reason: None)
         monkeypatch.setattr(submitting, "started", lambda run: found)
