@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from fedfisher_core.data.shifts import Shifts
 from fedfisher_core.experiments.benchmark.rows import Row, method_of
 from fedfisher_core.federation.secure import COARSE
+from fedfisher_core.models.spec import ADAPTED
 from fedfisher_core.models.trunks.trunk import parts_of_name
 
 _LEVELS = {
@@ -172,15 +173,21 @@ def _images(rows: Sequence[Row]) -> list[str]:
 def _trunks(rows: Sequence[Row]) -> list[str]:
     """Say what clients do not train."""
     heads: dict[str, set[str]] = {}
+    adapted: dict[str, set[str]] = {}
     for row in rows:
         trunk, _ = parts_of_name(row.model)
         if trunk is not None:
-            heads.setdefault(trunk, set()).add(f"`{row.model}`")
+            (adapted if row.model.endswith(ADAPTED) else heads).setdefault(trunk, set()).add(f"`{row.model}`")
+    beforehand = "All have its weights beforehand: they are in no upload and no download"
     return [
         f"Clients of {' and '.join(sorted(names))} train and send a network on the features that a frozen, pre-trained "
-        f"{trunk} makes of images, without augmentation. All have its weights beforehand: they are in no upload and no "
-        "download, and the time that it looks at images is not in any client's."
+        f"{trunk} makes of examples, without augmentation. {beforehand}, and the time that it looks at examples is not "
+        "in any client's."
         for trunk, names in sorted(heads.items())
+    ] + [
+        f"Clients of {' and '.join(sorted(names))} train and send adapters within a frozen, pre-trained {trunk}, and a "
+        f"linear layer on its features. {beforehand}."
+        for trunk, names in sorted(adapted.items())
     ]
 
 
