@@ -90,11 +90,6 @@ def exposure(losses: Tensor) -> float:
     return math.log2(len(losses)) - math.log2(int((losses <= losses[0]).sum()))
 
 
-def chance(sentences: int) -> float:
-    """The mean exposure of a sentence that was not planted; see `exposure`."""
-    return math.log2(sentences) - math.lgamma(sentences + 1) / math.log(2) / sentences
-
-
 @torch.no_grad()
 def example_losses(network: nn.Module, inputs: Tensor, labels: Tensor) -> Tensor:
     """Compute the cross-entropy of each example, on the CPU."""

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 import fedfisher
 from fedfisher import Canary
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.privacy.canaries import chance, example_losses, exposure
+from fedfisher_core.privacy.canaries import example_losses, exposure
 
 WORDS = range(3, 63)
 KEPT = (0, 1, 2)
@@ -77,6 +77,11 @@ def test_a_network_that_memorised_has_full_exposure() -> None:
     assert canary.exposure(network) == 6
     other = Memorised(canary.sentences[1], canary.label).eval()
     assert canary.exposure(other) == 0
+
+
+def chance(sentences: int) -> float:
+    """The mean exposure of a sentence that was not planted: all ranks are equally likely."""
+    return math.log2(sentences) - math.lgamma(sentences + 1) / math.log(2) / sentences
 
 
 def test_networks_in_training_or_without_finite_losses_are_refused() -> None:
