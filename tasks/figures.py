@@ -15,7 +15,7 @@ from fedfisher_core.settings import TrackingSettings
 from tasks.tracking import SCHEME
 
 
-class FiguresBesideDatabase(LocalArtifactRepository):
+class FigureRepository(LocalArtifactRepository):
     """A folder whose path is relative to the folder of the SQLite file with the runs.
 
     Args:
