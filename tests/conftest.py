@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tests import drawn, tiny
+from tests.built import made_once
 from tests.chaos.scale import SEED
 
 
@@ -60,3 +61,16 @@ def workplace(tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database of MLflow, which takes MLflow five seconds to lay out."""
+
+    def lay_out(folder: Path) -> None:
+        # Loading it takes seconds, which most tests do without.
+        from mlflow import MlflowClient
+
+        MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+
+    return made_once(tmp_path_factory, "database", lay_out) / "mlflow.db"

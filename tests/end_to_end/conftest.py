@@ -1,13 +1,12 @@
 """The real components, started as a user starts them."""
 
-import fcntl
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.built import build_site
+from tests.built import build_site, made_once
 from tests.servers import free_port, stopped_after, wait_for
 from tests.waiting import HANG_SECONDS
 
@@ -164,21 +163,6 @@ def prefect_api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
         yield address
 
 
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Make a folder that all processes of these tests share, in the first of them that asks for it."""
-    own = factory.getbasetemp()
-    common = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-    folder, done = common / name, common / f"{name}.done"
-    with (common / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not done.exists():
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir()
-            make(folder)
-            done.touch()
-    return folder
-
-
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A data folder that holds the embedded digits."""
@@ -193,8 +177,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_once(tmp_path_factory, "site", build_site)
 
 
-def workplace_in(parent: Path, digits: Path, prefect_api: str) -> Workplace:
-    """Make a workplace with the small benchmark as its default file."""
+def workplace_in(parent: Path, digits: Path, prefect_api: str, database: Path) -> Workplace:
+    """Make a workplace with the small benchmark as its default file, and with an empty database of MLflow."""
     environment = os.environ | {
         "FEDFISHER_DATA_DIR": str(digits),
         "PREFECT_API_URL": prefect_api,
@@ -210,22 +194,23 @@ def workplace_in(parent: Path, digits: Path, prefect_api: str) -> Workplace:
     folder.mkdir()
     # A script of a second, which the first report would make, and which reports leave as it is.
     shutil.copytree(ROOT / "reports/assets", folder / "results/assets")
+    shutil.copy(database, folder / "mlflow.db")
     place = Workplace(folder, environment)
     place.write("params.yaml", SMALL)
     return place
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, digits: Path, prefect_api: str) -> Workplace:
-    return workplace_in(tmp_path, digits, prefect_api)
+def workplace(tmp_path: Path, digits: Path, prefect_api: str, database: Path) -> Workplace:
+    return workplace_in(tmp_path, digits, prefect_api, database)
 
 
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path, prefect_api: str) -> Workplace:
+def finished(tmp_path_factory: pytest.TempPathFactory, digits: Path, prefect_api: str, database: Path) -> Workplace:
     """A workplace where the small benchmark was run, for tests that only read it; `SAID` holds what the run said."""
 
     def make(parent: Path) -> None:
-        place = workplace_in(parent, digits, prefect_api)
+        place = workplace_in(parent, digits, prefect_api, database)
         place.change({"name": "finished"})
         (place.folder / SAID).write_text(place.run("fedfisher", "run").stdout)
 

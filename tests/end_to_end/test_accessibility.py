@@ -12,7 +12,7 @@ from tests.end_to_end.browsers import SKIP_WITHOUT_BROWSER, seen_as, started
 from tests.end_to_end.conftest import ROOT
 from tests.waiting import HANG_SECONDS
 
-pytestmark = [pytest.mark.end_to_end, pytest.mark.xdist_group("accessibility"), SKIP_WITHOUT_BROWSER]
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long, SKIP_WITHOUT_BROWSER]
 
 GRAVE = ("serious", "critical")
 

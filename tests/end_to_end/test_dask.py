@@ -7,7 +7,7 @@ import pytest
 from tests.end_to_end.conftest import Workplace, same_rows
 from tests.servers import dask_cluster
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 ON_DASK = ("--set", "run.runner=dask")
 

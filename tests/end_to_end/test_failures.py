@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from tests.end_to_end.conftest import SMALL, Workplace
 from tests.plugins.installed import HERE, environment, install
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 PROGRESS = re.compile(r"small: \d+ of \d+ jobs, \d+ min(, about \d+ min left)?")
 REASON = "PaperError: out of paper"

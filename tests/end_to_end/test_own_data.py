@@ -6,7 +6,7 @@ import pytest
 
 from tests.end_to_end.conftest import ROOT, Workplace
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 EXAMPLE = ROOT / "examples/own_data"
 

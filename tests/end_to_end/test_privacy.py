@@ -11,7 +11,7 @@ from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.reporting.rows import read_rows
 from tests.end_to_end.conftest import TINY_ATTACK, Workplace
 
-pytestmark = pytest.mark.end_to_end
+pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 
 KINDS = ("clients", "aggregates", "evaluators", "priors", "attacks")
 

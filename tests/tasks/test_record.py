@@ -15,7 +15,7 @@ from torch import nn
 from fedfisher_core.reporting.runs import Dataset, Network, Record, Runs, with_page
 from fedfisher_core.settings import TrackingSettings
 from tasks import tracking
-from tasks.figures import FiguresBesideDatabase
+from tasks.figures import FigureRepository
 from tasks.record import record
 from tasks.tracking import client_of, lost_figures
 
@@ -24,9 +24,10 @@ POINTS = 1500
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory: pytest.TempPathFactory) -> TrackingSettings:
-    """A database for all, since MLflow takes seconds to lay one out."""
+def settings(tmp_path_factory: pytest.TempPathFactory, database: Path) -> TrackingSettings:
+    """A database for all."""
     folder = tmp_path_factory.mktemp("mlflow")
+    shutil.copy(database, folder)
     return TrackingSettings(mlflow=f"sqlite:///{folder}/mlflow.db", mlflow_artifacts=folder / "figures")
 
 
@@ -118,8 +119,9 @@ def files(folder: Path) -> set[Path]:
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path: Path, database: Path) -> Path:
     (tmp_path / "project").mkdir()
+    shutil.copy(database, tmp_path / "project")
     assert recorded(tmp_path / "project", 1) == 1
     return tmp_path / "project"
 
@@ -143,9 +145,10 @@ def test_a_copy_writes_nothing_into_the_original(project: Path, tmp_path: Path) 
 
 
 @pytest.fixture
-def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def old(tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project that was recorded when figures had absolute places."""
     (tmp_path / "old").mkdir()
+    shutil.copy(database, tmp_path / "old")
     with monkeypatch.context() as patch:
         patch.setattr(tracking, "entry_points", lambda **_: ())
         assert recorded(tmp_path / "old", 1) == 1
@@ -192,7 +195,7 @@ def test_absolute_places_that_are_others_are_left(
 )
 def test_places_that_are_not_beside_a_database_are_refused(place: str, tracked: str) -> None:
     with pytest.raises(MlflowException, match="can only be found next to a SQLite file"):
-        FiguresBesideDatabase(place, tracking_uri=tracked)
+        FigureRepository(place, tracking_uri=tracked)
 
 
 def test_a_setting_that_was_changed_is_changed(settings: TrackingSettings) -> None:

@@ -1,6 +1,7 @@
 """MLflow's database: how it is opened, and what is noted of it."""
 
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -30,6 +31,13 @@ def settings(tmp_path: Path) -> TrackingSettings:
     return TrackingSettings(mlflow=f"sqlite:///{tmp_path}/mlflow.db")
 
 
+@pytest.fixture
+def made(settings: TrackingSettings, database: Path, tmp_path: Path) -> TrackingSettings:
+    """Settings with a database that is there."""
+    shutil.copy(database, tmp_path)
+    return settings
+
+
 def change(settings: TrackingSettings, statement: str) -> None:
     assert settings.database is not None
     with closing(sqlite3.connect(settings.database)) as database:
@@ -50,14 +58,13 @@ def test_a_missing_or_empty_database_is_made(settings: TrackingSettings, tmp_pat
     assert (tmp_path / "mlflow.db").read_bytes() == before
 
 
-def test_what_another_version_laid_out_is_refused_in_one_line(settings: TrackingSettings) -> None:
-    client_of(settings)
+def test_what_another_version_laid_out_is_refused_in_one_line(made: TrackingSettings) -> None:
     # No other version is installed here; this is all that it would leave to tell it by.
-    change(settings, "UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    change(made, "UPDATE alembic_version SET version_num = 'ffffffffffff'")
     # In a process of its own: this one has opened it before.
     code = "import sys; from fedfisher_core.settings import TrackingSettings as T; import tasks.tracking as t; "
     code += "t.require_usable(T(mlflow=sys.argv[1]))"
-    done = subprocess.run([sys.executable, "-c", code, settings.mlflow], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code, made.mlflow], capture_output=True, text=True)
     *_, last = done.stderr.splitlines()
     assert re.search(
         r"InputError: tracking\.mlflow='sqlite:.* can't be used by MLflow: .*ffffffffffff.*; allowed: ", last
@@ -107,44 +114,42 @@ def test_what_is_not_installed_is_not_promised_to_mlflow(tmp_path: Path, monkeyp
 ONE, OTHER = (Runs([Record(name, {"i": name}, {}, {})], []) for name in ("one", "other"))
 
 
-def test_what_was_noted_holds_until_the_database_is_written_to(settings: TrackingSettings) -> None:
-    assert not is_recorded(settings, "a", ONE)
-    client = client_of(settings)
-    note(settings, noted(settings), "a", ONE)
-    note(settings, noted(settings), "b", OTHER)
-    assert is_recorded(settings, "a", ONE)
-    assert is_recorded(settings, "b", OTHER)
-    assert not is_recorded(settings, "a", OTHER)
-    assert not is_recorded(settings, "c", ONE)
+def test_what_was_noted_holds_until_the_database_is_written_to(made: TrackingSettings) -> None:
+    assert not is_recorded(made, "a", ONE)
+    client = client_of(made)
+    note(made, noted(made), "a", ONE)
+    note(made, noted(made), "b", OTHER)
+    assert is_recorded(made, "a", ONE)
+    assert is_recorded(made, "b", OTHER)
+    assert not is_recorded(made, "a", OTHER)
+    assert not is_recorded(made, "c", ONE)
     client.create_experiment("by hand")
-    assert not is_recorded(settings, "a", ONE)
-    assert noted(settings) == {}
+    assert not is_recorded(made, "a", ONE)
+    assert noted(made) == {}
 
 
 @pytest.mark.parametrize("said", [b"", b"\xff", b"1 2\nno digest"])
-def test_a_note_that_says_nothing_of_the_database_is_none(
-    settings: TrackingSettings, tmp_path: Path, said: bytes
-) -> None:
-    client_of(settings)
-    note(settings, {}, "a", ONE)
-    assert is_recorded(settings, "a", ONE)
+def test_a_note_that_says_nothing_of_the_database_is_none(made: TrackingSettings, tmp_path: Path, said: bytes) -> None:
+    note(made, {}, "a", ONE)
+    assert is_recorded(made, "a", ONE)
     (tmp_path / "mlflow.db.recorded").write_bytes(said)
-    assert not is_recorded(settings, "a", ONE)
+    assert not is_recorded(made, "a", ONE)
 
 
-def test_a_database_that_is_gone_holds_nothing(settings: TrackingSettings, tmp_path: Path) -> None:
-    client_of(settings)
-    note(settings, {}, "a", ONE)
+def test_a_database_that_is_gone_holds_nothing(made: TrackingSettings, tmp_path: Path) -> None:
+    note(made, {}, "a", ONE)
     (tmp_path / "mlflow.db").unlink()
-    assert not is_recorded(settings, "a", ONE)
+    assert not is_recorded(made, "a", ONE)
 
 
-def test_a_note_goes_with_a_project_whose_figures_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_goes_with_a_project_whose_figures_do(
+    tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def moved(name: str) -> bool:
         folder = tmp_path / name
         folder.mkdir()
         monkeypatch.chdir(folder)
-        client_of(TrackingSettings(mlflow=f"sqlite:///{folder}/mlflow.db"))
+        shutil.copy(database, folder)
         note(TrackingSettings(), {}, "a", ONE)
         monkeypatch.chdir(folder.rename(tmp_path / f"{name} moved"))
         return is_recorded(TrackingSettings(), "a", ONE)
