@@ -27,6 +27,7 @@ class Stream(IntEnum):
     COHORT = 11
     PERSONALISATION = 12
     MODES = 13
+    CANARY = 14
 
 
 def _sequence(seed: int, stream: Stream, *branch: int) -> np.random.SeedSequence:

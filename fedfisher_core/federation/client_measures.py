@@ -1,11 +1,12 @@
 """Measures of a global network on clients' own examples, and the jobs that take them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from pydantic import TypeAdapter
+from torch import nn
 
 from fedfisher_core.client.training import train
 from fedfisher_core.data.tensors import Examples
@@ -15,6 +16,7 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.seeds import Stream
 from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
 from fedfisher_core.federation.aggregating import Aggregation, Sent, finite_clients
+from fedfisher_core.federation.canary import CLIENT, canary_of
 from fedfisher_core.federation.federation import ClientJob, Federation, ModelInputs, R, client_title
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.start import load_start
@@ -24,7 +26,10 @@ from fedfisher_core.models.evaluation import accuracy, mean_loss
 from fedfisher_core.models.spec import Parameters, models
 from fedfisher_core.settings import PersonalisationSettings, TrainSettings
 
+C = TypeVar("C")
+
 _BARRIER = "barrier.json"
+_EXPOSURE = "exposure.json"
 _PERSONALISATION = "personalisation.json"
 
 
@@ -100,6 +105,54 @@ def read_barrier(artifact: Artifact) -> Score:
     compared = TypeAdapter(dict[str, Compared]).validate_python(read_document(artifact, _BARRIER)).values()
     own, shared = mean_score([one.own for one in compared]), mean_score([one.shared for one in compared])
     return Score(accuracy=own.accuracy - shared.accuracy, loss=shared.loss - own.loss)
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """How much two networks give away of the canary, in bits; see `fedfisher_core.privacy.canaries.exposure`.
+
+    Args:
+        own: of the client that holds the canary, as it was trained; None where it is no client of the last round.
+        shared: of the global network.
+    """
+
+    own: float | None
+    shared: float
+
+
+@dataclass(frozen=True)
+class MeasureExposure(Job[BarrierInputs[Artifact]]):
+    """Measure how much the global network, and that of the client that holds the canary, give away of it."""
+
+    kind: ClassVar[str] = "exposures"
+    version: ClassVar[int] = 1
+    action: ClassVar[str] = "compare"
+
+    federation: Federation
+
+    def settings(self) -> dict[str, Any]:
+        """See `Job.settings`."""
+        return {"model": _model(self.federation), "seed": self.federation.setting.seed, **self.numerics.described()}
+
+    def compute(self, inputs: BarrierInputs[Artifact]) -> Content:
+        """See `Job.compute`."""
+        canary, device = canary_of(inputs.partition), self.federation.device
+        own = finite_clients(inputs.clients)[0].get(CLIENT)
+        networks = {
+            "own": None if own is None else read_tensors(own.trained, TENSORS),
+            "shared": load_start(inputs.aggregate, device),
+        }
+        found = {
+            name: None if weights is None else canary.exposure(_network(self.federation, weights))
+            for name, weights in networks.items()
+        }
+        return Content(documents={_EXPOSURE: found})
+
+
+@understood
+def read_exposure(artifact: Artifact) -> Exposure:
+    """Read what `MeasureExposure` measured."""
+    return TypeAdapter(Exposure).validate_python(read_document(artifact, _EXPOSURE))
 
 
 @dataclass(frozen=True)
@@ -186,9 +239,13 @@ def _some(examples: Examples, indices: torch.Tensor) -> Examples:
     return Examples(examples.inputs[indices], examples.labels[indices])
 
 
+def _network(federation: Federation, weights: Parameters) -> nn.Module:
+    """Build a network in evaluation mode, on the federation's device."""
+    return federation.spec.load({name: tensor.to(federation.device) for name, tensor in weights.items()}).eval()
+
+
 def _score(federation: Federation, weights: Parameters, examples: Examples) -> Score:
-    on_device = {name: tensor.to(federation.device) for name, tensor in weights.items()}
-    network = federation.spec.load(on_device).eval()
+    network = _network(federation, weights)
     return Score(accuracy=accuracy(network, examples), loss=mean_loss(network, examples))
 
 
@@ -214,19 +271,26 @@ class Measuring:
 
     def jobs(self) -> Iterator[Job[Any]]:
         """List all jobs."""
-        if (barrier := self.barrier) is not None:
-            yield barrier
+        yield from (job for job in (self.barrier, self.exposure) if job is not None)
         yield from self.personalisations
 
     @property
     def barrier(self) -> MeasureBarrier | None:
         """The job that compares clients' last networks with the global one; None where there is no barrier."""
+        return self._compared(MeasureBarrier, "barrier") if self._federation.settings.measures.barrier else None
+
+    @property
+    def exposure(self) -> MeasureExposure | None:
+        """The job that measures what networks give away of the canary; None where there is none."""
+        return self._compared(MeasureExposure, "exposure") if self._federation.settings.measures.canary else None
+
+    def _compared(self, job: Callable[..., C], what: str) -> C | None:
         # The pooled client's network is not compared with clients' networks.
-        if not self._federation.settings.measures.barrier or not self._method.continues or self._method.pooled:
+        if not self._method.continues or self._method.pooled:
             return None
-        return MeasureBarrier(
+        return job(
             self._federation,
-            name=f"barrier of {self.label} of {self._federation.label}",
+            name=f"{what} of {self.label} of {self._federation.label}",
             needs=BarrierInputs(**self._needs, clients=self.last.needs.clients),
             numerics=self._federation.numerics,
         )

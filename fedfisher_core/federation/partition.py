@@ -16,10 +16,11 @@ from fedfisher_core.data.labels import count_makers
 from fedfisher_core.data.natural import makers_of
 from fedfisher_core.data.partitions import Indices, Partition, split
 from fedfisher_core.data.shifts import Shifts, draw_shifts
-from fedfisher_core.data.tensors import Examples, Scaling, observe, select
+from fedfisher_core.data.tensors import Examples, Scaling, View, observe, select
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
+from fedfisher_core.federation.canary import CANARY, CLIENT, draw_canary, plant
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import POOLED, DataInputs, Federation, PartitionInputs
 from fedfisher_core.settings import NATURAL_SCHEMES
@@ -51,17 +52,19 @@ def digest_of_held(partition: Artifact, client: int) -> str:
 def examples_of(federation: Federation, inputs: PartitionInputs[Artifact], client: int) -> Examples:
     """Read a client's examples as the client sees them and a network takes them, on the federation's device."""
     dataset, shifts = load_data(inputs.data), shifts_of(inputs.partition)
-    if shifts is None:
-        held = _held(inputs.partition, client)
-        scale = training_scale(inputs.partition, held)
-        return select(dataset.train, dataset.spec, held, scale=scale).to(federation.device)
-    # The pooled client sees each example as its owner does.
-    owners = participants_of(inputs.partition) if client == POOLED else (client,)
-    each = []
-    for one in owners:
+    has_canary = federation.settings.measures.canary is not None
+
+    def read(one: int, view: View | None) -> Examples:
         held = _held(inputs.partition, one)
         scale = training_scale(inputs.partition, held)
-        each.append(select(dataset.train, dataset.spec, held, view=shifts.of(one), scale=scale))
+        examples = select(dataset.train, dataset.spec, held, view=view, scale=scale)
+        return plant(examples, inputs.partition, held) if has_canary else examples
+
+    if shifts is None:
+        return read(client, None).to(federation.device)
+    # The pooled client sees each example as its owner does.
+    owners = participants_of(inputs.partition) if client == POOLED else (client,)
+    each = [read(one, shifts.of(one)) for one in owners]
     together = Examples(torch.cat([one.inputs for one in each]), torch.cat([one.labels for one in each]))
     return together.to(federation.device)
 
@@ -210,6 +213,7 @@ class SplitData(Job[DataInputs[Artifact]]):
             "cell": setting.model_dump(mode="json", exclude=_NO_MATTER | (set() if setting.shift else {"shift"})),
             "validation_size": self.federation.settings.data.validation_size,
             **self._unseen,
+            **self._canary,
         }
 
     @property
@@ -217,11 +221,17 @@ class SplitData(Job[DataInputs[Artifact]]):
         """The number of clients that take part in no round, where there are any."""
         return {UNSEEN: len(self.federation.unseen)} if self.federation.unseen else {}
 
+    @property
+    def _canary(self) -> dict[str, Any]:
+        """How the canary is drawn, where there is one."""
+        canary = self.federation.settings.measures.canary
+        return {} if canary is None else {"canary": canary.model_dump(mode="json")}
+
     def compute(self, inputs: DataInputs[Artifact]) -> Content:
         """See `Job.compute`.
 
         Raises:
-            InputError: the data can't be split as the settings ask.
+            InputError: the data can't be split as the settings ask, or have no room for the canary.
         """
         settings, dataset = self.federation.settings, load_data(inputs.data)
         labels, groups, tests = dataset.train.labels.numpy(), dataset.train.groups, dataset.test.groups
@@ -270,6 +280,9 @@ class SplitData(Job[DataInputs[Artifact]]):
             tensors[SCALING] = vars(scaling)
             names = dataset.spec.feature_names
             summary["unscaled"] = [[names[i] for i in (std == 0).nonzero().flatten()] for std in scaling.std]
+        if settings.measures.canary is not None:
+            own = torch.from_numpy(partition.clients[CLIENT])
+            tensors[CANARY] = draw_canary(self.federation, dataset.train.inputs, own)
         return Content(tensors=tensors, documents={SUMMARY: summary})
 
     def _validation(self, partition: Partition) -> Indices:

@@ -93,6 +93,7 @@ def require_measured(settings: FederationSettings, methods: Mapping[str, Configu
     asked = {
         "barrier=true": measures.barrier and all(method.pooled for method in able),
         "personalisation": measures.personalisation is not None and not able,
+        "canary": measures.canary is not None and all(method.pooled for method in able),
     }
     for measure, unmeasured in asked.items():
         if unmeasured:

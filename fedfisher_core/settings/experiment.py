@@ -121,6 +121,15 @@ class PersonalisationSettings(Strict):
     )
 
 
+class CanarySettings(Strict):
+    """A sentence of random tokens under a random label, planted among the first client's texts."""
+
+    times: Count = Field(10, description="how many of the client's texts give way to it")
+    sentences: Annotated[int, Field(ge=2, le=2**16)] = Field(
+        1024, description="it and others that are drawn alike; an exposure is at most the base-2 logarithm of this"
+    )
+
+
 class MeasureSettings(Strict):
     """What is measured on clients' own examples, for every method that returns one network."""
 
@@ -131,6 +140,11 @@ class MeasureSettings(Strict):
     )
     personalisation: PersonalisationSettings | None = Field(
         None, description="accuracy of unseen clients before and after each trains the global network on its examples"
+    )
+    canary: CanarySettings | None = Field(
+        None,
+        description="exposure of a sentence that is planted among the first client's texts, in the network that the "
+        "client sends and in the server's",
     )
 
 

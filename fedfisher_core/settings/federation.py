@@ -145,7 +145,10 @@ class FederationSettings(RecipeSettings):
 
     @model_validator(mode="after")
     def _measures_go_without_privacy(self) -> "FederationSettings":
-        asked = "barrier=true" if self.measures.barrier else "personalisation" if self.unseen_clients else None
+        measures = self.measures
+        asked = "barrier=true" if measures.barrier else "personalisation" if self.unseen_clients else None
+        if asked is None and measures.canary is not None:
+            asked = "canary"
         if asked is not None and self.privacy is not None:
             raise ValueError(
                 f"measures.{asked} with privacy: it shows how well networks know clients' own examples, which no "

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save
 
 from fedfisher_core.client.objectives.objective import objectives
-from tests import tiny
+from tests import arranged, tiny
 from tests.golden import engine
 from tests.golden.numbers import Golden, file_of, shapes
 from tests.golden.registered import FEW_STEPS
@@ -141,6 +141,15 @@ CASES: Mapping[str, Case] = {
     "features": Case({**BENCHMARK, "model": {"name": "tiny_trunk/linear"}}, ("ExtractFeatures", "TrainClient")),
     "pre-trained weights": Case({**BENCHMARK, "model": {"name": "tiny", "pretrained": PRETRAINED}}, ("ReadStart",)),
     "augmentation": Case({**BENCHMARK, "data": {"dataset": "tiny_augmented", "validation_size": 20}}, ("TrainClient",)),
+    "canary": Case(
+        {
+            **BENCHMARK,
+            "data": {"dataset": "texts", "validation_size": 20},
+            "model": {"name": "one_hot"},
+            "measures": {"canary": {"times": 4, "sentences": 16}},
+        },
+        ("SplitData", "MeasureExposure"),
+    ),
     "attack": Case(ATTACK, ("TrainJudge", "TrainPrior", "AttackClient", "MeasureBounds")),
     "two-layer networks": Case(TWO_LAYER, ("MeasureSeed",)),
     "toy regression": Case(TOY, ("MeasureOverlap",)),
@@ -156,6 +165,7 @@ def surroundings(folder: Path) -> Iterator[None]:
     """
     tiny.write_tiny(folder / "data")
     tiny.write_tiny(folder / "data", "tiny_augmented")
+    arranged.write(folder / "data")
     tiny_trunk.register(folder / "weights")
     (folder / GIVEN).write_bytes(WEIGHTS)
     threads = torch.get_num_threads()

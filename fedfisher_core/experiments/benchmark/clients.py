@@ -19,6 +19,8 @@ class OnClients:
         unseen_loss: of the same, in nats.
         personalised_accuracy: on the same examples, after each client trained the network for itself, a fraction.
         personalised_loss: of the same, in nats.
+        canary_exposure: of the canary in the global network, in bits.
+        canary_client_exposure: the same in the network of the client that holds the canary.
     """
 
     barrier_accuracy: Measure | None
@@ -27,6 +29,8 @@ class OnClients:
     unseen_loss: Measure | None
     personalised_accuracy: Measure | None
     personalised_loss: Measure | None
+    canary_exposure: Measure | None
+    canary_client_exposure: Measure | None
 
     @classmethod
     def of(cls, method: MethodSummary) -> "OnClients":
@@ -60,6 +64,11 @@ class ClientTable:
     def personalised(self) -> bool:
         """Whether a method was personalised."""
         return any(one.personalised_accuracy is not None for _, one in self.lines)
+
+    @property
+    def canary(self) -> bool:
+        """Whether a canary was planted."""
+        return any(one.canary_exposure is not None for _, one in self.lines)
 
 
 def on_clients(summaries: Sequence[SettingSummary]) -> list[ClientTable]:

@@ -22,7 +22,7 @@ from fedfisher_core.experiments.benchmark.summary import Setting, recorded_secon
 from fedfisher_core.experiments.contract import Plan, experiment_of
 from fedfisher_core.federation.aggregation import expected_uploads
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.client_measures import mean_score, read_barrier, read_personalisation
+from fedfisher_core.federation.client_measures import mean_score, read_barrier, read_exposure, read_personalisation
 from fedfisher_core.federation.federation import Federation, Round
 from fedfisher_core.federation.global_models import Result, RoundClients, read_clients, read_result
 from fedfisher_core.federation.jobs import Federations
@@ -222,14 +222,20 @@ def _row(plan: BenchmarkPlan, federation: Federation, label: str, outcome: Outco
     )
 
 
-def _measures(federations: Federations, federation: Federation, label: str, outcome: Outcome) -> dict[str, float]:
+def _measures(
+    federations: Federations, federation: Federation, label: str, outcome: Outcome
+) -> dict[str, float | None]:
     """Read what was measured on clients' own examples; a row does without what failed."""
-    found: dict[str, float] = {}
+    found: dict[str, float | None] = {}
     measuring = federations.measuring(federation, label)
     barrier = measuring.barrier
     if barrier is not None and barrier.name in outcome.artifacts:
         score = read_barrier(outcome.artifacts[barrier.name])
         found |= {"barrier_accuracy": score.accuracy, "barrier_loss": score.loss}
+    exposing = measuring.exposure
+    if exposing is not None and exposing.name in outcome.artifacts:
+        exposed = read_exposure(outcome.artifacts[exposing.name])
+        found |= {"canary_exposure": exposed.shared, "canary_client_exposure": exposed.own}
     names = [job.name for job in measuring.personalisations]
     # A mean over those unseen clients that did not fail would favour clients that are easy to train.
     if names and all(name in outcome.artifacts for name in names):

@@ -14,7 +14,7 @@ from fedfisher_core.settings import AVERAGE, PLAIN, shift_name
 _FRACTIONS = ("accuracy", "worst_client_accuracy", "worst_class_accuracy", "unseen_accuracy", "personalised_accuracy")
 _NOT_NEGATIVE = (
     *("loss", "unseen_loss", "personalised_loss"),
-    *("fisher_scatter", "secure_rounding"),
+    *("fisher_scatter", "secure_rounding", "canary_exposure", "canary_client_exposure"),
     *("client_train_seconds", "client_encode_seconds", "server_seconds"),
     *("client_processor_seconds", "server_processor_seconds"),
     *("upload_bits", "upload_bits_formula", "download_bits", "peak_memory_bytes"),
@@ -120,6 +120,8 @@ class Row:
         server_processor_seconds: processor time of what `server_seconds` covers; None as above.
         secure_rounding: how far rounding is expected to put a secure sum off, as a fraction of the sum's root mean
             square, for the worst tensor and round. None without secure sums, and where it was not kept.
+        canary_exposure: of the canary in the global network, in bits. None where it was not measured, as below.
+        canary_client_exposure: the same in the network of the client that holds the canary, as it was trained.
 
     Raises:
         InputError: a measure is not finite, or out of its range.
@@ -181,6 +183,8 @@ class Row:
     client_processor_seconds: float | None = None
     server_processor_seconds: float | None = None
     secure_rounding: float | None = None
+    canary_exposure: float | None = None
+    canary_client_exposure: float | None = None
 
     def __post_init__(self) -> None:
         for one in fields(self):

@@ -29,6 +29,8 @@ _OF_CLIENTS = (
     "unseen_loss",
     "personalised_accuracy",
     "personalised_loss",
+    "canary_exposure",
+    "canary_client_exposure",
 )
 _SECONDS = ("server_seconds", "server_processor_seconds", "client_processor_seconds")
 _PRIVACY = ("epsilon", "audited_epsilon")

@@ -54,10 +54,23 @@ def test_a_page_shows_what_was_measured_and_names_the_other_methods() -> None:
         assert part in text
     assert "Not measured: Ensemble. Only methods" in text
     assert "5 clients, 2 unseen" in text
+    assert "Canary" not in text
     only_barrier = Page(render([make_row("fedavg", **BARRIER)])).text
     assert "Barrier, points" in only_barrier
     assert "Unseen" not in only_barrier
     assert "Not measured" not in only_barrier
+
+
+def test_a_page_shows_what_the_client_and_the_merged_network_expose() -> None:
+    rows = [
+        make_row("fedavg", seed=seed, canary_exposure=merged, canary_client_exposure=10.0)
+        for seed, merged in enumerate((1.0, 2.0))
+    ]
+    text = Page(render([*rows, make_row("ensemble", reference=True)])).text
+    for part in ("client 0", "Canary, client’s network, bits", "10.0", "merged network, bits", "1.5 ± 0.7"):
+        assert part in text
+    assert "Not measured: Ensemble. Only methods" in text
+    assert "the barrier and the canary only where clients train" in text
 
 
 def test_a_page_without_measures_is_silent() -> None:
