@@ -49,7 +49,7 @@ class Choice:
 
 CHOICES = (
     Choice("the most accurate network", OURS, f"{OURS}, compressed"),
-    Choice("accuracy, and no client's own network shown", "fedfisher_kfac", "fedfisher_kfac, compressed"),
+    Choice("accuracy, and only the sum of networks needed", "fedfisher_kfac", "fedfisher_kfac, compressed"),
     Choice("accuracy, and a server of some seconds", "regmean", None),
     Choice("a server of less than a second", "fisher_merge", None),
     Choice("secure sums (measured without masks)", "gradient_matching", None),
