@@ -54,11 +54,11 @@ class DaskRunner(Runner):
                 self._folder = stack.pop_all()
                 raise
             stack.push(self._stack)
+            if self._address is not None:
+                self._mark = stack.enter_context(self._store.marked())
+                # Workers come and go; this is their number as the run begins.
+                self.count = max(1, sum(self._dask.client.nthreads().values()))
             self._stack = stack.pop_all()
-        if self._address is not None:
-            self._mark = self._stack.enter_context(self._store.marked())
-            # Workers come and go; this is their number as the run begins.
-            self.count = max(1, sum(self._dask.client.nthreads().values()))
         return self
 
     def submit(self, task: Any, parameters: dict[str, Any], needs: Any, job: Job[Any]) -> PrefectFuture[Any]:

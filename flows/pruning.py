@@ -55,7 +55,13 @@ def find_unused(settings: ExperimentSettings) -> Unused:
             f"run.reports={str(settings.run.reports)!r} holds no report, on which artifacts could rest, "
             "so nothing was deleted"
         )
-    used = store.reachable([key for path in results for key in read_artifact_keys(path)])
+    keys = [key for path in results for key in read_artifact_keys(path)]
+    if damaged := store.damaged(keys):
+        raise InputError(
+            f"artifact {damaged[0]} is damaged, and reports rest on it, so it is not known what else they need, and "
+            "nothing was deleted; allowed: to run its experiment again, which mends it"
+        )
+    used = store.reachable(keys)
     sizes = {path: _size(path) for path in store.folders()}
     return Unused(
         sizes={path: size for path, size in sizes.items() if path not in used},

@@ -87,8 +87,17 @@ def fetch(name: str) -> Path:
         raise InputError(f"data set {name!r} is made of others, which are fetched one by one: {', '.join(spec.parts)}")
     if spec.hub is None and name != EMBEDDED:
         raise InputError(f"data set {name!r} names no source on the hub to fetch it from")
-    folder = PROJECT_DATA_DIR / name
-    writing = PROJECT_DATA_DIR / ".writing"
+    try:
+        return _fetched(spec, PROJECT_DATA_DIR / name)
+    except OSError as error:
+        raise InputError(
+            f"data set {name!r} can't be written to {PROJECT_DATA_DIR}: {error.strerror or error}; allowed: a working "
+            "folder that can be written to"
+        ) from error
+
+
+def _fetched(spec: DatasetSpec, folder: Path) -> Path:
+    name, writing = spec.name, PROJECT_DATA_DIR / ".writing"
     writing.mkdir(parents=True, exist_ok=True)
     sweep(writing)
     with new_folder(writing) as temporary:

@@ -17,7 +17,7 @@ from fedfisher_core.data.specs import datasets
 from fedfisher_core.engine.code import code_of
 from fedfisher_core.engine.errors import InputError, MemoryLimitError, UnsupportedLayerError
 from fedfisher_core.engine.job import Numerics
-from fedfisher_core.federation.canary import require_texts
+from fedfisher_core.federation.canary import require_canary
 from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.model_checks import require_models, require_networks, require_running_statistics
@@ -243,8 +243,8 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
     for federation in federations.all:
         data, clients = federation.dataset, federation.setting.clients
         require_shift(federation.setting.shift, data.name, data.inputs, data.classes, clients)
-        require_texts(federation)
         counted = counts[federation.setting.dataset]
+        require_canary(federation, None if counted is None else int(counted.labels.sum()))
         if counted is not None:
             require_split(
                 settings.partition,

@@ -6,12 +6,11 @@ from typing import Any, ClassVar, TypeVar
 
 import torch
 from pydantic import TypeAdapter
-from torch import nn
 
 from fedfisher_core.client.training import train
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.code import code_of
-from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.seeds import Stream
 from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
@@ -58,21 +57,16 @@ class BarrierInputs(ModelInputs[R]):
     """What the barrier needs.
 
     Args:
-        clients: what each client of the last round had ready, by number; clients that were lost are missing.
+        clients: what each client of the last round had ready, by number.
     """
 
     clients: Mapping[int, Sent[R]]
 
 
 @dataclass(frozen=True)
-class MeasureBarrier(Job[BarrierInputs[Artifact]]):
-    """Compare the network of each client of the last round with the global one, on the client's own training examples.
+class _CompareNetworks(Job[BarrierInputs[Artifact]]):
+    """Compare the global network with networks of the clients."""
 
-    Client-server barrier of client i (FedFish, Eq. 5): by how much theta is worse than theta_i on D_i. theta_i is what
-    the client has trained, before anything is encoded.
-    """
-
-    kind: ClassVar[str] = "barriers"
     version: ClassVar[int] = 1
     action: ClassVar[str] = "compare"
 
@@ -81,6 +75,17 @@ class MeasureBarrier(Job[BarrierInputs[Artifact]]):
     def settings(self) -> dict[str, Any]:
         """See `Job.settings`."""
         return {"model": _model(self.federation), "seed": self.federation.setting.seed, **self.numerics.described()}
+
+
+@dataclass(frozen=True)
+class MeasureBarrier(_CompareNetworks):
+    """Compare the network of each client of the last round with the global one, on the client's own training examples.
+
+    Client-server barrier of client i (FedFish, Eq. 5): by how much theta is worse than theta_i on D_i. theta_i is what
+    the client has trained, before anything is encoded.
+    """
+
+    kind: ClassVar[str] = "barriers"
 
     def compute(self, inputs: BarrierInputs[Artifact]) -> Content:
         """See `Job.compute`."""
@@ -112,7 +117,7 @@ class Exposure:
     """How much two networks give away of the canary, in bits; see `fedfisher_core.privacy.canaries.exposure`.
 
     Args:
-        own: of the client that holds the canary, as it was trained; None where it is no client of the last round.
+        own: of the client that holds the canary, as it was trained; None where it diverged in the last round.
         shared: of the global network.
     """
 
@@ -121,32 +126,25 @@ class Exposure:
 
 
 @dataclass(frozen=True)
-class MeasureExposure(Job[BarrierInputs[Artifact]]):
+class MeasureExposure(_CompareNetworks):
     """Measure how much the global network, and that of the client that holds the canary, give away of it."""
 
     kind: ClassVar[str] = "exposures"
-    version: ClassVar[int] = 1
-    action: ClassVar[str] = "compare"
-
-    federation: Federation
-
-    def settings(self) -> dict[str, Any]:
-        """See `Job.settings`."""
-        return {"model": _model(self.federation), "seed": self.federation.setting.seed, **self.numerics.described()}
 
     def compute(self, inputs: BarrierInputs[Artifact]) -> Content:
-        """See `Job.compute`."""
-        canary, device = canary_of(inputs.partition), self.federation.device
+        """See `Job.compute`; ArithmeticError where losses are not finite."""
         own = finite_clients(inputs.clients)[0].get(CLIENT)
-        networks = {
-            "own": None if own is None else read_tensors(own.trained, TENSORS),
-            "shared": load_start(inputs.aggregate, device),
-        }
-        found = {
-            name: None if weights is None else canary.exposure(_network(self.federation, weights))
-            for name, weights in networks.items()
-        }
-        return Content(documents={_EXPOSURE: found})
+        exposed = Exposure(
+            own=None if own is None else self._exposure(inputs, read_tensors(own.trained, TENSORS)),
+            shared=self._exposure(inputs, load_start(inputs.aggregate, self.federation.device)),
+        )
+        return Content(documents={_EXPOSURE: asdict(exposed)})
+
+    def _exposure(self, inputs: BarrierInputs[Artifact], weights: Parameters) -> float:
+        try:
+            return canary_of(inputs.partition).exposure(self.federation.network(weights))
+        except InputError as error:
+            raise ArithmeticError(f"{self.name}: {error}") from error
 
 
 @understood
@@ -239,13 +237,8 @@ def _some(examples: Examples, indices: torch.Tensor) -> Examples:
     return Examples(examples.inputs[indices], examples.labels[indices])
 
 
-def _network(federation: Federation, weights: Parameters) -> nn.Module:
-    """Build a network in evaluation mode, on the federation's device."""
-    return federation.spec.load({name: tensor.to(federation.device) for name, tensor in weights.items()}).eval()
-
-
 def _score(federation: Federation, weights: Parameters, examples: Examples) -> Score:
-    network = _network(federation, weights)
+    network = federation.network(weights)
     return Score(accuracy=accuracy(network, examples), loss=mean_loss(network, examples))
 
 
@@ -285,8 +278,8 @@ class Measuring:
         return self._compared(MeasureExposure, "exposure") if self._federation.settings.measures.canary else None
 
     def _compared(self, job: Callable[..., C], what: str) -> C | None:
-        # The pooled client's network is not compared with clients' networks.
-        if not self._method.continues or self._method.pooled:
+        # The pooled client's network is not compared with clients' networks, nor is one that no client trained.
+        if not self._method.continues or self._method.pooled or not self._method.trains:
             return None
         return job(
             self._federation,

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 import torch
+from torch import nn
 
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.texts import tokenised
 from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.engine.job import Job, Numerics
 from fedfisher_core.engine.seeds import Stream, numpy_generator, torch_generator
-from fedfisher_core.models.spec import Lora, ModelSpec
+from fedfisher_core.models.spec import Lora, ModelSpec, Parameters
 from fedfisher_core.models.trunks.trunk import Pretrained, split_name
 from fedfisher_core.settings import FederationSettings, FisherSettings, SeededSetting, TrainSettings
 
@@ -71,6 +72,10 @@ class Federation:
         data, settings, name = self.dataset, self.settings.model, split_name(self.setting.model)[1]
         lora = Lora(**dict(settings.lora))
         return ModelSpec(name=name, inputs=data.inputs, classes=data.classes, bias=settings.bias, lora=lora)
+
+    def network(self, weights: Parameters) -> nn.Module:
+        """Build the network with some weights, in evaluation mode, on the device that computes."""
+        return self.spec.load({name: tensor.to(self.device) for name, tensor in weights.items()}).eval()
 
     @computed_once
     def train(self) -> TrainSettings:

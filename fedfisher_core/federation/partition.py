@@ -1,7 +1,7 @@
 """Splitting the training examples of a federation over its clients, and which client holds which."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import Any, ClassVar
@@ -19,6 +19,7 @@ from fedfisher_core.data.shifts import Shifts, draw_shifts
 from fedfisher_core.data.tensors import Examples, Scaling, View, observe, select
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
 from fedfisher_core.federation.canary import CANARY, CLIENT, draw_canary, plant
 from fedfisher_core.federation.data import load_data
@@ -249,7 +250,8 @@ class SplitData(Job[DataInputs[Artifact]]):
             coarse=dataset.coarse,
         )
         indices = {f"client_{i}": torch.from_numpy(held) for i, held in enumerate(partition.clients)}
-        counts = partition.label_counts(labels, dataset.spec.classes)
+        canary = self._draw_canary(partition, dataset.train.inputs)
+        counts = partition.label_counts(_with_canary(labels, canary), dataset.spec.classes)
         summary: dict[str, Any] = {
             "digest": partition.digest(),
             "label_counts": counts.tolist(),
@@ -273,27 +275,52 @@ class SplitData(Job[DataInputs[Artifact]]):
                     )
                 everyone = torch.tensor([one for own in makers for one in own])
                 summary["nobodys_tests"] = int(torch.isin(tests, everyone, invert=True).sum())
-        tensors = {INDICES: indices | {"validation": torch.from_numpy(self._validation(partition))}}
+        tensors = {INDICES: indices | {"validation": torch.from_numpy(self._validation(partition, canary))}, **canary}
         if dataset.spec.impute is not None:
             numbers = dataset.train.inputs
             scaling = observe([numbers[torch.from_numpy(held)] for held in partition.clients], dataset.spec.impute)
             tensors[SCALING] = vars(scaling)
             names = dataset.spec.feature_names
             summary["unscaled"] = [[names[i] for i in (std == 0).nonzero().flatten()] for std in scaling.std]
-        if settings.measures.canary is not None:
-            own = torch.from_numpy(partition.clients[CLIENT])
-            tensors[CANARY] = draw_canary(self.federation, dataset.train.inputs, own)
         return Content(tensors=tensors, documents={SUMMARY: summary})
 
-    def _validation(self, partition: Partition) -> Indices:
-        """Take the server's examples, except those that only an unseen client has."""
-        if not self.federation.unseen or not len(partition.validation):
+    def _draw_canary(self, partition: Partition, texts: Tensor) -> dict[str, dict[str, Tensor]]:
+        """Draw the canary, by the name of its file; nothing where there is none."""
+        federation = self.federation
+        settings = federation.settings.measures.canary
+        if settings is None:
+            return {}
+        try:
+            drawn = draw_canary(
+                settings,
+                texts,
+                torch.from_numpy(partition.clients[CLIENT]),
+                layout=federation.dataset.inputs,
+                classes=federation.dataset.classes,
+                generator=torch_generator(federation.setting.seed, Stream.CANARY),
+            )
+        except InputError as error:
+            raise InputError(f"{federation.label}: {error}") from error
+        return {CANARY: drawn}
+
+    def _validation(self, partition: Partition, canary: Mapping[str, Mapping[str, Tensor]]) -> Indices:
+        """Take the server's examples, except those that no client that takes part trains on."""
+        absent = [partition.clients[one] for one in self.federation.unseen]
+        absent += [drawn["places"].numpy() for drawn in canary.values()]
+        if not absent or not len(partition.validation):
             return partition.validation
-        unseen = np.concatenate([partition.clients[one] for one in self.federation.unseen])
-        left = partition.validation[~np.isin(partition.validation, unseen)]
+        left = partition.validation[~np.isin(partition.validation, np.concatenate(absent))]
         if not len(left):
             raise InputError(
-                f"data.validation_size={len(partition.validation)} of {self.federation.label}: unseen clients hold all "
-                "of these images, which the server must not know; allowed: more, or 0"
+                f"data.validation_size={len(partition.validation)} of {self.federation.label}: no client that takes "
+                "part holds any of these examples; allowed: more, or 0"
             )
         return left
+
+
+def _with_canary(labels: NDArray[np.int64], canary: Mapping[str, Mapping[str, Tensor]]) -> NDArray[np.int64]:
+    """Replace the labels of the examples that gave way to the canary."""
+    labels = labels.copy()
+    for drawn in canary.values():
+        labels[drawn["places"].numpy()] = int(drawn["label"])
+    return labels

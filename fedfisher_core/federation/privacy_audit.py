@@ -105,8 +105,7 @@ class AuditClient(TrainPrivately):
 
     def _losses(self, parameters: Parameters, examples: Examples) -> Tensor:
         """Cross-entropy of each example, on the CPU."""
-        on_device = {name: tensor.to(self.federation.device) for name, tensor in parameters.items()}
-        return example_losses(self.federation.spec.load(on_device).eval(), examples.inputs, examples.labels)
+        return example_losses(self.federation.network(parameters), examples.inputs, examples.labels)
 
 
 @understood

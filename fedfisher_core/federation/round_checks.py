@@ -89,11 +89,12 @@ def require_measured(settings: FederationSettings, methods: Mapping[str, Configu
     """
     measures = settings.measures
     able = [configured.method for configured in methods.values() if configured.method.continues]
-    # The pooled client's network is not compared with clients' networks.
+    # The pooled client's network is not compared with clients' networks, nor is one that no client trained.
+    compared = [method for method in able if method.trains and not method.pooled]
     asked = {
-        "barrier=true": measures.barrier and all(method.pooled for method in able),
+        "barrier=true": measures.barrier and not compared,
         "personalisation": measures.personalisation is not None and not able,
-        "canary": measures.canary is not None and all(method.pooled for method in able),
+        "canary": measures.canary is not None and not compared,
     }
     for measure, unmeasured in asked.items():
         if unmeasured:

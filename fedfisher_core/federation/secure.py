@@ -64,6 +64,7 @@ def require_protocol(label: str, configured: ConfiguredMethod, clients: int) -> 
 Read = Callable[[], Mapping[type[Statistic], Statistic]]
 
 ROUNDING = "rounding"
+CLIPPED = "clipped_fraction"
 """Detail of an aggregate: how far rounding is expected to put a sum off; see `coarsest`."""
 
 COARSE = 2.0**-8
@@ -121,9 +122,17 @@ class AggregateSecurely(Aggregation):
                 tensor,
                 rounding,
             )
+        if clipped := collected.clipped():
+            log.warning(
+                "%s: wire.secure.clip=%g cut off %.2g of the numbers that clients sent, so that their sum is another; a "
+                "larger clip or most_examples cuts off less",
+                self.name,
+                configured.wire.secure.clip,
+                clipped,
+            )
         learned = {
             "clients_in_sum": float(len(collected.uploaded)),
-            "clipped_fraction": collected.clipped(),
+            CLIPPED: clipped,
             ROUNDING: rounding,
         }
         made = replace(made, details={**made.details, **learned})

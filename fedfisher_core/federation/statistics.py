@@ -129,10 +129,8 @@ class ComputeStatistic(ClientJob[StatisticInputs[Artifact]]):
 
     def local(self, inputs: StatisticInputs[Artifact]) -> Local:
         """Collect what statistics of a trained client are computed from."""
-        federation = self.federation
-        trained = {name: tensor.to(federation.device) for name, tensor in read_tensors(inputs.trained, TENSORS).items()}
-        network = federation.spec.load(trained).eval()
-        return local_with(network, federation, inputs, self.client, self.generator(Stream.FISHER))
+        network = self.federation.network(read_tensors(inputs.trained, TENSORS))
+        return local_with(network, self.federation, inputs, self.client, self.generator(Stream.FISHER))
 
 
 @understood

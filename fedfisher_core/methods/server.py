@@ -35,7 +35,7 @@ class Aggregate:
 
     Args:
         networks: parameters of the global network; several for ensembles and references that keep all of them.
-        details: numbers that are shown with the result, such as the step that was selected.
+        details: numbers that the store keeps with the result, such as the step that was selected.
         weights: of the networks in the mean of their probabilities or outputs, class by class, shape
             (networks, classes); None for equal ones.
         spec: of the networks; None where it is the clients'.

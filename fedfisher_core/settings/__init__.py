@@ -30,6 +30,7 @@ from fedfisher_core.settings.clients import (
     TrainSettings,
 )
 from fedfisher_core.settings.experiment import (
+    CanarySettings,
     ExperimentSettings,
     MeasureSettings,
     MethodEntry,
@@ -63,6 +64,7 @@ __all__ = [
     "AuditSettings",
     "ByLabel",
     "CacheSettings",
+    "CanarySettings",
     "Choice",
     "Count",
     "DataSettings",

@@ -18,6 +18,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     model_serializer,
 )
+from pydantic_core import to_jsonable_python
 
 from fedfisher_core.settings.base import Count, Line, Name, Several, Strict
 from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice, ServerOptimisers
@@ -131,7 +132,7 @@ class CanarySettings(Strict):
 
 
 class MeasureSettings(Strict):
-    """What is measured on clients' own examples, for every method that returns one network."""
+    """What is measured on clients' own examples, for methods that return one network of the clients' shape."""
 
     barrier: bool = Field(
         False,
@@ -143,9 +144,17 @@ class MeasureSettings(Strict):
     )
     canary: CanarySettings | None = Field(
         None,
-        description="exposure of a sentence that is planted among the first client's texts, in the network that the "
-        "client sends and in the server's",
+        description="exposure of a sentence that is planted among the first client's texts, in the client's trained "
+        "network and in the server's",
     )
+
+    @model_serializer(mode="wrap")
+    def _without_a_missing_canary(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the default out, so that names of older settings stay."""
+        written = handler(self)
+        if self.canary is None:
+            written.pop("canary", None)
+        return written
 
 
 class MethodEntry(BaseModel):
@@ -226,10 +235,11 @@ def commented(settings: BaseModel) -> str:
 
 
 def _lines(settings: BaseModel, indent: str) -> Iterator[str]:
-    written = settings.model_dump(mode="json")
-    for name in sorted(written, key=LAST.__contains__):
-        field = type(settings).model_fields[name]
-        value = getattr(settings, name)
+    fields = type(settings).model_fields
+    # What is written leaves later defaults out.
+    written = {name: to_jsonable_python(getattr(settings, name)) for name in fields}
+    for name in sorted(fields, key=LAST.__contains__):
+        field, value = fields[name], getattr(settings, name)
         described = field.description
         if described is None and isinstance(value, BaseModel):
             described = (inspect.getdoc(value) or "").partition("\n")[0]

@@ -157,6 +157,15 @@ class FederationSettings(RecipeSettings):
         return self
 
     @model_validator(mode="after")
+    def _the_client_with_the_canary_takes_part(self) -> "FederationSettings":
+        if self.measures.canary is not None and self.rounds.cohort is not None:
+            raise ValueError(
+                f"rounds.cohort={self.rounds.cohort} with measures.canary, which client 0 holds and trains on in every "
+                "round; allowed: rounds.cohort=null"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _privacy_is_of_one_round(self) -> "FederationSettings":
         if self.privacy is not None and self.rounds.count > 1:
             raise ValueError(

@@ -27,7 +27,7 @@ class SecureSettings(Strict):
         le=2.0**40,
         description="size up to which a client's number (a weight, a Fisher's entry, their product) is never clipped: "
         "multiplied by its examples, it is clipped at clip times most_examples, both rounded up to powers of two (a "
-        "number that counts once for each client, at clip itself), and the fraction of clipped numbers is reported",
+        "number that counts once for each client, at clip itself), and a run warns of the fraction of clipped numbers",
     )
     most_examples: int = Field(
         2**17,

@@ -8,13 +8,17 @@ import pytest
 import torch
 from torch.nn import functional
 
+from fedfisher_core.data.layouts import Texts, Tokens
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.store import read_tensors
+from fedfisher_core.federation.canary import CANARY as CANARY_FILE
 from fedfisher_core.federation.canary import canary_of, draw_canary
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import PartitionInputs
-from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.federation.partition import examples_of, label_counts, validation_set
 from fedfisher_core.models.spec import Parameters
+from fedfisher_core.settings import CanarySettings
 from tests import arranged, tiny
 from tests.federation.test_client_measures import network, trained
 from tests.walked import Walked, walk_tiny
@@ -95,27 +99,20 @@ def test_only_networks_of_the_clients_shape_are_measured(folder: Path) -> None:
         assert (rows[method].canary_exposure, rows[method].canary_client_exposure) == (None, None)
 
 
-def test_without_the_client_that_holds_it_the_merged_network_is_measured(folder: Path) -> None:
-    partition = {"alpha": [50.0], "clients": [4]}
-    for seed in range(20):
-        done = walked(folder, rounds={"cohort": 2}, partition=partition, seeds=[seed])
-        if 0 not in done.federation.cohort(1):
-            break
-    row = done.rows["fedavg"]
-    assert (row.canary_client_exposure, row.canary_exposure is None) == (None, False)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (
             {"data": {"dataset": "table"}, "model": {"name": "mlp"}},
-            r"measures\.canary with data\.dataset='table'.*texts",
+            r"measures\.canary with data\.dataset='table'.*tokens",
         ),
         ({"measures": {"canary": {"sentences": 1}}}, r"measures\.canary\.sentences=1"),
         ({"measures": {"canary": {"times": 0}}}, r"measures\.canary\.times=0"),
         ({"methods": {"ensemble": {}}}, r"measures\.canary, but none of the methods \(ensemble\) returns"),
+        ({"methods": {"centralised": {}}}, r"measures\.canary, but none of the methods \(centralised\) returns"),
         ({"privacy": {"epsilon": 3.0}}, r"measures\.canary with privacy"),
+        ({"rounds": {"cohort": 2}}, r"rounds\.cohort=2 with measures\.canary.*allowed: rounds\.cohort=null"),
+        ({"measures": {"canary": {"times": 10_000}}}, r"measures\.canary\.times=10000 of .*all clients have 120 texts"),
     ],
 )
 def test_what_can_not_be_measured_is_refused_before_any_work(
@@ -126,16 +123,51 @@ def test_what_can_not_be_measured_is_refused_before_any_work(
     assert not (folder / "artifacts").exists()
 
 
+def test_labels_and_validation_examples_are_those_that_clients_train_on(folder: Path) -> None:
+    data = {"dataset": "texts", "validation_size": 60}
+    done, plain = walked(folder, data=data), walked(folder, {}, data=data)
+    for client in range(3):
+        expected = held(done, client).labels.bincount(minlength=arranged.CLASSES).tolist()
+        assert label_counts(done.partition)[client] == expected
+    validation, places = validation_set(done.partition), read_tensors(done.partition, CANARY_FILE)["places"]
+    assert not torch.isin(validation, places).any()
+    before = validation_set(plain.partition)
+    assert torch.equal(validation, before[~torch.isin(before, places)])
+
+
 def test_a_client_with_fewer_texts_is_named(folder: Path) -> None:
-    many = {"canary": {"times": 10_000, "sentences": SENTENCES}}
-    with pytest.raises(InputError, match=r"measures\.canary\.times=10000 of .*client 0 has \d+ texts.*up to as many"):
-        walked(folder, many)
+    with pytest.raises(InputError, match=r"measures\.canary\.times=100: client 0 has \d+ texts.*up to as many"):
+        walked(folder, {"canary": {"times": 100, "sentences": SENTENCES}})
 
 
-def test_it_begins_and_ends_as_all_texts_do(folder: Path) -> None:
+def drawn(texts: torch.Tensor, layout: Tokens) -> torch.Tensor:
+    settings = CanarySettings(times=TIMES, sentences=SENTENCES)
     generator = torch.Generator().manual_seed(0)
-    words = torch.randint(2, 12, (40, 3), generator=generator)
-    texts = torch.cat([torch.zeros(40, 1), words, torch.ones(40, 1)], dim=1).long()
-    drawn = draw_canary(walked(folder).federation, texts, torch.arange(10, 20))["sentences"]
-    assert torch.equal(drawn[:, [0, 4]], torch.tensor([[0, 1]]).expand(SENTENCES, 2))
-    assert int(drawn[:, 1:4].min()) >= 2
+    found = draw_canary(settings, texts, torch.arange(10, 20), layout=layout, classes=3, generator=generator)
+    return found["sentences"]
+
+
+WORDS = torch.randint(2, 12, (40, 3), generator=torch.Generator().manual_seed(1))
+BEGUN = torch.cat([torch.zeros(40, 1), WORDS, torch.ones(40, 1)], dim=1).long()
+
+
+def test_it_begins_and_ends_as_all_texts_do() -> None:
+    sentences = drawn(BEGUN, Tokens(5, 12))
+    assert torch.equal(sentences[:, [0, 4]], torch.tensor([[0, 1]]).expand(SENTENCES, 2))
+    assert int(sentences[:, 1:4].min()) >= 2
+
+
+def test_padding_is_no_part_of_it() -> None:
+    padding = 12
+    short = torch.cat([BEGUN, torch.full((40, 2), padding)], dim=1)
+    # One text of the client is longer than the others, and gives the canary its form.
+    short[15] = torch.tensor([0, 3, 4, 5, 6, 1, padding])
+    sentences = drawn(short, Texts(7, 13, tokenizer="any", padding=padding, digest="0"))
+    assert torch.equal(sentences[:, [0, 5, 6]], torch.tensor([[0, 1, padding]]).expand(SENTENCES, 3))
+    assert int(sentences[:, 1:5].min()) >= 2
+    assert int(sentences[:, 1:5].max()) < padding
+
+
+def test_texts_without_tokens_of_their_own_are_refused() -> None:
+    with pytest.raises(InputError, match=r"measures\.canary\.sentences=64: a canary of .* at 0 places"):
+        drawn(torch.tensor([0, 5, 1]).expand(40, 3), Tokens(3, 12))

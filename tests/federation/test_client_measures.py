@@ -322,5 +322,5 @@ def test_what_can_not_be_is_refused_by_name(workplace: Path, changes: dict[str, 
 
 
 def test_validation_images_that_only_unseen_clients_hold_are_refused(workplace: Path) -> None:
-    with pytest.raises(InputError, match=r"data\.validation_size=1.*unseen clients hold all"):
+    with pytest.raises(InputError, match=r"data\.validation_size=1.*no client that takes part holds any"):
         walked(workplace, personalisation(3), data={"validation_size": 1}, seeds=list(range(20)))

@@ -239,11 +239,18 @@ def test_an_active_server_needs_more_than_two_thirds_of_the_clients_to_stay(trai
         trained.run("fedavg", SECURE | {"secure": {"adversary": "active", "threshold": 2}})
 
 
-def test_what_is_cut_off_is_reported(trained: Trained) -> None:
+def test_what_is_cut_off_is_warned_of(trained: Trained, caplog: pytest.LogCaptureFixture) -> None:
     wide = read_result(trained.run("fedfisher_diag", SECURE)).details
+    assert not caplog.records
     tight = read_result(trained.run("fedfisher_diag", SECURE | {"secure": {"clip": 2.0**-10}})).details
     assert wide["clipped_fraction"] == 0
     assert 0 < tight["clipped_fraction"] < 1
+    (said,) = [record.getMessage() for record in caplog.records if "cut off" in record.getMessage()]
+    assert f"wire.secure.clip=0.000976562 cut off {tight['clipped_fraction']:.2g} of the numbers" in said
+
+
+def coarse_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "rounding to" in record.getMessage()]
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedfisher_diag"])
@@ -252,12 +259,12 @@ def test_coarse_sums_are_warned_of(trained: Trained, caplog: pytest.LogCaptureFi
     narrow = {"bits": 32, "clip": 1.0, "most_examples": 1024} if method == "fedfisher_diag" else {"bits": 32}
     narrower = read_result(trained.run(method, SECURE | {"secure": narrow})).details["rounding"]
     assert 0 < fine < narrower < COARSE
-    assert not caplog.records
+    assert not coarse_warnings(caplog)
     # By default, Fishers' entries are small compared with what is made room for.
     wide = {"bits": 32} if method == "fedfisher_diag" else {"bits": 32, "clip": 2.0**20}
     coarse = read_result(trained.run(method, SECURE | {"secure": wide})).details["rounding"]
     assert COARSE < coarse <= 1
-    (said,) = [record.getMessage() for record in caplog.records]
+    (said,) = coarse_warnings(caplog)
     assert re.search(r"rounding to wire\.secure\.bits=32 puts the secure sum of \w+/[\w.]+ off by [\d.]+ of its", said)
     assert "\n" not in said
 

@@ -183,6 +183,12 @@ def _no_store(project: Path) -> None:
 
 
 @pytest.mark.timeout(120)
+def _damage_what_is_used(project: Path) -> None:
+    (row,) = json.loads((project / "results/theory/results.json").read_text())
+    (manifest,) = (project / "artifacts").glob(f"*/{row['artifact']}/manifest.json")
+    manifest.write_text("{}")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -193,6 +199,7 @@ def _no_store(project: Path) -> None:
         (_a_pipe, "no results at results/theory/results.json"),
         (_a_dangling_link, "no results at results/theory/results.json"),
         (_no_store, "run.store='artifacts' is no folder"),
+        (_damage_what_is_used, "is damaged, and reports rest on it"),
     ],
 )
 def test_where_nobody_knows_what_rests_on_what_nothing_is_removed(

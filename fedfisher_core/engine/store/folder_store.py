@@ -109,7 +109,9 @@ class Store:
     def _noted_versions(self) -> dict[str, int]:
         try:
             noted = parse_json(self._read_note(_VERSIONS) or b"{}")
-        except (ValueError, OSError):
+        except InputError:
+            raise
+        except (ValueError, OSError, CorruptArtifactError):
             noted = None
         if not isinstance(noted, dict) or not all(type(one) is int for one in noted.values()):
             raise InputError(f"{self.location} has a damaged note {_VERSIONS!r}; allowed: to delete it")
@@ -122,8 +124,13 @@ class Store:
     def _write_note(self, name: str, text: bytes) -> None:
         try:
             with tempfile.NamedTemporaryFile(dir=self.root / _WRITING, delete=False) as file:
-                file.write(text)
-            Path(file.name).replace(self.root / name)
+                written = Path(file.name)
+                try:
+                    file.write(text)
+                    file.flush()
+                    written.replace(self.root / name)
+                finally:
+                    written.unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -259,6 +266,13 @@ class Store:
     def reachable(self, keys: Sequence[str]) -> set[Path]:
         """Return the folders of artifacts, of all their direct and indirect inputs, and of what was measured of any."""
         return reached(manifests_in(self.root), keys)
+
+    def damaged(self, keys: Sequence[str]) -> list[Path]:
+        """List the folders, among those of some artifacts and of all their inputs, whose manifest can't be read."""
+        manifests = manifests_in(self.root)
+        wanted = {*keys, *(key for path in reached(manifests, keys) for key in manifests[path].inputs.values())}
+        folders = [path for kind in folders_in(self.root) for path in folders_in(kind) if path.name in wanted]
+        return [path for path in folders if path not in manifests and not is_of_old_layout(path)]
 
     def folders(self) -> list[Path]:
         """List the folders of all artifacts, those of an earlier layout included. Other folders are not listed."""

@@ -67,7 +67,7 @@ class ClientTable:
 
     @property
     def canary(self) -> bool:
-        """Whether a canary was planted."""
+        """Whether the exposure of a canary was measured."""
         return any(one.canary_exposure is not None for _, one in self.lines)
 
 

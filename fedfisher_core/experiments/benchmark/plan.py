@@ -27,7 +27,7 @@ from fedfisher_core.federation.federation import Federation, Round
 from fedfisher_core.federation.global_models import Result, RoundClients, read_clients, read_result
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.privacy_audit import read_audit
-from fedfisher_core.federation.secure import ROUNDING
+from fedfisher_core.federation.secure import CLIPPED, ROUNDING
 from fedfisher_core.federation.server_memory import largest_load
 from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.federation.training import group_size
@@ -213,10 +213,14 @@ def _row(plan: BenchmarkPlan, federation: Federation, label: str, outcome: Outco
         download_bits=curve[-1].download_bits,
         start_sent=rounds[0].result.traffic.start_sent,
         unseen_clients=len(federation.unseen) or None,
+        canary_times=canary.times if (canary := plan.settings.measures.canary) else None,
         fisher=federation.fisher.estimate if any(one.approximation for one in configured.method.uploads) else None,
         fisher_scatter=last.clients.scatter,
         secure_rounding=max(
             (one.result.details[ROUNDING] for one in rounds if ROUNDING in one.result.details), default=None
+        ),
+        secure_clipped=max(
+            (one.result.details[CLIPPED] for one in rounds if CLIPPED in one.result.details), default=None
         ),
         **_measures(federations, federation, label, outcome),
     )

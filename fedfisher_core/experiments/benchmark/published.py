@@ -313,7 +313,8 @@ def not_run(rows: Iterable[Row], published: Sequence[PublishedResult]) -> list[s
 
 def is_comparable(row: Row) -> bool:
     """Whether papers report such a federation: one round of all clients and examples, plain training and averaging."""
-    whole = row.cohort is None and row.unseen_clients is None and row.train_size is None and not row.failed_clients
+    as_usual = row.cohort is None and row.unseen_clients is None and row.canary_times is None
+    whole = as_usual and row.train_size is None and not row.failed_clients
     plain = row.shift is None and row.objective == PLAIN and row.server_optimiser == AVERAGE and row.epsilon is None
     return row.num_rounds == 1 and whole and plain and row.held_out is None
 

@@ -217,12 +217,19 @@ def _scatter(scatters: Sequence[float]) -> str:
 
 
 def _secure_sums(rows: Sequence[Row]) -> list[str]:
-    """Warn of secure sums that rounding puts off by more than methods tolerate."""
+    """Warn of secure sums of numbers that were cut off, or that rounding puts off by more than methods tolerate."""
+    clipped: dict[str, float] = {}
     coarse: dict[str, float] = {}
     for row in rows:
+        if row.secure_clipped:
+            clipped[row.method] = max(row.secure_clipped, clipped.get(row.method, 0.0))
         if row.secure_rounding is not None and row.secure_rounding > COARSE:
             coarse[row.method] = max(row.secure_rounding, coarse.get(row.method, 0.0))
     return [
+        f"**Warning:** up to {100 * fraction:.2g} % of the numbers in a secure sum of `{method}` were cut off, so that "
+        "the sum is another. A larger `wire.secure.clip` or `most_examples` cuts off less."
+        for method, fraction in sorted(clipped.items())
+    ] + [
         f"**Warning:** the secure sums of `{method}` are coarse: rounding puts one of them off by up to "
         f"{100 * rounding:.2g} % of its root mean square, which may cost accuracy. `wire.secure.bits: 64`, or a "
         "smaller `clip` or `most_examples`, rounds less."

@@ -11,7 +11,10 @@ from pydantic import ConfigDict
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.settings import AVERAGE, PLAIN, shift_name
 
-_FRACTIONS = ("accuracy", "worst_client_accuracy", "worst_class_accuracy", "unseen_accuracy", "personalised_accuracy")
+_FRACTIONS = (
+    *("accuracy", "worst_client_accuracy", "worst_class_accuracy", "unseen_accuracy", "personalised_accuracy"),
+    "secure_clipped",
+)
 _NOT_NEGATIVE = (
     *("loss", "unseen_loss", "personalised_loss"),
     *("fisher_scatter", "secure_rounding", "canary_exposure", "canary_client_exposure"),
@@ -120,6 +123,9 @@ class Row:
         server_processor_seconds: processor time of what `server_seconds` covers; None as above.
         secure_rounding: how far rounding is expected to put a secure sum off, as a fraction of the sum's root mean
             square, for the worst tensor and round. None without secure sums, and where it was not kept.
+        secure_clipped: fraction of the numbers of a secure sum that were cut off at the agreed range, for the worst
+            round. None as above.
+        canary_times: how many texts of client 0 gave way to the canary; None without one.
         canary_exposure: of the canary in the global network, in bits. None where it was not measured, as below.
         canary_client_exposure: the same in the network of the client that holds the canary, as it was trained.
 
@@ -183,6 +189,8 @@ class Row:
     client_processor_seconds: float | None = None
     server_processor_seconds: float | None = None
     secure_rounding: float | None = None
+    secure_clipped: float | None = None
+    canary_times: int | None = None
     canary_exposure: float | None = None
     canary_client_exposure: float | None = None
 

@@ -41,6 +41,7 @@ _ONLY_SINGLE = (
     "upload_bits_formula",
     "peak_memory_bytes",
     "secure_rounding",
+    "secure_clipped",
 )
 _SETTING_FIELDS = ("dataset", "model", "objective", "server_optimiser", "partition", "num_clients")
 _CURVES = (*_MEASURES, "upload_bits", "download_bits")
@@ -263,6 +264,7 @@ def _params(row: Row) -> dict[str, str]:
         "rounds": str(row.num_rounds),
         **({} if row.cohort is None else {"cohort": str(row.cohort)}),
         **({} if row.unseen_clients is None else {"unseen_clients": str(row.unseen_clients)}),
+        **({} if row.canary_times is None else {"canary_times": str(row.canary_times)}),
         "method": row.method,
         **({} if row.shift_name is None else {"shift": row.shift_name}),
     }

@@ -38,12 +38,14 @@ class Setting:
     server_optimiser: str = AVERAGE
     cohort: int | None = None
     unseen_clients: int | None = None
+    canary: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> "Setting":
         """The setting of a row."""
         federation = (row.dataset, row.model, row.partition, row.alpha, row.num_clients, row.num_rounds)
-        return cls(*federation, row.shift_name, row.objective, row.server_optimiser, row.cohort, row.unseen_clients)
+        training = (row.shift_name, row.objective, row.server_optimiser, row.cohort, row.unseen_clients)
+        return cls(*federation, *training, row.canary_times)
 
     @classmethod
     def of_seeded(cls, setting: SeededSetting, settings: FederationSettings) -> "Setting":
@@ -60,13 +62,15 @@ class Setting:
             server_optimiser=setting.server_optimiser,
             cohort=settings.rounds.cohort,
             unseen_clients=settings.unseen_clients or None,
+            canary=canary.times if (canary := settings.measures.canary) else None,
         )
 
     @property
     def split(self) -> str:
         """How the data is split, and how clients see it, in words."""
         skew = "" if self.alpha is None else f", α = {self.alpha:g}"
-        return f"{self.partition}{skew}{'' if self.shift is None else f', {self.shift}'}"
+        canary = "" if self.canary is None else f", a canary {self.canary} times"
+        return f"{self.partition}{skew}{'' if self.shift is None else f', {self.shift}'}{canary}"
 
     @property
     def family(self) -> str:

@@ -69,6 +69,16 @@ def test_a_page_says_whose_labels_are_true() -> None:
     assert "calls each of 3 classes, drawn as well, by the name of another" in remark
 
 
+def test_numbers_that_were_cut_off_are_warned_of_by_method() -> None:
+    rows = [
+        make_row("tight", secure_clipped=0.25),
+        make_row("tight", seed=1, secure_clipped=0.5),
+        make_row("wide", secure_clipped=0.0),
+    ]
+    (warning,) = remarks(rows)
+    assert warning.startswith("**Warning:** up to 50 % of the numbers in a secure sum of `tight` were cut off")
+
+
 def test_coarse_secure_sums_are_warned_of_by_method() -> None:
     rows = [
         make_row("coarse", secure_rounding=0.25),

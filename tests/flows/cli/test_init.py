@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from fedfisher_core.experiments.contract import experiments, load
 from flows.cli import main
@@ -20,13 +23,30 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return line
 
 
+def all_keys(settings: BaseModel) -> Iterator[str]:
+    """Every key of settings, with those of the groups below it."""
+    for name in type(settings).model_fields:
+        yield name
+        if isinstance(value := getattr(settings, name), BaseModel):
+            yield from (f"{name}.{key}" for key in all_keys(value))
+
+
+def keys_of(written: dict[str, Any], model: type[BaseModel]) -> Iterator[str]:
+    """The same of a file, whose groups are those of a model."""
+    for name, value in written.items():
+        yield name
+        kind = model.model_fields[name].annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and isinstance(value, dict):
+            yield from (f"{name}.{key}" for key in keys_of(value, kind))
+
+
 @pytest.mark.parametrize("experiment", ["benchmark", "privacy_attack", "two_layer", "fedfish_toy"])
 def test_a_settings_file_has_the_defaults_and_says_what_keys_set(workplace: Path, experiment: str) -> None:
     main(["init", "config", "mine", "--experiment", experiment])
     text = Path("mine.yaml").read_text()
     model = experiments.get(experiment).settings
     assert load(Path("mine.yaml")) == model(name="mine")
-    assert yaml.safe_load(text).keys() == model.model_fields.keys()
+    assert set(keys_of(yaml.safe_load(text), model)) == set(all_keys(model(name="mine")))
     assert "  # tasks at a time; default: one a core." in text
 
 
