@@ -83,11 +83,11 @@ def read_adapter(folder: Path | str) -> Adapter:
     for name in [name for name in tensors if ".lora_" in name]:
         before, factor, _ = re.split(r"\.(lora_[AB])\.", name)
         a, b = (tensors.get(f"{before}.{one}.weight") for one in ("lora_A", "lora_B"))
-        if a is None or b is None or a.ndim != 2 or b.ndim != 2 or len(a) != b.shape[1]:
+        if a is None or b is None or a.ndim != 2 or b.ndim != 2 or not 0 < len(a) == b.shape[1]:
             shapes = [None if one is None else tuple(one.shape) for one in (a, b)]
             raise InputError(
                 f"{path} has factors A and B of {before!r} in shapes {shapes[0]} and {shapes[1]}; allowed: two "
-                "matrices, A with as many rows as B has columns"
+                "matrices, A with as many rows as B has columns, one or more"
             )
         if factor == "lora_B":
             tensors[name] = b * _scale(config, before, len(a), path)
@@ -187,7 +187,10 @@ def _read_config(path: Path) -> dict[str, Any]:
             raise InputError(f"{path} has {key}={shown(config[key])}; allowed: LoRA without it")
     if config.get("bias", "none") != "none":
         raise InputError(f"{path} has bias={shown(config['bias'])}; allowed: none")
-    numbers = [config.get("lora_alpha"), *(config.get("alpha_pattern") or {}).values()]
+    patterns = config.get("alpha_pattern") or {}
+    if not isinstance(patterns, dict):
+        raise InputError(f"{path} has alpha_pattern={shown(patterns)}; allowed: names of layers with numbers")
+    numbers = [config.get("lora_alpha"), *patterns.values()]
     if not all(isinstance(one, int | float) for one in numbers):
         raise InputError(f"{path} has lora_alpha={shown(config.get('lora_alpha'))}; allowed: a number")
     return config

@@ -62,6 +62,8 @@ class Client:
         generator: torch.Generator | None = None,
         batch_size: int | None = None,
     ) -> None:
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"batch_size={batch_size}; allowed: 1 or more")
         examples = gather(data, who="the client's data")
         self.network = Network.of(model, examples.inputs, fisher=fisher)
         require_classes(examples, self.network.spec.classes, who="the client's data")

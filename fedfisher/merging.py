@@ -189,6 +189,8 @@ def _validation(network: Network, data: Pairs | None) -> Examples:
         raise InputError(
             f"validation has inputs of shape {tuple(examples.inputs.shape[1:])}; allowed: {network.spec.inputs.shape}"
         )
+    if examples.inputs.dtype != network.spec.inputs.taken:
+        raise InputError(f"validation has inputs of {examples.inputs.dtype}; allowed: {network.spec.inputs.taken}")
     require_classes(examples, network.spec.classes, who="validation")
     return examples.to(network.device)
 

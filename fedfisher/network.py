@@ -82,6 +82,8 @@ class Network:
                 each example.
             UnsupportedLayerError: a layer normalises over the batch, or holds what no client sends.
         """
+        if not len(examples):
+            raise InputError("a network is described by no examples; allowed: one or more")
         weights = _weights_of(module)
         device = next(iter(weights.values())).device
         given = examples[:2].to(device)
@@ -159,7 +161,7 @@ def replace_batch_norm(module: nn.Module) -> nn.Module:
             raise UnsupportedLayerError(
                 f"layer {name!r} keeps no running statistics; allowed: track_running_stats=True"
             )
-        made = BatchNorm(layer.num_features, eps=layer.eps, momentum=layer.momentum or 0.1)
+        made = BatchNorm(layer.num_features, eps=layer.eps, momentum=0.1 if layer.momentum is None else layer.momentum)
         state = read_running_statistics(
             nn.Sequential(made), {f"0.{key}": one for key, one in layer.state_dict().items()}
         )

@@ -124,8 +124,8 @@ class AggregateSecurely(Aggregation):
             )
         if clipped := collected.clipped():
             log.warning(
-                "%s: wire.secure.clip=%g cut off %.2g of the numbers that clients sent, so that their sum is another; a "
-                "larger clip or most_examples cuts off less",
+                "%s: wire.secure.clip=%g cut off %.2g of the numbers that clients sent, so that their sum is another; "
+                "a larger clip or most_examples cuts off less",
                 self.name,
                 configured.wire.secure.clip,
                 clipped,

@@ -49,7 +49,9 @@ def _merge(uploads: Sequence[Upload], scale: float) -> Parameters:
     for share, upload in zip(proportions(uploads), uploads, strict=True):
         models = upload[Weights].tensors
         for layer, gram in upload[Gram].tensors.items():
-            shrunk = share * scale_off_diagonal(gram.double(), scale)
+            # The paper's format leaves a matrix that is not symmetric.
+            symmetric = (gram.double() + gram.double().T) / 2
+            shrunk = share * scale_off_diagonal(symmetric, scale)
             product = shrunk @ models[f"{layer}.weight"].double().T
             left[layer] = left[layer].add_(shrunk) if layer in left else shrunk
             right[layer] = right[layer].add_(product) if layer in right else product

@@ -130,7 +130,7 @@ def _connect(spec: ModelSpec, network: nn.Module, modules: Mapping[str, nn.Modul
     """Trace the units through the network: a layer makes new ones, any other operation treats each unit separately."""
     try:
         nodes = list(fx.Tracer(autowrap_functions=(max_pool,)).trace(network).nodes)
-    except (fx.proxy.TraceError, TypeError) as error:
+    except (fx.proxy.TraceError, TypeError, RuntimeError) as error:
         raise _no_streams(spec, f"its operations depend on its inputs ({error})") from error
     groups = _Groups()
     for node in nodes:

@@ -38,8 +38,10 @@ class Canary:
             kept: tokens that stay where the first text has them, and are not drawn, such as padding.
 
         Raises:
-            InputError: there are fewer than two sentences, or not twice as many that could be drawn.
+            InputError: there is no text, there are fewer than two sentences, or not twice as many that could be drawn.
         """
+        if not len(like):
+            raise InputError("a canary is drawn like no text; allowed: one text or more")
         like = like.cpu()
         kept_here = torch.tensor(kept, dtype=like.dtype)
         words = like.unique()

@@ -8,14 +8,16 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-FEDFISHER = frozenset({"fedfisher_diag", "fedfisher_kfac"})
+FEDFISHER = frozenset({"fedfisher_diag", "fedfisher_full", "fedfisher_kfac"})
 """The methods of the FedFisher paper."""
 
 OURS = frozenset({"gaussian_distillation", "kfac_distillation", "mixture_distillation"})
 """The methods that are this project's own."""
 
 _NAMES = {
+    "afl": "AFL",
     "best_local": "Best local network",
+    "ccvr": "CCVR",
     "centralised": "Central training",
     "dare": "DARE",
     "dense": "DENSE",
@@ -26,6 +28,7 @@ _NAMES = {
     "fedbens": "FedBEns",
     "fedbens_mixture": "FedBEns, mixture",
     "fedcgs": "FedCGS",
+    "fedex_lora": "FedEx-LoRA",
     "fedfish": "FedFish",
     "fedfisher": "FedFisher",
     "fedfisher_diag": "FedFisher (diagonal)",
@@ -34,11 +37,13 @@ _NAMES = {
     "fedpft": "FedPFT",
     "fipa": "FIPA",
     "fisher_merge": "FisherMerge",
+    "flexlora": "FlexLoRA",
     "gaussian_distillation": "Gaussian distillation",
     "gh_lda": "GH-LDA",
     "gradient_matching": "Gradient matching",
     "iso_c": "Iso-C",
     "kfac_distillation": "K-FAC distillation",
+    "knots": "KnOTS",
     "local": "Local networks",
     "local_mean": "Mean of local networks",
     "ma_echo": "MA-Echo",

@@ -188,6 +188,7 @@ def test_gram_matrices_do_not_serve_methods_for_factors(workplace: Path) -> None
         ({"peft_type": "IA3"}, r"peft_type='IA3'; allowed: LORA"),
         ({"bias": "all"}, r"bias='all'; allowed: none"),
         ({"lora_alpha": "2"}, r"lora_alpha='2'; allowed: a number"),
+        ({"alpha_pattern": [1]}, r"alpha_pattern=\[1\]; allowed: names of layers with numbers"),
     ],
 )
 def test_what_is_no_lora_is_refused(workplace: Path, config: dict[str, Any], message: str) -> None:

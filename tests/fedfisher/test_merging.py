@@ -134,12 +134,27 @@ def test_networks_that_no_method_can_merge_are_refused_by_name(what: str) -> Non
     assert "\n" not in str(caught.value)
 
 
+class Counting(nn.Sequential):
+    """Reshapes by the number of its inputs, which tracing does not know."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(36, 5), nn.ReLU(), nn.Linear(5, 3))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs.reshape(len(inputs), -1))
+
+
 LAYERS: dict[str, tuple[Callable[[], nn.Module], str, str]] = {
     "fixed widths": (Fixed, "pfnm", "^method 'pfnm' can't serve model 'Fixed': .*mat1 and mat2 shapes"),
     "a parameter": (
         Scaled,
         "fedlpa",
         "^method 'fedlpa' can't serve model 'Scaled': parameter 'scale' is in no layer of torch, and its input factor",
+    ),
+    "operations that depend on the inputs": (
+        Counting,
+        "otfusion",
+        "^method 'otfusion' can't serve model 'Counting': .*: its operations depend on its inputs",
     ),
     "features": (network, "fedcgs", "^method 'fedcgs' can't serve model 'Sequential': "),
 }
@@ -252,6 +267,12 @@ def normalised(seed: int, **options: Any) -> nn.Module:
     return made.eval()
 
 
+@pytest.mark.parametrize(("momentum", "kept"), [(None, 0.1), (0.0, 0.0), (0.3, 0.3)])
+def test_running_statistics_move_on_at_their_own_rate(momentum: float | None, kept: float) -> None:
+    after = fedfisher.replace_batch_norm(normalised(0, momentum=momentum))
+    assert after.get_submodule("3").momentum == kept
+
+
 @pytest.mark.parametrize("options", [{}, {"affine": False}, {"momentum": None, "eps": 0.1}])
 def test_running_statistics_become_weights(options: dict[str, Any]) -> None:
     given = examples()[0]
@@ -300,12 +321,25 @@ def test_memory_that_one_example_needs_is_named() -> None:
         ({"method": "fedavg", "budget": 8}, "budget"),
         ({"method": "fedavg", "initial": wider()}, r"^the initial network (has|lacks) '"),
         ({"method": "fedavg", "validation": examples(9, 0, 6)}, r"^validation has inputs of shape \(6,\)"),
+        (
+            {"method": "regmean", "validation": (examples()[0].double(), examples()[1])},
+            r"^validation has inputs of torch\.float64; allowed: torch\.float32",
+        ),
     ],
 )
 def test_what_a_method_lacks_is_named(asked: dict[str, Any], message: str) -> None:
     with refused(message) as caught:
         fedfisher.merge(clients(2), **asked)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "data", "message"),
+    [(0, examples(), r"^batch_size=0; allowed: 1 or more"), (None, examples(0), "no examples|is empty|one or more")],
+)
+def test_clients_without_a_batch_are_refused(batch_size: int | None, data: Any, message: str) -> None:
+    with refused(message):
+        fedfisher.Client(network(), data, batch_size=batch_size)
 
 
 def test_no_clients_are_refused() -> None:

@@ -53,6 +53,12 @@ def test_exposure_is_by_the_rank(losses: list[float], bits: float) -> None:
     assert exposure(torch.tensor(losses)) == pytest.approx(bits)
 
 
+def test_it_is_drawn_like_some_text() -> None:
+    generator = torch.Generator()
+    with pytest.raises(InputError, match="a canary is drawn like no text; allowed: one text or more"):
+        Canary.drawn(like=LIKE[:0], classes=3, sentences=8, generator=generator)
+
+
 def test_where_all_are_alike_nothing_is_exposed() -> None:
     assert exposure(torch.ones(8)) == 0
 

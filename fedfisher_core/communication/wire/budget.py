@@ -38,7 +38,7 @@ def formula_bits(schema: Schema) -> int:
 def paper_bits(codec: Codec, tensors: Sequence[TensorSpec]) -> int:
     """Count the bits of a statistic as the paper does, also where it divides a budget: see `formula_bits`.
 
-    A codec that has neither scales nor signs to leave out counts in full.
+    A codec that is neither in the paper nor made of one that is counts in full, with its scales and signs.
     """
     bits = codec.bits(tensors)
     match codec:

@@ -171,7 +171,7 @@ def _compared(one: OverviewLine | None, other: OverviewLine | None) -> Compared 
         return None
     common = [place for place in _places(one) if other.cells[place] is not None]
     # A setting in which one lacks a seed would leave that seed out of all settings.
-    common = [place for place in common if len(_by_seed(one, place)) == len(_by_seed(other, place))] or common
+    common = [place for place in common if _by_seed(one, place).keys() == _by_seed(other, place).keys()] or common
     ours, others = (mean_by_seed([_by_seed(line, place) for place in common]) for line in (one, other))
     difference = paired_difference(ours, others)
     return None if difference is None else Compared(len(common), difference)
@@ -180,7 +180,8 @@ def _compared(one: OverviewLine | None, other: OverviewLine | None) -> Compared 
 def answer(found: Sequence[Standing]) -> list[str]:
     """Write what leads by how much, and what FedFisher and this project's own methods do; no text without a network.
 
-    A method leads where its intervals to all others exclude 0, each over the seeds and of its pair alone.
+    A method leads where its intervals to all others exclude 0, each over the seeds and of its pair alone. Methods that
+    have a single seed in common with it have no interval, and are named.
     """
     ranked = [one for one in found if one.line.role is Role.ONE_NETWORK]
     if not ranked:
@@ -210,9 +211,12 @@ def _lead(ranked: Sequence[Standing]) -> str:
     if difference.n == 1:
         return f"**{top.name}** has the highest mean {where}, {accuracy}. It is {apart}; one seed shows no lead."
     level = [one.name for one, other in compared if other.interval is not None and other.interval[0] <= 0]
+    untested = [one.name for one, other in compared if other.interval is None]
     if not level:
-        others = f" all {len(compared)} other methods" if len(compared) > 1 else ""
-        return f"**{top.name} leads{others}**: {where} its mean accuracy, {accuracy}, is {apart}."
+        tested = len(compared) - len(untested)
+        others = f" all {tested} other methods" if tested > 1 else ""
+        alone = f"; a single seed in common shows nothing of {_listed(untested)}" if untested else ""
+        return f"**{top.name} leads{others}**: {where} its mean accuracy, {accuracy}, is {apart}{alone}."
     some = "" if level == [second.name] else f"; its interval to {_listed(level)} includes 0"
     return f"**No method leads**: {where} {top.name} has the highest mean, {accuracy}, {apart}{some}."
 

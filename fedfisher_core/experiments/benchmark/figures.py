@@ -174,7 +174,8 @@ def _dot(one: Standing, most: int) -> Dot:
     interval = None if one.mean is None else one.mean.interval
     low, high = (None, None) if interval is None else (max(100 * interval[0], 0.0), min(100 * interval[1], 100.0))
     fewer = "" if one.num_settings == most else f" ({one.num_settings} of {most} settings)"
-    mean = 100 * one.line.mean("accuracy")
+    # An interval is of the seeds that all settings have, and so is its middle.
+    mean = 100 * (one.line.mean("accuracy") if one.mean is None or interval is None else one.mean.mean)
     return Dot(one.method, one.name + fewer, mean, low, high, _GROUPS[one.line.role])
 
 

@@ -245,7 +245,7 @@ class Comparison:
 def compare(rows: Iterable[Row], published: Sequence[PublishedResult]) -> tuple[Comparison, ...]:
     """Compare our accuracies with published ones of the same setting, split in the same way, and the same method.
 
-    Only settings of one round with an alpha, without a shift, with plain training and averaging, and with all clients
+    Only settings of one round, without a shift, with plain training and averaging, and with all clients
     and examples are compared, as only such are published. Several papers may report the same setting and method; each
     gives a comparison. Each is tested twice, for a difference within `MARGIN` and for one beyond it. Holm's procedure
     corrects for the number of all tests.
@@ -258,7 +258,7 @@ def compare(rows: Iterable[Row], published: Sequence[PublishedResult]) -> tuple[
         for summary in summarise(rows)
         for method in summary.methods
         for result in published
-        if is_comparable(method.row) and _key(method.row) == _key(result)
+        if all(map(is_comparable, method.rows)) and _key(method.row) == _key(result)
     ]
     differences = [_difference(ours, result) for _, result, ours in found]
     tested = [one for one in differences if one is not None]

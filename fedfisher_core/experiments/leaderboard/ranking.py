@@ -80,7 +80,7 @@ def over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSee
         pairs = [
             (one.accuracy_by_seed, another.accuracy_by_seed)
             for one, another in both
-            if one.rank is not None and one.num_seeds == another.num_seeds
+            if one.rank is not None and one.accuracy_by_seed.keys() == another.accuracy_by_seed.keys()
         ]
         difference = paired_difference(*(mean_by_seed(own) for own in zip(*pairs, strict=True))) if pairs else None
         if difference is not None:

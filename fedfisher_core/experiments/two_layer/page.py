@@ -43,13 +43,14 @@ def report_files(rows: Sequence[TwoLayerRow], page: PageData) -> dict[str, bytes
 def error_chart(curve: Curve) -> Chart:
     """Draw the training errors along a curve, both axes logarithmic.
 
-    Lines are geometric means over seeds, in bands of the geometric standard deviation.
+    Lines are geometric means over seeds, in bands of the geometric standard deviation. Errors of 0 are left out.
     """
     points = [
         Point(method, _LABELS[method], point.value, band.geometric_mean, band.low, band.high)
         for method in METHODS
         for point in curve.points
         for band in (point.bands[method],)
+        if band.geometric_mean > 0
     ]
     axes = _AXES[curve.name], f"training error at {curve.fixed} {_FIXED[curve.name]}"
     return line_chart(points, axes=axes, logarithmic=True)

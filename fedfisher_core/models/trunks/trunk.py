@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,9 +19,6 @@ from fedfisher_core.engine.installed import packaged_file
 from fedfisher_core.engine.registry import Registry, import_submodules
 from fedfisher_core.models.spec import FOLDER, is_adapted_folder, models
 from fedfisher_core.models.trunks.reading import read_weights_file
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
 
 SEPARATOR = "/"
 """Separates a trunk from the network on its features in `model.name`, such as mobilenet_v2/linear."""

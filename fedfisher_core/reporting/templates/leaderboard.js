@@ -105,7 +105,8 @@
       .map((entry) => entry.upload / baselines.get(entry.setting));
     const ranks = own.map((entry) => entry.rank).filter((rank) => rank !== null);
     return {
-      first: own[0], count: own.length, accuracy: mean(own.map((entry) => entry.accuracy)),
+      // An interval is of the seeds that all settings have, and so is its middle.
+      first: own[0], count: own.length, accuracy: mean(seeds.length > 1 ? bySeed : own.map((entry) => entry.accuracy)),
       half: seeds.length > 1 ? data.student[seeds.length] * deviation(bySeed) / Math.sqrt(seeds.length) : null,
       sets: sets.map((set) => own.filter((entry) => entry.dataset === set).map((entry) => entry.accuracy)),
       ratio: ratios.length ? mean(ratios) : null, rank: ranks.length ? mean(ranks) : null,

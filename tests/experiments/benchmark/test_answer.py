@@ -42,6 +42,12 @@ def test_no_lead_is_claimed_where_an_interval_covers_0() -> None:
     assert who.endswith("above b, the next; its interval to c includes 0.")
 
 
+def test_a_method_with_one_seed_in_common_is_named_and_stands_in_no_lead() -> None:
+    (who,) = sentences([*rows_of(THREE), make_row("alone", accuracy=0.1)])
+    assert who.startswith("**a leads all 2 other methods**")
+    assert who.endswith("above b, the next; a single seed in common shows nothing of alone.")
+
+
 def test_settings_are_compared_in_their_mean_seed_by_seed() -> None:
     rows = [*rows_of({"a": [0.5, 0.7], "b": [0.4, 0.5]}), *rows_of({"a": [0.9, 0.9], "b": [0.8, 0.7]}, alpha=0.5)]
     first, second = standings(summarise(rows))

@@ -36,6 +36,18 @@ def test_means_are_over_settings_in_per_cent_with_the_interval_over_seeds() -> N
     assert dense["low"] is None
 
 
+def test_a_point_is_the_middle_of_its_interval() -> None:
+    # The third seed of one setting is in no interval over both.
+    accuracies = {0.1: (0.90, 0.91, 0.10), 0.3: (0.50, 0.51)}
+    rows = [
+        make_row("fedavg", alpha=alpha, seed=seed, accuracy=accuracy)
+        for alpha, each in accuracies.items()
+        for seed, accuracy in enumerate(each)
+    ]
+    (fedavg,) = values(means_chart(standings(summarise(rows))))
+    assert fedavg["mean"] == pytest.approx((fedavg["low"] + fedavg["high"]) / 2)
+
+
 def test_groups_of_settings_have_a_chart_each_and_those_that_are_alone_share_one() -> None:
     rows = [
         *make_rows({"fedavg": 0.5, "kfac": 0.6}, alphas=(0.1, 0.3)),
