@@ -211,7 +211,7 @@ def _lead(ranked: Sequence[Standing]) -> str:
     if difference.n == 1:
         return f"**{top.name}** has the highest mean {where}, {accuracy}. It is {apart}; one seed shows no lead."
     level = [one.name for one, other in compared if other.interval is not None and other.interval[0] <= 0]
-    untested = [one.name for one, other in compared if other.interval is None]
+    untested = [one.name for one, other in compared if other.n == 1]
     if not level:
         tested = len(compared) - len(untested)
         others = f" all {tested} other methods" if tested > 1 else ""
