@@ -13,15 +13,6 @@ from tests import arranged, tiny
 from tests.walked import walk_tiny
 
 
-@pytest.fixture
-def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory that finds the data sets and no server."""
-    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(arranged.write(tmp_path / "data")))
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.drawn(6)
 @pytest.mark.parametrize(
     ("dataset", "model", "methods"),
@@ -42,13 +33,13 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_networks_on_any_inputs_are_trained_and_aggregated(
-    federation: Path, dataset: str, model: str, methods: tuple[str, ...]
+    arranged_workplace: Path, dataset: str, model: str, methods: tuple[str, ...]
 ) -> None:
     chosen: dict[str, dict[str, Any]] = {name: {} for name in methods}
     if "dense" in chosen:
         chosen["dense"] = {"epochs": 2, "generator_steps": 2, "images": 8, "latent": 5}
     rows = walk_tiny(
-        federation,
+        arranged_workplace,
         chosen,
         data={"dataset": dataset},
         model={"name": model},
@@ -64,15 +55,17 @@ def test_networks_on_any_inputs_are_trained_and_aggregated(
     ("dataset", "model", "bits"),
     [("texts", "bag", 5 * 4 + 2), ("table", "mlp", 6 * 32 + 2), ("banners", "tiny", 54 * 8 + 2)],
 )
-def test_to_train_centrally_costs_what_the_examples_take(federation: Path, dataset: str, model: str, bits: int) -> None:
-    rows = walk_tiny(federation, {"centralised": {}}, data={"dataset": dataset}, model={"name": model}).rows
+def test_to_train_centrally_costs_what_the_examples_take(
+    arranged_workplace: Path, dataset: str, model: str, bits: int
+) -> None:
+    rows = walk_tiny(arranged_workplace, {"centralised": {}}, data={"dataset": dataset}, model={"name": model}).rows
     assert rows["centralised"].upload_bits == tiny.TRAIN * bits
 
 
 @pytest.mark.parametrize(("dataset", "dtype"), [("texts", torch.int64), ("table", torch.float64)])
-def test_decoded_examples_keep_their_type(federation: Path, dataset: str, dtype: torch.dtype) -> None:
+def test_decoded_examples_keep_their_type(arranged_workplace: Path, dataset: str, dtype: torch.dtype) -> None:
     model = {"name": "bag" if dataset == "texts" else "mlp"}
-    found = load_data(walk_tiny(federation, {"fedavg": {}}, data={"dataset": dataset}, model=model).data)
+    found = load_data(walk_tiny(arranged_workplace, {"fedavg": {}}, data={"dataset": dataset}, model=model).data)
     assert found.train.inputs.dtype == dtype
     assert found.train.inputs.shape == (tiny.TRAIN, *found.spec.inputs.shape)
 
@@ -109,13 +102,15 @@ def test_decoded_examples_keep_their_type(federation: Path, dataset: str, dtype:
     ],
 )
 def test_what_can_not_be_done_is_refused_before_any_work(
-    federation: Path, dataset: str, model: str, method: str, message: str
+    arranged_workplace: Path, dataset: str, model: str, method: str, message: str
 ) -> None:
-    settings = tiny.tiny_settings(federation, data={"dataset": dataset}, model={"name": model}, methods={method: {}})
+    settings = tiny.tiny_settings(
+        arranged_workplace, data={"dataset": dataset}, model={"name": model}, methods={method: {}}
+    )
     with pytest.raises(InputError) as caught:
         check_federations(settings)
     assert message in str(caught.value)
-    assert not (federation / "artifacts").exists()
+    assert not (arranged_workplace / "artifacts").exists()
 
 
 NNGEOMETRY = {"fisher": {"backend": "nngeometry"}}
@@ -143,21 +138,21 @@ PRIVATE = {"privacy": {"epsilon": 8.0}}
     ],
 )
 def test_what_library_and_privacy_lack_is_refused_before_any_work(
-    federation: Path, dataset: str, model: str, changes: dict[str, Any], message: str
+    arranged_workplace: Path, dataset: str, model: str, changes: dict[str, Any], message: str
 ) -> None:
     method = "fedavg" if model in ("gru", "transformer") else "fisher_merge"
     chosen = {"data": {"dataset": dataset}, "model": {"name": model}, "methods": {method: {}}, **changes}
     with pytest.raises(InputError) as caught:
-        check_federations(tiny.tiny_settings(federation, **chosen))
+        check_federations(tiny.tiny_settings(arranged_workplace, **chosen))
     assert message in str(caught.value)
 
 
-def test_a_network_on_tokens_is_planned(federation: Path) -> None:
-    settings = tiny.tiny_settings(federation, data={"dataset": "texts"}, model={"name": "bag"})
+def test_a_network_on_tokens_is_planned(arranged_workplace: Path) -> None:
+    settings = tiny.tiny_settings(arranged_workplace, data={"dataset": "texts"}, model={"name": "bag"})
     assert check_federations(settings).all[0].spec.inputs == arranged.SEQUENCES
 
 
-def test_batch_normalisation_is_refused_before_any_work(federation: Path) -> None:
-    settings = tiny.tiny_settings(federation, data={"dataset": "banners"}, model={"name": "normalised"})
+def test_batch_normalisation_is_refused_before_any_work(arranged_workplace: Path) -> None:
+    settings = tiny.tiny_settings(arranged_workplace, data={"dataset": "banners"}, model={"name": "normalised"})
     with pytest.raises(InputError, match=r"model 'normalised': layer 'norm' has type BatchNorm2d, .*: GroupNorm"):
         check_federations(settings)

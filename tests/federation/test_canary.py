@@ -29,15 +29,6 @@ FEDAVG: dict[str, Any] = {"fedavg": {}}
 TEXTS = {"data": {"dataset": "texts"}, "model": {"name": "one_hot"}, "partition": {"alpha": [50.0]}}
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory that finds the data sets and no server."""
-    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(arranged.write(tmp_path / "data")))
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def walked(folder: Path, measures: dict[str, Any] = CANARY, methods: dict[str, Any] = FEDAVG, **changes: Any) -> Walked:
     return walk_tiny(folder, methods, measures=measures, **{**TEXTS, **changes})
 
@@ -46,8 +37,8 @@ def held(done: Walked, client: int) -> Examples:
     return examples_of(done.federation, PartitionInputs(done.data, done.partition), client)
 
 
-def test_it_takes_the_place_of_some_texts_of_the_first_client_alone(folder: Path) -> None:
-    done, plain = walked(folder), walked(folder, {})
+def test_it_takes_the_place_of_some_texts_of_the_first_client_alone(arranged_workplace: Path) -> None:
+    done, plain = walked(arranged_workplace), walked(arranged_workplace, {})
     canary = canary_of(done.partition)
     assert canary.sentences.unique(dim=0).shape == (SENTENCES, 5)
     first, before = held(done, 0), held(plain, 0)
@@ -70,30 +61,30 @@ def by_hand(done: Walked, weights: Parameters) -> float:
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
-def test_exposures_are_of_the_last_networks(folder: Path, rounds: int) -> None:
-    done = walked(folder, methods={"fedavg": {}, "fisher_merge": {}}, rounds={"count": rounds})
+def test_exposures_are_of_the_last_networks(arranged_workplace: Path, rounds: int) -> None:
+    done = walked(arranged_workplace, methods={"fedavg": {}, "fisher_merge": {}}, rounds={"count": rounds})
     for method, row in done.rows.items():
         assert row.canary_exposure == pytest.approx(by_hand(done, network(done, method)))
         assert row.canary_client_exposure == pytest.approx(by_hand(done, trained(done, 0, method)))
 
 
-def test_what_is_learnt_by_heart_is_exposed(folder: Path) -> None:
+def test_what_is_learnt_by_heart_is_exposed(arranged_workplace: Path) -> None:
     # A softmax regression on the token at each place likes the canary's tokens best where nothing else has the label.
     long = {"train": {"epochs": 300, "learning_rate": 0.5}}
-    often = walked(folder, {"canary": {"times": 30, "sentences": SENTENCES}}, **long)
+    often = walked(arranged_workplace, {"canary": {"times": 30, "sentences": SENTENCES}}, **long)
     bits = often.rows["fedavg"].canary_client_exposure
     assert bits == math.log2(SENTENCES)
 
 
-def test_seeds_have_different_canaries_and_methods_the_same(folder: Path) -> None:
-    one, other = walked(folder), walked(folder, seeds=[1])
+def test_seeds_have_different_canaries_and_methods_the_same(arranged_workplace: Path) -> None:
+    one, other = walked(arranged_workplace), walked(arranged_workplace, seeds=[1])
     assert not torch.equal(canary_of(one.partition).sentences, canary_of(other.partition).sentences)
-    again = walked(folder, methods={"fisher_merge": {}})
+    again = walked(arranged_workplace, methods={"fisher_merge": {}})
     assert again.partition.key == one.partition.key
 
 
-def test_only_networks_of_the_clients_shape_are_measured(folder: Path) -> None:
-    rows = walked(folder, methods={"fedavg": {}, "ensemble": {}, "centralised": {}}).rows
+def test_only_networks_of_the_clients_shape_are_measured(arranged_workplace: Path) -> None:
+    rows = walked(arranged_workplace, methods={"fedavg": {}, "ensemble": {}, "centralised": {}}).rows
     assert rows["fedavg"].canary_exposure is not None
     for method in ("ensemble", "centralised"):
         assert (rows[method].canary_exposure, rows[method].canary_client_exposure) == (None, None)
@@ -116,16 +107,18 @@ def test_only_networks_of_the_clients_shape_are_measured(folder: Path) -> None:
     ],
 )
 def test_what_can_not_be_measured_is_refused_before_any_work(
-    folder: Path, changes: dict[str, Any], message: str
+    arranged_workplace: Path, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        check_federations(tiny.tiny_settings(folder, **{"methods": FEDAVG, "measures": CANARY, **TEXTS, **changes}))
-    assert not (folder / "artifacts").exists()
+        check_federations(
+            tiny.tiny_settings(arranged_workplace, **{"methods": FEDAVG, "measures": CANARY, **TEXTS, **changes})
+        )
+    assert not (arranged_workplace / "artifacts").exists()
 
 
-def test_labels_and_validation_examples_are_those_that_clients_train_on(folder: Path) -> None:
+def test_labels_and_validation_examples_are_those_that_clients_train_on(arranged_workplace: Path) -> None:
     data = {"dataset": "texts", "validation_size": 60}
-    done, plain = walked(folder, data=data), walked(folder, {}, data=data)
+    done, plain = walked(arranged_workplace, data=data), walked(arranged_workplace, {}, data=data)
     for client in range(3):
         expected = held(done, client).labels.bincount(minlength=arranged.CLASSES).tolist()
         assert label_counts(done.partition)[client] == expected
@@ -135,9 +128,9 @@ def test_labels_and_validation_examples_are_those_that_clients_train_on(folder: 
     assert torch.equal(validation, before[~torch.isin(before, places)])
 
 
-def test_a_client_with_fewer_texts_is_named(folder: Path) -> None:
+def test_a_client_with_fewer_texts_is_named(arranged_workplace: Path) -> None:
     with pytest.raises(InputError, match=r"measures\.canary\.times=100: client 0 has \d+ texts.*up to as many"):
-        walked(folder, {"canary": {"times": 100, "sentences": SENTENCES}})
+        walked(arranged_workplace, {"canary": {"times": 100, "sentences": SENTENCES}})
 
 
 def drawn(texts: torch.Tensor, layout: Tokens) -> torch.Tensor:

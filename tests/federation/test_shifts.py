@@ -26,7 +26,6 @@ from fedfisher_core.federation.federation import POOLED, PartitionInputs
 from fedfisher_core.federation.partition import examples_of, held_by, label_counts, shifts_of
 from fedfisher_core.federation.training import TrainClient
 from fedfisher_core.settings.reading import validate
-from tests import arranged
 from tests.experiments.benchmark.samples import make_page
 from tests.reporting.pages import Page
 from tests.tiny import CLASSES, TINY_DATA, tiny_settings
@@ -214,17 +213,13 @@ def test_shifts_of_one_benchmark_stand_apart_in_rows_page_and_runs(workplace: Pa
     assert pictures[0] != pictures[-1]
 
 
-def test_images_are_needed_to_shift_them_but_not_to_exchange_labels(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDFISHER_DATA_DIR", str(arranged.write(tmp_path / "data")))
-    monkeypatch.chdir(tmp_path)
+def test_images_are_needed_to_shift_them_but_not_to_exchange_labels(arranged_workplace: Path) -> None:
     for dataset, model, layout in (("table", "mlp", "6 numbers"), ("texts", "bag", "5 tokens of 12")):
         chosen = {"data": {"dataset": dataset}, "model": {"name": model}}
         message = rf"partition\.shift=rotation 40: {dataset} has {layout}, not images; allowed: none, labels"
         with pytest.raises(InputError, match=message):
-            check_federations(tiny_settings(tmp_path, partition={"shift": ROTATION}, **chosen))
-        done = walk_tiny(tmp_path, {"fedavg": {}}, partition={"shift": LABELS}, **chosen)
+            check_federations(tiny_settings(arranged_workplace, partition={"shift": ROTATION}, **chosen))
+        done = walk_tiny(arranged_workplace, {"fedavg": {}}, partition={"shift": LABELS}, **chosen)
         assert done.rows["fedavg"].shift == "labels"
 
 
