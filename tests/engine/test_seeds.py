@@ -54,6 +54,7 @@ def test_the_tree_stays_as_it_is() -> None:
         "COHORT": 11,
         "PERSONALISATION": 12,
         "MODES": 13,
+        "CANARY": 14,
     }
 
 
