@@ -8,7 +8,7 @@ import datasets as hub
 import huggingface_hub
 import pytest
 
-from fedfisher_core.data.hub import load_from_hub, revision_of
+from fedfisher_core.data.hub import fetch, load_from_hub, revision_of
 from fedfisher_core.data.sources import find_source
 from fedfisher_core.data.specs import datasets
 from fedfisher_core.engine.errors import InputError
@@ -81,3 +81,10 @@ def test_without_network_the_commit_that_is_kept_counts(tmp_path: Path, monkeypa
         huggingface_hub, "try_to_load_from_cache", lambda *_, **__: "/kept/datasets--x/snapshots/0123abc/README.md"
     )
     assert find_source("mnist").identity == "hub:ylecun/mnist@0123abc"
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_a_folder_that_can_not_be_written_to_is_refused_by_name() -> None:
+    Path("data").write_text("a file in its place")
+    with pytest.raises(InputError, match=r"data set 'mnist5k' can't be written to data: .*; allowed: a working folder"):
+        fetch("mnist5k")

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,3 +189,10 @@ def test_what_ran_over_rounds_is_not_beside_published_numbers_and_is_said_not_to
 )
 def test_federations_that_papers_do_not_report_are_not_compared(changes: dict[str, object]) -> None:
     assert compare([make_row(seed=seed, **changes) for seed in range(2)], [published(0.5, 0.01)]) == ()
+
+
+def test_a_method_that_lacked_a_client_with_any_seed_is_not_compared() -> None:
+    first, *others = OURS
+    assert compare([first, *others], [published(0.7, 0.01)])
+    lacking = replace(others[-1], failed_clients=[1])
+    assert compare([first, *others[:-1], lacking], [published(0.7, 0.01)]) == ()
