@@ -108,6 +108,7 @@ class StoredUploads(Sequence[Upload]):
 
     Args:
         paths: one payload a client.
+        readers: what decodes each client's payload.
         statistics: those that were sent, in their order.
     """
 
@@ -115,13 +116,13 @@ class StoredUploads(Sequence[Upload]):
         self,
         paths: Sequence[Path],
         num_examples: Sequence[int],
-        schema: Schema,
+        readers: Sequence[Callable[[bytes], Upload]],
         statistics: Sequence[type[Statistic]],
         device: torch.device,
     ) -> None:
         self._paths = paths
         self._num_examples = num_examples
-        self._schema = schema
+        self._readers = readers
         self._statistics = statistics
         self._device = device
         self._last: tuple[int, Upload] | None = None
@@ -147,8 +148,7 @@ class StoredUploads(Sequence[Upload]):
         if self._last is None or self._last[0] != index:
             self._last = None
             watch = Stopwatch(self._device.type)
-            data = self._paths[index].read_bytes()
-            self._last = (index, decode(data, self._schema, self._statistics, self._device))
+            self._last = (index, self._readers[index](self._paths[index].read_bytes()))
             if index in self._decoded:
                 self.again += watch.spent()
             self._decoded.add(index)

@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from torch import nn
 
 from fedfisher_core.client.statistics.statistic import Statistic
-from fedfisher_core.client.uploads import Ask, StoredUploads, Upload
+from fedfisher_core.client.uploads import Ask, StoredUploads, Upload, decode
 from fedfisher_core.communication.wire.budget import formula_bits
 from fedfisher_core.communication.wire.payload import Schema
 from fedfisher_core.engine.job import Job
@@ -15,9 +16,10 @@ from fedfisher_core.engine.store import Artifact, path_of
 from fedfisher_core.federation.aggregating import Aggregation, AggregationInputs, Timings
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.global_models import Traffic
+from fedfisher_core.federation.mixed_ranks import filled
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.statistics import local_with
-from fedfisher_core.federation.uploads import PAYLOAD
+from fedfisher_core.federation.uploads import PAYLOAD, schema_of
 from fedfisher_core.methods.server import Aggregate, Server
 
 KEPT_BYTES = 2**28
@@ -30,19 +32,28 @@ class AggregateUploads(Aggregation):
 
     version: ClassVar[int] = 1
 
-    schema: Schema
+    def schema(self, client: int) -> Schema:
+        """How a client's upload is encoded."""
+        return schema_of(self.configured, self.federation.spec_of(client))
+
+    @property
+    def _largest(self) -> Schema:
+        """How an upload of the whole network is encoded, which a client of a smaller rank does not send."""
+        return schema_of(self.configured, self.federation.spec)
 
     @property
     def protocol(self) -> dict[str, Any]:
         """See `Aggregation.protocol`."""
-        return {"wire": self.schema.digest().hex()}
+        ranks = self.federation.settings.model.lora.ranks
+        return {"wire": self._largest.digest().hex(), **({} if ranks is None else {"ranks": list(ranks)})}
 
     def aggregate(self, server: Server, inputs: AggregationInputs[Artifact]) -> tuple[Aggregate, Traffic, Timings]:
         """See `Aggregation.aggregate`."""
         method, clients = self.configured.method, sorted(inputs.clients)
         paths = [path_of(inputs.clients[client].uploads[PAYLOAD], PAYLOAD) for client in clients]
         counts = [len(held_by(inputs.partition, client)) for client in clients]
-        stored = StoredUploads(paths, counts, self.schema, method.uploads, self.federation.device)
+        readers = [partial(self._decoded, client) for client in clients]
+        stored = StoredUploads(paths, counts, readers, method.uploads, self.federation.device)
 
         def work() -> Aggregate:
             return self.configured(server, self.received(server, inputs, stored))
@@ -57,7 +68,7 @@ class AggregateUploads(Aggregation):
             bits = sum(counts) * each if self.round_number == 1 else 0
             return made, self._traffic(server, made, inputs, bits, bits), timings
         upload_bits = 8 * sum(path.stat().st_size for path in paths)
-        formula = len(paths) * formula_bits(self.schema)
+        formula = sum(formula_bits(self.schema(client)) for client in clients)
         return made, self._traffic(server, made, inputs, upload_bits, formula), timings
 
     def received(self, server: Server, inputs: AggregationInputs[Artifact], stored: StoredUploads) -> Sequence[Upload]:
@@ -65,9 +76,16 @@ class AggregateUploads(Aggregation):
 
         They are decoded in advance, unless they are large and the method needs one at a time.
         """
-        if self.configured.method.streamed and len(stored) * self.schema.decoded_bytes > KEPT_BYTES:
+        if self.configured.method.streamed and len(stored) * self._largest.decoded_bytes > KEPT_BYTES:
             return stored
         return [Upload(one.num_examples, dict(one.statistics)) for one in stored]
+
+    def _decoded(self, client: int, data: bytes) -> Upload:
+        federation, configured = self.federation, self.configured
+        upload = decode(data, self.schema(client), configured.method.uploads, federation.device)
+        if federation.spec_of(client) == federation.spec:
+            return upload
+        return filled(upload, configured.uploads, federation.spec)
 
 
 @dataclass(frozen=True)
@@ -111,10 +129,12 @@ class ExpectedUploads:
 def expected_uploads(jobs: Iterable[Job[Any]]) -> ExpectedUploads:
     """Add up the uploads of all aggregations among some jobs; pooled data is no upload."""
     found = [job for job in jobs if isinstance(job, Aggregation) and not job.configured.method.pooled]
-    sizes = [(len(job.needs.clients), job.schema.bits) for job in found if isinstance(job, AggregateUploads)]
+    sizes = [
+        job.schema(client).bits for job in found if isinstance(job, AggregateUploads) for client in job.needs.clients
+    ]
     return ExpectedUploads(
-        count=sum(clients for clients, _ in sizes),
-        bits=sum(clients * bits for clients, bits in sizes),
-        largest=max((bits for _, bits in sizes), default=0),
+        count=len(sizes),
+        bits=sum(sizes),
+        largest=max(sizes, default=0),
         uncounted=sum(len(job.needs.clients) for job in found if not isinstance(job, AggregateUploads)),
     )

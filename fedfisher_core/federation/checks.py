@@ -20,6 +20,7 @@ from fedfisher_core.engine.job import Numerics
 from fedfisher_core.federation.canary import require_canary
 from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.jobs import Federations
+from fedfisher_core.federation.mixed_ranks import require_ranks
 from fedfisher_core.federation.model_checks import require_models, require_networks, require_running_statistics
 from fedfisher_core.federation.private_training import require_privacy, require_private_objective
 from fedfisher_core.federation.round_checks import (
@@ -82,6 +83,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         # A source that can't be read is refused before any work depends on it.
         code_of(methods[label].method.function, *methods[label].method.uploads)
     _require_one_release(settings, methods)
+    require_ranks(settings, candidates, methods)
     require_measured(settings, methods)
     used = tuple(
         federation for federation in candidates if any(scope.admits(federation.setting) for scope in scopes.values())

@@ -68,10 +68,18 @@ class Federation:
 
     @computed_once
     def spec(self) -> ModelSpec:
-        """The network that the clients train."""
+        """The network that the server makes, and that clients train."""
         data, settings, name = self.dataset, self.settings.model, split_name(self.setting.model)[1]
-        lora = Lora(**dict(settings.lora))
+        lora = Lora(**settings.lora.model_dump(exclude={"ranks"}))
         return ModelSpec(name=name, inputs=data.inputs, classes=data.classes, bias=settings.bias, lora=lora)
+
+    def spec_of(self, client: int) -> ModelSpec:
+        """The network whose weights a client sends, which has fewer where its adapters have a smaller rank."""
+        lora = self.settings.model.lora
+        if lora.ranks is None or client == POOLED:
+            return self.spec
+        rank = lora.ranks[client % len(lora.ranks)]
+        return self.spec if rank == lora.rank else replace(self.spec, widths=(rank,))
 
     def network(self, weights: Parameters) -> nn.Module:
         """Build the network with some weights, in evaluation mode, on the device that computes."""

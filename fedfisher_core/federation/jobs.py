@@ -2,15 +2,13 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, wraps
+from functools import wraps
 from typing import Any, TypeVar
 
 from fedfisher_core.client.objectives.objective import Knowledge, configure_objective
 from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
-from fedfisher_core.client.uploads import upload_schema
-from fedfisher_core.communication.wire.payload import Schema
 from fedfisher_core.data.sampling import Sample
 from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.engine.job import Job, Numerics, fields_of
@@ -39,11 +37,10 @@ from fedfisher_core.federation.start import DrawStart, ReadStart, StartJob, pret
 from fedfisher_core.federation.statistics import ComputeByTraining, ComputeStatistic, StatisticInputs
 from fedfisher_core.federation.testing import MeasureModel
 from fedfisher_core.federation.training import TrainClient, TrainTogether, group_of, group_size
-from fedfisher_core.federation.uploads import PAYLOAD, SendInputs, SendUpload
+from fedfisher_core.federation.uploads import PAYLOAD, SendInputs, SendUpload, schema_of
 from fedfisher_core.methods.configured import ConfiguredMethod
-from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.models.trunks.trunk import Trunk
-from fedfisher_core.settings import FederationSettings, Scope, WireSettings
+from fedfisher_core.settings import FederationSettings, Scope
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -306,7 +303,7 @@ class Federations:
         title, uploads, schema = (
             client_title(federation, client, round_),
             configured.uploads,
-            schema_of(configured, federation),
+            schema_of(configured, federation.spec_of(client)),
         )
         names, form = " and ".join(one.statistic.name for one in uploads), schema.digest().hex()[:6]
         name, task = f"encode {names} as {form} of {title}", f"encode uploads of {title}"
@@ -341,7 +338,7 @@ class Federations:
         if configured.summation is not None:
             return AggregateSecurely(federation, configured, **shared)
         kind = AggregateByAsking if configured.method.asks_again else AggregateUploads
-        return kind(federation, configured, schema_of(configured, federation), **shared)
+        return kind(federation, configured, **shared)
 
     def names_of_tests(self, federation: Federation, label: str) -> list[str]:
         """Names of the jobs that measure a method on the test examples, round by round."""
@@ -365,15 +362,3 @@ class Federations:
         if self.settings.run.min_clients is not None:
             others = tuple(self.statistics_jobs(federation, client, round_).values())
         return Sent(uploads, self.training(federation, client, round_), computed, others)
-
-
-def schema_of(configured: ConfiguredMethod, federation: Federation) -> Schema:
-    """Choose how a method's uploads are encoded, once a process; see `upload_schema`."""
-    wire = configured.wire
-    return _schema(configured.uploads, federation.spec, wire.budget, wire.format, wire.factor_bits)
-
-
-@cache
-def _schema(uploads: tuple[ConfiguredStatistic, ...], spec: ModelSpec, *encoding: Any) -> Schema:
-    budget, family, factor_bits = encoding
-    return upload_schema(uploads, spec, WireSettings(budget=budget, format=family, factor_bits=factor_bits))

@@ -2,7 +2,8 @@
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.federation.federation import Federation
-from fedfisher_core.federation.jobs import Federations, schema_of
+from fedfisher_core.federation.jobs import Federations
+from fedfisher_core.federation.uploads import schema_of
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.models.memory import Load, machine_bytes
 
@@ -14,7 +15,7 @@ def held_bytes(configured: ConfiguredMethod, federation: Federation, members: in
 
     The server needs room to work in as well. It keeps all uploads in either case while they are small (`KEPT_BYTES`).
     """
-    return (1 if configured.method.streamed else members) * schema_of(configured, federation).decoded_bytes
+    return (1 if configured.method.streamed else members) * schema_of(configured, federation.spec).decoded_bytes
 
 
 def largest_load(federations: Federations) -> Load | None:

@@ -17,6 +17,7 @@ from fedfisher_core.engine.errors import DivergedClientError, InputError
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.engine.store import Artifact, Content, read_document, read_tensors, understood
 from fedfisher_core.federation.federation import POOLED, ClientJob, Federation, R, StartInputs, TrainingInputs
+from fedfisher_core.federation.mixed_ranks import with_rank_of
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.training import TrainClient
@@ -150,7 +151,7 @@ def local_with(
     """
     return Local(
         network=network,
-        initial=load_start(inputs.start, federation.device),
+        initial=with_rank_of(client, federation, load_start(inputs.start, federation.device)),
         examples=examples_of(federation, inputs, client),
         classes=federation.dataset.classes,
         batch_size=federation.train.batch_size,
@@ -209,8 +210,8 @@ class ComputeByTraining(ComputeStatistic):
                 torch_generator(federation.setting.seed, Stream.MODES, branch + 1, round_number=number + 1)
                 for branch in (POOLED, self.client)
             )
-            start = {name: tensor.to(federation.device) for name, tensor in federation.spec.initialise(shared).items()}
-            network = federation.spec.load(start)
+            start = with_rank_of(self.client, federation, federation.spec.initialise(shared))
+            network = federation.network(start)
             try:
                 trainer.train(network, local.examples, own, past)
             except DivergedClientError as error:

@@ -20,6 +20,7 @@ from fedfisher_core.engine.seeds import Stream
 from fedfisher_core.engine.store import Artifact, Content
 from fedfisher_core.federation.federation import ClientJob, Federation, TrainingInputs
 from fedfisher_core.federation.global_models import Files, Memory
+from fedfisher_core.federation.mixed_ranks import with_rank_of
 from fedfisher_core.federation.partition import examples_of
 from fedfisher_core.federation.start import load_start
 from fedfisher_core.federation.uploads import TENSORS
@@ -79,6 +80,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
             "augment": federation.dataset.augment,
             "seed": federation.setting.seed,
             "client": self.client,
+            **({} if (sent := federation.spec_of(self.client)) == federation.spec else {"rank": sent.widths[0]}),
             **self.private(),
             **self.later,
         }
@@ -90,7 +92,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
             DivergedClientError: names the client whose training is not finite.
         """
         examples = examples_of(self.federation, inputs, self.client)
-        start = load_start(inputs.start, self.federation.device)
+        start = with_rank_of(self.client, self.federation, load_start(inputs.start, self.federation.device))
         past = self.memory.of_client(inputs)
         watch = Stopwatch(self.federation.device.type)
         try:
@@ -263,6 +265,8 @@ def _obstacle(federation: Federation) -> str | None:
         return " with privacy: its gradients are clipped client by client; allowed: null"
     if (initialisation := settings.model.initialisation) != "same":
         return f" with model.initialisation={initialisation!r}; allowed: null, or initialisation: same"
+    if settings.model.lora.ranks is not None:
+        return " with model.lora.ranks, so that clients start from different weights; allowed: null"
     objective = configure_objective(label, settings.train.objective).objective
     if read := {*objective.reads, *([] if objective.exchange is None else [Knowledge.PAST])} - _KNOWABLE:
         return f" with train.objective={label!r}, which reads {min(read)}; allowed: null"

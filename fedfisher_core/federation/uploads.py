@@ -2,22 +2,25 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Generic
 
 from torch import Tensor
 
 from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.statistics.statistic import Statistic
-from fedfisher_core.client.uploads import encode
+from fedfisher_core.client.uploads import encode, upload_schema
 from fedfisher_core.communication.wire.payload import Schema, bits_of, uncompressed
 from fedfisher_core.engine.costs import Stopwatch
 from fedfisher_core.engine.store import Artifact, Content, read_tensors
 from fedfisher_core.federation.federation import ClientJob, Federation, R
+from fedfisher_core.federation.mixed_ranks import cut
 from fedfisher_core.federation.partition import held_by
 from fedfisher_core.federation.start import pretrained_of
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.methods.server import Aggregate, Combine
 from fedfisher_core.models.spec import ModelSpec
+from fedfisher_core.settings import WireSettings
 
 TENSORS = "tensors.safetensors"
 PAYLOAD = "payload.bin"
@@ -42,6 +45,18 @@ def read_statistics(
         tensors = read_tensors(stored[one.statistic.name], TENSORS)
         found[one.statistic] = one.statistic.of({name: tensors[name] for name in one.shapes(spec)})
     return found
+
+
+def schema_of(configured: ConfiguredMethod, spec: ModelSpec) -> Schema:
+    """Choose how uploads of a network to a method are encoded, once a process; see `upload_schema`."""
+    wire = configured.wire
+    return _schema(configured.uploads, spec, wire.budget, wire.format, wire.factor_bits)
+
+
+@cache
+def _schema(uploads: tuple[ConfiguredStatistic, ...], spec: ModelSpec, *encoding: Any) -> Schema:
+    budget, family, factor_bits = encoding
+    return upload_schema(uploads, spec, WireSettings(budget=budget, format=family, factor_bits=factor_bits))
 
 
 @dataclass(frozen=True)
@@ -69,7 +84,10 @@ class SendUpload(ClientJob[SendInputs[Artifact]]):
 
     def compute(self, inputs: SendInputs[Artifact]) -> Content:
         """See `Job.compute`."""
-        sent = list(read_statistics(self.uploads, self.federation.spec, inputs.statistics).values())
+        federation, own = self.federation, self.federation.spec_of(self.client)
+        sent = list(read_statistics(self.uploads, federation.spec, inputs.statistics).values())
+        if own != federation.spec:
+            sent = [cut(one, configured, own) for one, configured in zip(sent, self.uploads, strict=True)]
         count = len(held_by(inputs.partition, self.client))
         watch = Stopwatch(self.numerics.device)
         payload = encode(self.schema, sent, num_examples=count)

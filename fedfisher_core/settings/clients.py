@@ -230,6 +230,27 @@ class LoraSettings(Strict):
     trained: Literal["both", "b"] = Field(
         "both", description="both factors; or B alone, for an A that is drawn once for all (FFA-LoRA)"
     )
+    ranks: Annotated[tuple[Count, ...], Field(min_length=1)] | None = Field(
+        None,
+        description="of the clients' products, in turn, each up to `rank`, which the server's network has; all are "
+        "divided by `rank`. Default: all have `rank`",
+    )
+
+    @model_validator(mode="after")
+    def _ranks_fit(self) -> "LoraSettings":
+        if self.ranks is not None and max(self.ranks) > self.rank:
+            raise ValueError(f"ranks={list(self.ranks)} exceed rank={self.rank}; allowed: up to it")
+        if self.ranks is not None and self.trained == "b":
+            raise ValueError(f"ranks={list(self.ranks)} with trained='b', for one A; allowed: trained='both'")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_default_ranks(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave the default out, so that names of older settings stay."""
+        written = handler(self)
+        if self.ranks is None:
+            written.pop("ranks", None)
+        return written
 
 
 class ModelSettings(Strict):

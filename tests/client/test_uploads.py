@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,9 @@ def stored(folder: Path, count: int, spec: ModelSpec = tiny.TINY) -> tuple[Store
         paths.append(folder / str(client))
         statistics = [Weights(weights), DiagonalFisher({name: tensor.square() for name, tensor in weights.items()})]
         paths[-1].write_bytes(encode(schema, statistics, num_examples=10 + client))
-    return StoredUploads(paths, [10 + client for client in range(count)], schema, classes, torch.device("cpu")), sent
+    cpu = torch.device("cpu")
+    readers = [partial(decode, schema=schema, statistics=classes, device=cpu)] * count
+    return StoredUploads(paths, [10 + client for client in range(count)], readers, classes, cpu), sent
 
 
 def test_stored_uploads_are_those_that_were_sent(tmp_path: Path) -> None:

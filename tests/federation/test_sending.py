@@ -17,9 +17,8 @@ from fedfisher_core.engine.plan import graph_of
 from fedfisher_core.engine.store import read_tensors, read_timings
 from fedfisher_core.federation.aggregation import AggregateUploads
 from fedfisher_core.federation.federation import POOLED
-from fedfisher_core.federation.jobs import schema_of
 from fedfisher_core.federation.partition import held_by
-from fedfisher_core.federation.uploads import PAYLOAD, TENSORS, SendUpload
+from fedfisher_core.federation.uploads import PAYLOAD, TENSORS, SendUpload, schema_of
 from tests.walked import Walked, walk_tiny
 
 SECURELY = {"method": "fedavg", "wire": {"budget": "none", "server_view": "secure_sum"}}
@@ -79,7 +78,7 @@ def test_a_payload_holds_what_the_client_computed(workplace: Path, wire: dict[st
         job = federations.sending(done.federation, client, bound)
         payload = (done.made(job).path / PAYLOAD).read_bytes()
         sizes.append(len(payload))
-        arrived = decode(payload, schema_of(bound, done.federation), uploads, torch.device("cpu"))
+        arrived = decode(payload, schema_of(bound, done.federation.spec), uploads, torch.device("cpu"))
         assert arrived.num_examples == len(held_by(done.partition, client))
         for one in uploads:
             for name, tensor in read_tensors(computed[one.name], TENSORS).items():

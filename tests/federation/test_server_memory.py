@@ -11,8 +11,9 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation import server_memory
 from fedfisher_core.federation.checks import check_federations
-from fedfisher_core.federation.jobs import Federations, schema_of
+from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.server_memory import held_bytes
+from fedfisher_core.federation.uploads import schema_of
 from fedfisher_core.models.memory import machine_bytes
 from tests.tiny import tiny_settings
 
@@ -30,7 +31,7 @@ def federations(folder: Path, *methods: str, **changes: Any) -> Federations:
 def test_it_is_what_decoded_uploads_take(workplace: Path, method: str, times: int) -> None:
     found = federations(workplace, method)
     (federation,), bound = found.all, found.methods[method]
-    schema = schema_of(bound, federation)
+    schema = schema_of(bound, federation.spec)
     tensors = {
         section.statistic: {tensor.name: torch.zeros(tensor.shape) for tensor in section.tensors}
         for section in schema.sections

@@ -22,6 +22,7 @@ class DiagonalFisher(TensorStatistic):
     server_view: ClassVar[ServerView] = ServerView.SUM
     structure: ClassVar[Structure] = NONNEGATIVE
     approximation: ClassVar[Approximation] = Approximation.DIAGONAL
+    zero_filled: ClassVar[bool] = True
     mechanisms: ClassVar[int | None] = 1
 
     @classmethod

@@ -29,6 +29,7 @@ class Gram(TensorStatistic):
     name: ClassVar[str] = "gram"
     server_view: ClassVar[ServerView] = ServerView.SUM
     structure: ClassVar[Structure] = SYMMETRIC
+    zero_filled: ClassVar[bool] = True
 
     @classmethod
     def compute(cls, local: Local) -> Self:

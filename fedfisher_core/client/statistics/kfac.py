@@ -30,6 +30,7 @@ class KFAC(Statistic):
     server_view: ClassVar[ServerView] = ServerView.EACH
     structure: ClassVar[Structure] = SYMMETRIC
     approximation: ClassVar[Approximation] = Approximation.KFAC
+    zero_filled: ClassVar[bool] = True
     mechanisms: ClassVar[int | None] = 1
 
     @classmethod

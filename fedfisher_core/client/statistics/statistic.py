@@ -38,6 +38,7 @@ class Statistic(ABC):
     * `structure`: the kind of its tensors, which decides how a budget can shorten them.
     * `approximation`: the form of the Fisher that it is made of, if any.
     * `trains_again`: whether it needs further networks, which the client trains by `local.further`.
+    * `zero_filled`: whether zeros are what units would send that a client lacks, as where adapters differ in rank.
     * `mechanisms`: how many Gaussian mechanisms its release with differential privacy takes; 0 if it is computed from
       the trained weights alone, and None if it can't be released.
 
@@ -50,6 +51,7 @@ class Statistic(ABC):
     structure: ClassVar["Structure"]
     approximation: ClassVar["Approximation | None"] = None
     trains_again: ClassVar[bool] = False
+    zero_filled: ClassVar[bool] = False
     mechanisms: ClassVar[int | None] = None
 
     if TYPE_CHECKING:

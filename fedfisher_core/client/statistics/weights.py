@@ -19,6 +19,7 @@ class Weights(TensorStatistic):
     name: ClassVar[str] = "weights"
     server_view: ClassVar[ServerView] = ServerView.SUM
     structure: ClassVar[Structure] = SIGNED
+    zero_filled: ClassVar[bool] = True
     mechanisms: ClassVar[int | None] = 0
 
     @classmethod

@@ -28,8 +28,9 @@ from fedfisher_core.experiments.privacy_attack.settings import AttackSettings, V
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import DataInputs, Federation, PartitionInputs
 from fedfisher_core.federation.global_models import read_result
-from fedfisher_core.federation.jobs import Federations, schema_of
+from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.testing import read_measures
+from fedfisher_core.federation.uploads import schema_of
 from fedfisher_core.fisher.capture import require_rows, trace
 from fedfisher_core.fisher.layers import matrix_layers
 from fedfisher_core.methods.configured import ConfiguredMethod
@@ -106,7 +107,7 @@ class Trial:
             # The attack on a secure sum computes the sum from the uploads.
             payloads={one: federations.sending(federation, one, configured) for one in self._seen(configured, case)},
         )
-        schema = schema_of(configured, federation)
+        schema = schema_of(configured, federation.spec)
         return AttackClient(
             self.settings,
             federation,
