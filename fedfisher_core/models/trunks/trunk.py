@@ -36,6 +36,7 @@ class Pretrained(ABC):
             package.
         sha256: of that file, in hexadecimal digits.
         licence: of the weights.
+        unused: how names in the file begin that belong to no part of the network.
         package: distribution that holds the file, by name and version; None for a separate file.
     """
 
@@ -45,6 +46,7 @@ class Pretrained(ABC):
     file: str
     sha256: str
     licence: str
+    unused: tuple[str, ...] = ()
     package: tuple[str, str] | None = None
 
     @property
