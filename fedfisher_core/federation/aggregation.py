@@ -44,8 +44,7 @@ class AggregateUploads(Aggregation):
     @property
     def protocol(self) -> dict[str, Any]:
         """See `Aggregation.protocol`."""
-        ranks = self.federation.settings.model.lora.ranks
-        return {"wire": self._largest.digest().hex(), **({} if ranks is None else {"ranks": list(ranks)})}
+        return {"wire": self._largest.digest().hex()}
 
     def aggregate(self, server: Server, inputs: AggregationInputs[Artifact]) -> tuple[Aggregate, Traffic, Timings]:
         """See `Aggregation.aggregate`."""

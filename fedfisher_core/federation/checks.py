@@ -20,9 +20,9 @@ from fedfisher_core.engine.job import Numerics
 from fedfisher_core.federation.canary import require_canary
 from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.jobs import Federations
-from fedfisher_core.federation.mixed_ranks import require_ranks
 from fedfisher_core.federation.model_checks import require_models, require_networks, require_running_statistics
 from fedfisher_core.federation.private_training import require_privacy, require_private_objective
+from fedfisher_core.federation.rank_checks import require_method_of_ranks, require_ranks
 from fedfisher_core.federation.round_checks import (
     require_features,
     require_measured,
@@ -67,23 +67,24 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     require_networks(specs)
     require_running_statistics(settings, specs)
     require_together(settings, candidates)
+    require_ranks(settings, candidates)
     scopes = {label: _scope(label, entry.only, settings) for label, entry in settings.methods.items()}
     methods = {}
     for label, entry in settings.methods.items():
-        served = dict.fromkeys(federation.spec for federation in candidates if scopes[label].admits(federation.setting))
+        admitted = [federation for federation in candidates if scopes[label].admits(federation.setting)]
+        served = dict.fromkeys(spec for federation in admitted for spec in federation.specs)
         methods[label] = configure(label, entry, served, settings.wire, settings.statistics)
+        require_method_of_ranks(settings, admitted, label, methods[label])
         require_privacy(settings, label, methods[label].uploads)
         if methods[label].validates:
             _require_validation(settings, label)
         if methods[label].shared_start:
             _require_shared_start(settings, label)
         require_starts(settings, label, methods[label].method.uploads)
-        admitted = [federation.setting for federation in candidates if scopes[label].admits(federation.setting)]
-        require_rounds(settings, label, methods[label], admitted)
+        require_rounds(settings, label, methods[label], [federation.setting for federation in admitted])
         # A source that can't be read is refused before any work depends on it.
         code_of(methods[label].method.function, *methods[label].method.uploads)
     _require_one_release(settings, methods)
-    require_ranks(settings, candidates, methods)
     require_measured(settings, methods)
     used = tuple(
         federation for federation in candidates if any(scope.admits(federation.setting) for scope in scopes.values())

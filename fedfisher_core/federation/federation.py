@@ -81,6 +81,11 @@ class Federation:
         rank = lora.ranks[client % len(lora.ranks)]
         return self.spec if rank == lora.rank else replace(self.spec, widths=(rank,))
 
+    @property
+    def specs(self) -> list[ModelSpec]:
+        """The server's network, and those that clients send, each once."""
+        return list(dict.fromkeys([self.spec, *map(self.spec_of, self.participants)]))
+
     def network(self, weights: Parameters) -> nn.Module:
         """Build the network with some weights, in evaluation mode, on the device that computes."""
         return self.spec.load({name: tensor.to(self.device) for name, tensor in weights.items()}).eval()

@@ -27,7 +27,7 @@ def dare_products(
     *,
     drop: Annotated[float, Field(ge=0, lt=1, description="p, the probability that a number is dropped")] = 0.1,
 ) -> Aggregate:
-    """Apply DARE to the products B A and the other weights, and cut each merged product to the clients' rank.
+    """Apply DARE to the products B A and the other weights, and cut each merged product to the server's rank.
 
     The numbers of B A are dropped, where the code of KnOTS (gstoica27/KnOTS, `task_merger.py`) does so too before it
     merges adapters by TIES. See `dare`.

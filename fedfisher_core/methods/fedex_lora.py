@@ -8,6 +8,7 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.products import mean_products, pairs_of, require_adapters, with_products
+from fedfisher_core.models.spec import Parameters
 
 
 @method(
@@ -28,9 +29,12 @@ def fedex_lora(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     averaged.
     """
     products = mean_products(uploads)
-    shapes = [upload[Weights].tensors for upload in uploads]
-    first = next(iter(pairs_of(shapes[0])))
     most = max(min(product.shape) for product in products.values())
-    rank = min(sum(len(one[first]) for one in shapes), most)
+    rank = min(sum(_rank(upload[Weights].tensors) for upload in uploads), most)
     made = with_products(uploads, products, rank)
     return Aggregate(networks=(made,), spec=replace(server.spec, widths=(rank,)))
+
+
+def _rank(weights: Parameters) -> int:
+    """The rank of a client's adapters; where clients differ in it, the server has zeros in the rows that one lacks."""
+    return max(1, *(int(weights[name].any(dim=1).sum()) for name in pairs_of(weights)))

@@ -28,7 +28,7 @@ def fedfisher_kfac_products(
     solver: KroneckerSolver = DEFAULT_SOLVER,
     factored_damping: FactoredDamping = 0.0,
 ) -> Aggregate:
-    """Apply FedFisher to the products B A, and cut each result to the clients' rank.
+    """Apply FedFisher to the products B A, and cut each result to the server's rank.
 
     It minimises sum_i p_i (D - D_i)^T (M_i (x) G_i) (D - D_i) for each adapter (FedFisher, equation 7), with the
     products D_i = B_i A_i, the second moment M_i of the adapter's inputs, and that of the gradients at its outputs,

@@ -1,4 +1,4 @@
-"""FlexLoRA: the mean of the adapters' products, at the clients' rank."""
+"""FlexLoRA: the mean of the adapters' products, at the server's rank."""
 
 from collections.abc import Sequence
 

@@ -39,7 +39,7 @@ def knots(
 
     With [D_1, ..., D_N] = U S [V_1, ..., V_N]^T for each adapter, D_i = B_i A_i, all clients share the columns of U.
     The matrices S V_i^T of all adapters together are merged by TIES: the largest k of each client's numbers stay, signs
-    are elected, and what agrees is averaged, see `ties`. The product is `scale` U (S V^T), cut to the clients' rank. As
+    are elected, and what agrees is averaged, see `ties`. The product is `scale` U (S V^T), cut to the server's rank. As
     in the authors' code (gstoica27/KnOTS, `task_merger.py`), singular vectors without values are left out, and k is
     0.2. Their scale is chosen on validation examples, and their product keeps the rank that it has. All other weights
     are averaged by the clients' numbers of examples; in the paper, each task keeps a head of its own. In one

@@ -27,7 +27,7 @@ def regmean_products(
     *,
     off_diagonal: Fractions = (0.1, 0.9),
 ) -> Aggregate:
-    """Apply RegMean to the products B A, and cut each result to the clients' rank.
+    """Apply RegMean to the products B A, and cut each result to the server's rank.
 
     D^T = (sum_i p_i G_i)^+ sum_i p_i G_i D_i^T for each adapter, with D_i = B_i A_i and the Gram matrix G_i of the
     adapter's inputs (Jin et al. 2023, equation 2). It is cut to its leading singular triples. RegMean on the factors

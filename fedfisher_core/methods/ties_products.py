@@ -32,7 +32,7 @@ def ties_products(
         Factors, Field(description="lambda, how far to go; of several, the best on the validation set is kept")
     ] = (1.0,),
 ) -> Aggregate:
-    """Apply TIES to the products B A and the other weights, and cut each merged product to the clients' rank.
+    """Apply TIES to the products B A and the other weights, and cut each merged product to the server's rank.
 
     It is TIES as the code of KnOTS runs it on adapters (gstoica27/KnOTS, `task_merger.py`), except that the head is
     among the weights and that the result keeps the rank. See `ties`.

@@ -232,8 +232,8 @@ class LoraSettings(Strict):
     )
     ranks: Annotated[tuple[Count, ...], Field(min_length=1)] | None = Field(
         None,
-        description="of the clients' products, in turn, each up to `rank`, which the server's network has; all are "
-        "divided by `rank`. Default: all have `rank`",
+        description="of the clients' products, in turn, each up to `rank`, which the server's network has; alpha is "
+        "divided by `rank` for all. Default: all have `rank`",
     )
 
     @model_validator(mode="after")

@@ -36,7 +36,7 @@ SMALL, WHOLE = 0, 1
 """A client of rank 1, and one of the server's rank; client 2 has rank 1 again."""
 
 
-METHODS = ("fedavg", "flexlora", "regmean", "fedfisher_diag", "fedfisher_kfac")
+METHODS = ("fedavg", "flexlora", "fedex_lora", "regmean", "fedfisher_diag", "fedfisher_kfac")
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +133,21 @@ def test_means_of_factors_count_what_is_missing_as_zero(done: Walked) -> None:
     torch.testing.assert_close(made[A][1], part * uploads[WHOLE][Weights].tensors[A][1])
 
 
+def test_the_exact_mean_of_products_has_the_sum_of_the_clients_ranks(done: Walked) -> None:
+    uploads = [sent(done, one, "fedex_lora", (NARROW, tiny.ADAPTED, NARROW)[one]) for one in range(3)]
+    total = sum(one.num_examples for one in uploads)
+    made = read_tensors(done.aggregate("fedex_lora"), NETWORK.format(0))
+    assert made[A].shape[0] == 1 + 2 + 1
+    mean = sum(one.num_examples / total * one[Weights].tensors[B] @ one[Weights].tensors[A] for one in uploads)
+    torch.testing.assert_close(made[B] @ made[A], mean)
+
+
+def test_regmean_counts_missing_rows_of_a_as_zeros_and_leaves_them_out_of_b(done: Walked) -> None:
+    whole, made = trained(done, WHOLE), read_tensors(done.aggregate("regmean"), NETWORK.format(0))
+    torch.testing.assert_close(made[B][:, 1], whole[B][:, 1], atol=0.01, rtol=0.05)
+    assert made[A][1].norm() < 0.5 * whole[A][1].norm()
+
+
 def test_fishers_give_what_is_missing_no_weight(done: Walked) -> None:
     whole = trained(done, WHOLE)
     made = read_tensors(done.aggregate("fedfisher_diag"), NETWORK.format(0))
@@ -144,8 +159,7 @@ def test_one_rank_for_all_is_what_no_ranks_are(workplace: Path) -> None:
     plain = {"name": "adapted", "lora": {"rank": 2}}
     first = walk_tiny(workplace, {"flexlora": {}}, model=plain)
     again = walk_tiny(workplace, {"flexlora": {}}, model={"name": "adapted", "lora": {"rank": 2, "ranks": [2]}})
-    jobs = [one.plan.federations.training(one.federation, 0) for one in (first, again)]
-    assert first.made(jobs[0]) == again.made(jobs[1])
+    assert first.aggregate("flexlora") == again.aggregate("flexlora")
 
 
 @pytest.mark.parametrize(
@@ -157,10 +171,26 @@ def test_one_rank_for_all_is_what_no_ranks_are(workplace: Path) -> None:
         ),
         ({"model": {"name": "adapted", "lora": {"ranks": [4], "trained": "b"}}}, r"ranks=\[4\] with trained='b'"),
         ({"model": {"name": "tiny", "lora": {"ranks": [4]}}}, r"ranks=\[4\]: model 'tiny' has no adapters; allowed"),
-        ({"model": MODEL, "partition": {"clients": [3, 1]}}, r"has 2 ranks for partition.clients=1; allowed: up to 1"),
+        (
+            {"model": MODEL, "partition": {"clients": [3, 1]}},
+            r"has 2 ranks for 1 clients that take part; allowed: up to 1",
+        ),
         ({"model": MODEL, "rounds": {"count": 2}}, r"ranks=\[1, 2\] with rounds.count=2; allowed: one round"),
         ({"model": MODEL, "train": {"together": 2}}, r"train.together=2 with model.lora.ranks"),
         ({"model": MODEL, "privacy": {"epsilon": 8, "delta": 1e-3}}, r"ranks=\[1, 2\] with privacy, whose"),
+        ({"model": {"name": "adapted", "lora": {"ranks": [4]}}}, r"model 'adapted' of rank 4 is not smaller than the"),
+        (
+            {"model": MODEL, "rounds": {"server_optimiser": "fedadam"}},
+            r"server_optimiser='fedadam', which steps from",
+        ),
+        (
+            {"model": MODEL, "train": {"objective": "scaffold", "momentum": 0}},
+            r"train.objective='scaffold', which sends reports",
+        ),
+        (
+            {"model": MODEL, "methods": {"regmean_plus_plus": {}}},
+            r"'regmean_plus_plus', which asks clients again",
+        ),
         ({"model": MODEL, "methods": {"ties": {}}}, r"method 'ties', which merges what training changed of weights"),
         (
             {"model": MODEL, "methods": {"ma_echo": {}}},

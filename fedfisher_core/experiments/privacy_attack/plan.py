@@ -156,6 +156,8 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
     hosts: dict[tuple[str, int, int], Federation] = {}
     jobs: list[Job[Any]] = []
     _require_batch(settings)
+    if (ranks := settings.model.lora.ranks) is not None:
+        raise InputError(f"model.lora.ranks={list(ranks)} with an attack; allowed: one rank")
     for victim in settings.victims():
         federations = check_federations(victim.settings, title=victim.title)
         cases = {label: _cases(label, configured, settings) for label, configured in federations.methods.items()}

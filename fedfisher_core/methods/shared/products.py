@@ -82,7 +82,7 @@ def factorised(product: Tensor, rank: int) -> tuple[Tensor, Tensor]:
 def merge_products(
     function: Callable[..., Aggregate], server: Server, uploads: Sequence[Upload], **settings: Any
 ) -> Aggregate:
-    """Have a method for weights merge products, and cut what it makes of each to the clients' rank.
+    """Have a method for weights merge products, and cut what it makes of each to the server's rank.
 
     The method sees a network in which each adapter is one linear layer with the weights B A, by the name of A. What it
     may be sent is the weights, Gram matrices and K-FAC factors. Gram matrix and input factor of that layer are those of
@@ -112,7 +112,7 @@ def dense(parameters: Mapping[str, Tensor]) -> Parameters:
 
 @dataclass(frozen=True)
 class ProductSpec(ModelSpec):
-    """A network as methods see it that merge products; it is run with the nearest factors of the clients' rank."""
+    """A network as methods see it that merge products; it is run with the nearest factors of the server's rank."""
 
     adapted: ModelSpec = field(kw_only=True)
 
