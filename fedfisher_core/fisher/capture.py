@@ -3,6 +3,7 @@
 A parameter that no layer holds has a forward pass of its own, in which each example has a copy of the parameter.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from fedfisher_core.engine.errors import InputError, UnsupportedLayerError, in_one_line
 from fedfisher_core.fisher.layers import FisherLayer
 from fedfisher_core.models.batch_norm import BatchNorm
+from fedfisher_core.models.layers import Padding
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Trace:
 
     Args:
         outputs: the model's outputs, shape (examples, outputs), with their graph.
-        inputs: by layer.
+        inputs: by layer, and by `Padding`.
         edges: by layer, where its outputs enter the graph. Unlike the output tensors, an edge survives an operation
             that overwrites them, such as an in-place ReLU.
         output_shapes: by layer, examples first.
@@ -41,6 +43,11 @@ class Trace:
     output_shapes: dict[str, torch.Size]
     copies: dict[str, Tensor]
     outputs_of_copies: Tensor
+
+
+def paddings_of(model: nn.Module) -> dict[str, Padding]:
+    """The parts of a model that name the padding of its tokens in the place of an embedding."""
+    return {name: module for name, module in model.named_modules() if isinstance(module, Padding)}
 
 
 @contextmanager
@@ -70,8 +77,8 @@ def trace(
 
     Raises:
         InputError: the outputs are not one row an example.
-        UnsupportedLayerError: a layer is used never or twice, or sees inputs of a shape without Fisher blocks; or the
-            model can't be run with a parameter for each example.
+        UnsupportedLayerError: a layer is used never or twice, or one of its parameters twice; a layer sees inputs of a
+            shape without Fisher blocks; or the model can't be run with a parameter for each example.
     """
     kept: dict[str, Tensor] = {}
     edges: dict[str, GradientEdge] = {}
@@ -94,6 +101,9 @@ def trace(
         edges[name] = get_gradient_edge(output)
         shapes[name] = output.shape
 
+    def keep(name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
+        kept[name] = arguments[0]
+
     # Inputs that need a gradient put every layer into the graph, even if its parameters are frozen. Tokens have no
     # gradient.
     inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
@@ -102,6 +112,8 @@ def trace(
             if isinstance(layer, nn.Embedding):
                 hooks.enter_context(layer.register_forward_pre_hook(partial(repeat, name)))
             hooks.enter_context(layer.register_forward_hook(partial(record, name)))
+        for name, padding in paddings_of(model).items():
+            hooks.enter_context(padding.register_forward_pre_hook(partial(keep, name)))
         try:
             outputs = model(inputs)
         except RuntimeError as error:
@@ -113,9 +125,15 @@ def trace(
             f"the model maps {len(inputs)} examples to {_describe(outputs)}; allowed: a tensor of shape "
             f"(examples, outputs)"
         )
-    for name in layers:
+    uses = _uses(outputs)
+    for name, layer in layers.items():
         if name not in edges:
             raise UnsupportedLayerError(f"layer {name!r} is not used in the forward pass")
+        for key, parameter in layer.named_parameters(recurse=False):
+            if uses[id(parameter)] > 1:
+                raise UnsupportedLayerError(
+                    f"layer {name!r}: its {key} is used outside the layer too; allowed: in the layer alone"
+                )
     if repeated and not outputs.is_meta:
         _require_same(model, inputs[:2], outputs[:2], repeated[0])
     copies = {name: _copies(one, len(inputs)) for name, one in own.items()}
@@ -127,6 +145,22 @@ def trace(
         copies=copies,
         outputs_of_copies=_outputs_of_copies(model, inputs.detach(), copies) if copies else outputs,
     )
+
+
+def _uses(outputs: Tensor) -> Counter[int]:
+    """How often the graph of some outputs reads each parameter that has a gradient, by the parameter's id."""
+    counts: Counter[int] = Counter()
+    ahead = [outputs.grad_fn]
+    seen = set(ahead)
+    while ahead:
+        node = ahead.pop()
+        for following, _ in () if node is None else node.next_functions:
+            if (parameter := getattr(following, "variable", None)) is not None:
+                counts[id(parameter)] += 1
+            elif following not in seen:
+                seen.add(following)
+                ahead.append(following)
+    return counts
 
 
 def _require_same(model: nn.Module, inputs: Tensor, outputs: Tensor, name: str) -> None:

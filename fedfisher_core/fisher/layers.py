@@ -8,6 +8,7 @@ from typing import Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.models.batch_norm import BatchNorm
@@ -84,7 +85,8 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
 
     Raises:
         UnsupportedLayerError: a parameter belongs to another kind of layer, or to one with an option that changes its
-            gradient; a layer is torch's own batch normalisation; or two layers share a parameter.
+            gradient, or with another forward; a layer is torch's own batch normalisation, or makes its weights of
+            others; or two layers share a parameter.
     """
     layers: dict[str, FisherLayer] = {}
     owner: dict[int, str] = {}
@@ -95,7 +97,7 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
                 f"allowed: GroupNorm, LayerNorm or {BatchNorm.__module__}.BatchNorm in its place"
             )
         own = list(module.parameters(recurse=False))
-        if not own:
+        if not own and not is_parametrized(module):
             continue
         for parameter in own:
             if id(parameter) in owner:
@@ -118,8 +120,29 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
                 f"LayerNorm, RMSNorm, GroupNorm and BatchNorm only"
             )
         _require_options(name, module)
+        require_plain(name, module)
         layers[name] = module
     return layers
+
+
+def require_plain(name: str, layer: nn.Module) -> None:
+    """Refuse a layer that computes something else than the torch layer that it is derived from.
+
+    Raises:
+        UnsupportedLayerError: it has a forward of its own, or makes its weights of others.
+    """
+    if is_parametrized(layer):
+        raise UnsupportedLayerError(
+            f"layer {name!r} has type {type(layer).__name__}, which makes its weights of others; allowed: layers that "
+            "hold their weights, as torch.nn.utils.parametrize.remove_parametrizations leaves them"
+        )
+    own = ("torch.nn.modules.", BatchNorm.__module__)
+    base = next(one for one in type(layer).__mro__ if one.__module__.startswith(own))
+    if type(layer).forward is not base.forward:  # type: ignore[attr-defined]
+        raise UnsupportedLayerError(
+            f"layer {name!r} has type {type(layer).__name__}, whose forward is not that of {base.__name__}; allowed: "
+            f"{base.__name__} as it is"
+        )
 
 
 def own_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -188,12 +211,12 @@ def matrix_layers(model: nn.Module) -> dict[str, Layer]:
             grouped convolution.
     """
     what = "projections, attacks, backend 'nngeometry' and what is made with differential privacy"
-    layers: dict[str, Layer] = {}
+    found, layers = fisher_layers(model), dict[str, Layer]()
     for name in own_parameters(model):
         raise UnsupportedLayerError(
             f"parameter {name!r} is in no layer of torch; {what} exist for Linear and Conv2d only"
         )
-    for name, layer in fisher_layers(model).items():
+    for name, layer in found.items():
         if not isinstance(layer, nn.Linear | nn.Conv2d):
             raise UnsupportedLayerError(
                 f"layer {name!r} has type {type(layer).__name__}; {what} exist for Linear and Conv2d only"

@@ -18,7 +18,7 @@ from fedfisher_core.fisher.blocks import (
     add_gram,
     mirror,
 )
-from fedfisher_core.fisher.capture import Trace, backpropagate, measure, trace
+from fedfisher_core.fisher.capture import Trace, backpropagate, measure, paddings_of, trace
 from fedfisher_core.fisher.convolution_blocks import Conv2dBlock
 from fedfisher_core.fisher.estimators import (
     Estimator,
@@ -257,7 +257,7 @@ class FisherPass:
 
     def _counted(self, seen: Trace) -> dict[str, Tensor]:
         """Which positions K-FAC counts, by layer with several of them; none where all count."""
-        counted = without_padding(self._layers, seen.inputs)
+        counted = without_padding({**self._layers, **paddings_of(self._model)}, seen.inputs)
         shared = [
             name
             for name, layer in self._layers.items()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.engine.errors import UnsupportedLayerError
+from fedfisher_core.models.layers import Padding
 
 
 class WeightSharing(StrEnum):
@@ -58,21 +59,21 @@ def counted_positions(shape: torch.Size, counted: Tensor | None) -> int:
 
 
 def padding_of(layer: nn.Module) -> int | None:
-    """The token that an embedding names as its padding; None for any other layer."""
-    return layer.padding_idx if isinstance(layer, nn.Embedding) else None
+    """The token that an embedding, or a `Padding` in its place, names as padding; None for any other layer."""
+    return layer.padding_idx if isinstance(layer, nn.Embedding | Padding) else None
 
 
 def without_padding(layers: Mapping[str, nn.Module], inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """Which positions hold no padding, as the embeddings among the layers name it by `padding_idx`.
+    """Which positions hold no padding, by what layers name as their padding, see `padding_of`.
 
     Args:
         inputs: by layer, examples first.
 
     Returns:
-        Shape (examples, positions); None where no embedding names a padding.
+        Shape (examples, positions); None where no layer names a padding.
 
     Raises:
-        UnsupportedLayerError: two embeddings with padding see different numbers of positions.
+        UnsupportedLayerError: two layers with padding see different numbers of positions.
     """
     counted: Tensor | None = None
     for name, layer in layers.items():

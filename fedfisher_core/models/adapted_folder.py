@@ -19,7 +19,14 @@ class AdaptedFolder(AdaptedEncoder):
     def __init__(self, spec: ModelSpec, trunk: FolderTrunk) -> None:
         trunk.require(spec.inputs)
         base = trunk.name.removeprefix(FOLDER)
-        super().__init__(spec, targets=trunk.targets, blocks=trunk.blocks, features=trunk.features, base=base)
+        super().__init__(
+            spec,
+            targets=trunk.targets,
+            blocks=trunk.blocks,
+            features=trunk.features,
+            padding=trunk.padding,
+            base=base,
+        )
         self.trunk = trunk
 
     def encode(self, tokens: Tensor, adapters: Adapters) -> Tensor:

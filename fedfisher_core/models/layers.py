@@ -1,4 +1,4 @@
-"""The project's own layers: dropout that draws from a given generator, and fast max pooling."""
+"""The project's own layers: dropout that draws from a given generator, a name for padding, and fast max pooling."""
 
 from typing import Any
 
@@ -33,6 +33,18 @@ class Dropout(nn.Module):
             raise RuntimeError("dropout in training has no generator; `draw_from` must give it one first")
         kept = torch.empty(inputs.shape, dtype=inputs.dtype).bernoulli_(1 - self.probability, generator=self._generator)
         return inputs * kept.div_(1 - self.probability).to(inputs.device)
+
+
+class Padding(nn.Module):
+    """Passes tokens on, and names their padding, as an embedding would that is in no network because it is frozen."""
+
+    def __init__(self, padding_idx: int) -> None:
+        super().__init__()
+        self.padding_idx = padding_idx
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Do nothing."""
+        return tokens
 
 
 def begin_training(network: nn.Module, generator: torch.Generator) -> None:

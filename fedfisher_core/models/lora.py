@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.engine.errors import InputError
+from fedfisher_core.models.layers import Padding
 from fedfisher_core.models.spec import ModelSpec
 
 Adapters = Mapping[str, Callable[[Tensor], Tensor]]
@@ -43,14 +44,16 @@ class AdaptedEncoder(nn.Module, ABC):
         targets: of the encoder, by their names in the settings.
         blocks: number of its blocks.
         features: number of its features.
+        padding: the token of padding.
         base: what others call the encoder, such as its path.
     """
 
     def __init__(
-        self, spec: ModelSpec, *, targets: Mapping[str, Target], blocks: int, features: int, base: str
+        self, spec: ModelSpec, *, targets: Mapping[str, Target], blocks: int, features: int, padding: int, base: str
     ) -> None:
         super().__init__()
         self.base = base
+        self.padding = Padding(padding)
         lora, (rank,) = spec.lora, spec.widths_or((spec.lora.rank,))
         if unknown := [one for one in lora.targets if one not in targets]:
             raise InputError(f"model {spec.name!r}: targets {unknown}; allowed: {', '.join(targets)}")
@@ -73,7 +76,9 @@ class AdaptedEncoder(nn.Module, ABC):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute logits, shape (batch, classes), of tokens of shape (batch, length)."""
-        return self.head(self.encode(inputs, {place: self.adapter(key) for key, place in self.places.items()}))
+        return self.head(
+            self.encode(self.padding(inputs), {place: self.adapter(key) for key, place in self.places.items()})
+        )
 
     def adapter(self, key: str) -> Callable[[Tensor], Tensor]:
         """What is added to the outputs of one layer, as a function of its inputs."""

@@ -118,7 +118,7 @@ class AdaptedMiniLM(AdaptedEncoder):
 
     def __init__(self, spec: ModelSpec) -> None:
         _trunk().require(spec.inputs)
-        super().__init__(spec, targets=TARGETS, blocks=LAYERS, features=WIDTH, base=_BASE)
+        super().__init__(spec, targets=TARGETS, blocks=LAYERS, features=WIDTH, padding=PADDING, base=_BASE)
 
     def encode(self, tokens: Tensor, adapters: Adapters) -> Tensor:
         """See the base class."""

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 
 from fedfisher_core.engine.errors import DivergedClientError, InputError, UnsupportedLayerError
 from fedfisher_core.fisher.blocks import Approximation
@@ -51,6 +53,22 @@ class Tied(nn.Module):
         return self.head(self.tokens(inputs).mean(1))
 
 
+class FunctionalHead(nn.Module):
+    """A head that multiplies by the weights of the first layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.relu(self.first(inputs)) @ self.first.weight
+
+
+class CosineHead(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return functional.linear(functional.normalize(inputs), functional.normalize(self.weight))
+
+
 class Recurrent(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -93,6 +111,26 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
         "layer '0.self_attn' has type MultiheadAttention, which hides what its projections see; allowed: attention ",
     ),
     "tied": (Tied(), TOKENS, "layers 'tokens' and 'head' share a parameter"),
+    "a weight used outside its layer": (
+        FunctionalHead(),
+        torch.zeros(3, 4),
+        "layer 'first': its weight is used outside the layer too; allowed: in the layer alone",
+    ),
+    "a forward of its own": (
+        nn.Sequential(nn.Linear(4, 4), CosineHead(4, 2)),
+        torch.zeros(3, 4),
+        "layer '1' has type CosineHead, whose forward is not that of Linear; allowed: Linear as it is",
+    ),
+    "weights made of others": (
+        nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.Linear(4, 2)),
+        torch.zeros(3, 4),
+        "layer '0' has type ParametrizedLinear, which makes its weights of others; allowed: layers that hold their",
+    ),
+    "weights made of others, without a bias": (
+        nn.Sequential(weight_norm(nn.Linear(4, 4, bias=False)), nn.Linear(4, 2)),
+        torch.zeros(3, 4),
+        "layer '0' has type ParametrizedLinear, which makes its weights of others",
+    ),
     "embedding with a norm": (
         nn.Sequential(nn.Embedding(7, 2, max_norm=1.0), nn.Flatten()),
         TOKENS,

@@ -76,9 +76,14 @@ def test_the_whole_network_starts_from_the_encoder_and_sends_all_of_it() -> None
         torch.testing.assert_close(network(TOKENS), network.head(load_trunk(trunks.get("minilm"))(TOKENS)))
 
 
-def test_statistics_of_the_whole_network_see_no_padding() -> None:
-    spec = replace(spec_of(), name="minilm")
-    network = spec.load(start(spec)).eval()
+@pytest.mark.parametrize("name", ["minilm", "minilm/lora"])
+def test_statistics_of_a_padded_text_are_those_of_the_text(name: str) -> None:
+    spec = replace(spec_of(lora=Lora(rank=2)), name=name)
+    weights = start(spec)
+    # Where B is zero, as at first, A has no gradient.
+    drawn = {key: torch.randn(one.shape, generator=torch.Generator().manual_seed(1)) for key, one in weights.items()}
+    weights |= {key: 0.1 * one for key, one in drawn.items() if "lora_B" in key}
+    network = spec.load(weights).eval()
     alone, padded = (
         replace(
             tiny.local(network, Examples(texts, torch.zeros(1, dtype=torch.int64)), memory_mib=1024),

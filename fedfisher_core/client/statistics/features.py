@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from fedfisher_core.client.local import Local
 from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.fisher.capture import require_rows, trace
+from fedfisher_core.fisher.layers import require_plain
 from fedfisher_core.models.spec import ModelSpec, layers_with_weights, typed
 
 See = Callable[[str, Tensor, Tensor], None]
@@ -54,6 +55,7 @@ def head_of(network: nn.Module) -> tuple[str, nn.Linear]:
             f"statistics of features need features that all clients share, but trained layers make different ones on "
             f"each client; the layers with weights are {names}; allowed: one Linear alone, as of model 'linear'"
         )
+    require_plain(name, layer)
     return name, layer
 
 
@@ -75,6 +77,7 @@ def last_linear(network: nn.Module) -> tuple[str, nn.Linear]:
     name, layer = layers_with_weights(network)[-1]
     if not name or not isinstance(layer, nn.Linear):
         raise UnsupportedLayerError(f"{typed(name, layer)}; allowed: networks whose last layer with weights is Linear")
+    require_plain(name, layer)
     return name, layer
 
 

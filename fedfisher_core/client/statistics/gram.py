@@ -12,6 +12,7 @@ from fedfisher_core.client.statistics.statistic import ServerView, TensorStatist
 from fedfisher_core.communication.wire.structure import Structure
 from fedfisher_core.communication.wire.tensors import SYMMETRIC
 from fedfisher_core.engine.errors import UnsupportedLayerError
+from fedfisher_core.fisher.layers import require_plain
 from fedfisher_core.fisher.weight_sharing import padding_of, require_positions, without_padding
 from fedfisher_core.models.spec import ModelSpec, typed
 
@@ -68,11 +69,14 @@ class Gram(TensorStatistic):
 
 
 def _linear_layers(network: nn.Module) -> dict[str, nn.Linear]:
-    """Linear layers by name, except those whose inputs torch's attention does not show."""
+    """Linear layers by name, except those whose inputs torch's attention does not show; see `require_plain`."""
     modules = dict(network.named_modules())
     hidden = [one.out_proj for one in modules.values() if isinstance(one, nn.MultiheadAttention)]
-    return {
+    found = {
         name: layer
         for name, layer in modules.items()
         if isinstance(layer, nn.Linear) and not any(layer is one for one in hidden)
     }
+    for name, layer in found.items():
+        require_plain(name, layer)
+    return found

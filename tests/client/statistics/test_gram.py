@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from fedfisher_core.client.statistics.gram import Gram
 from fedfisher_core.data.tensors import Examples
@@ -94,3 +95,21 @@ def test_gram_matrices_are_of_layers_that_show_their_inputs() -> None:
     assert list(Gram.compute(client).tensors) == ["attention.linear1", "attention.linear2", "head"]
     with pytest.raises(UnsupportedLayerError, match="layer 'spare' is not used in the forward pass"):
         Gram.compute(dataclasses.replace(client, network=Attending(spare=True).eval()))
+
+
+class Halved(nn.Linear):
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs) / 2
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (Halved(4, 3), "layer '0' has type Halved, whose forward is not that of Linear; allowed: Linear as it is"),
+        (weight_norm(nn.Linear(4, 3)), "layer '0' has type ParametrizedLinear, which makes its weights of others"),
+    ],
+)
+def test_layers_that_are_not_linear_in_their_inputs_are_refused(layer: nn.Module, message: str) -> None:
+    network = nn.Sequential(layer, nn.ReLU(), nn.Linear(3, 3))
+    with pytest.raises(UnsupportedLayerError, match=message):
+        Gram.compute(tiny.local(network, Examples(torch.zeros(2, 4), torch.zeros(2, dtype=torch.int64))))
