@@ -42,6 +42,8 @@ _NOT_LORA = (
     *("alora_invocation_tokens", "target_parameters", "arrow_config", "velora_config", "kasa_config"),
 )
 """Settings of PEFT that make something else of the factors, or train something else; each is refused."""
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
+"""How names of initialisations begin that subtract the first B A from the network's own weights."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,11 @@ def _read_config(path: Path) -> dict[str, Any]:
     for key in _NOT_LORA:
         if config.get(key):
             raise InputError(f"{path} has {key}={shown(config[key])}; allowed: LoRA without it")
+    if str(start := config.get("init_lora_weights")).lower().startswith(_CHANGES_BASE):
+        raise InputError(
+            f"{path} has init_lora_weights={shown(start)}, which also changes the network; allowed: adapters that PEFT "
+            "has saved with path_initial_model_for_weight_conversion, which are ordinary ones"
+        )
     if config.get("bias", "none") != "none":
         raise InputError(f"{path} has bias={shown(config['bias'])}; allowed: none")
     patterns = config.get("alpha_pattern") or {}
@@ -199,7 +206,7 @@ def _read_config(path: Path) -> dict[str, Any]:
 def _scale(config: Mapping[str, Any], layer: str, rank: int, path: Path) -> float:
     """What PEFT multiplies a layer's product by."""
     try:
-        patterns = config.get("alpha_pattern") or {}
+        patterns, layer = config.get("alpha_pattern") or {}, layer.removeprefix("base_model.model.")
         fitting = (alpha for key, alpha in patterns.items() if re.match(rf"(.*\.)?({key})$", layer))
         alpha = next(fitting, config["lora_alpha"])
     except re.error as error:

@@ -196,6 +196,19 @@ def test_what_is_no_lora_is_refused(workplace: Path, config: dict[str, Any], mes
         fedfisher.read_adapter(save("one", tensors(0), **config))
 
 
+def test_patterns_see_names_as_in_the_network(workplace: Path) -> None:
+    config = {"lora_alpha": 8, "alpha_pattern": {f"^{LAYER.removeprefix('base_model.model.')}": 64}}
+    given, plain = tensors(0), fedfisher.read_adapter(save("one", tensors(0), lora_alpha=8))
+    found = fedfisher.read_adapter(save("two", given, **config))
+    torch.testing.assert_close(found.tensors[f"{LAYER}.lora_B.weight"], 8 * plain.tensors[f"{LAYER}.lora_B.weight"])
+
+
+@pytest.mark.parametrize("start", ["pissa", "pissa_niter_16", "olora", "OLoRA"])
+def test_initialisations_that_change_the_network_are_refused(workplace: Path, start: str) -> None:
+    with pytest.raises(InputError, match=f"has init_lora_weights='{start}', which also changes the network; allowed"):
+        fedfisher.read_adapter(save("one", tensors(0), init_lora_weights=start))
+
+
 def test_pickles_and_strange_tensors_are_refused(workplace: Path) -> None:
     folder = save("one", tensors(0))
     (folder / TENSORS).rename(folder / PICKLE)
