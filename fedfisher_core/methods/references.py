@@ -70,6 +70,8 @@ def local_mean(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     uploads=(Weights,),
     reference=_ENSEMBLE,
     ranked=False,
+    # They are of one client's labels, not of all.
+    log_odds=False,
     validates=lambda settings: True,
 )
 def best_local(server: Server, uploads: Sequence[Upload]) -> Aggregate:

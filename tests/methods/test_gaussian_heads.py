@@ -15,7 +15,7 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.data.layouts import Vectors
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.methods.shared.gaussian_heads import ABSENT_PRIOR
+from fedfisher_core.methods.shared.gaussian_heads import ABSENT_PRIOR, terms
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from tests import tiny
 from tests.methods.clients import aggregate, bind_written
@@ -72,6 +72,12 @@ def slow(name: str, examples: Examples, amount: float) -> Tensor:
         for mean, prior in zip(means, priors, strict=True)
     ]
     return torch.stack(columns, dim=1)
+
+
+def test_a_client_that_counts_as_a_smaller_one_has_the_same_classes() -> None:
+    (whole,) = uploads(data(), [torch.arange(300)])
+    smaller = Upload(64, whole.statistics)
+    torch.testing.assert_close(terms(smaller), terms(whole))
 
 
 @pytest.mark.parametrize("amount", [0.0, 0.05, 0.7])

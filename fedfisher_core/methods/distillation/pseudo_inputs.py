@@ -58,7 +58,8 @@ def of_second_moment(moment: Tensor, size: int) -> InputMoments:
 
     Args:
         moment: E x x^T over the layer's inputs. With a bias, a one ends each x, so that the last column is their mean;
-            without, the mean counts as 0.
+            without, the mean counts as 0. With privacy each x is shortened, ones too, so that the last number says by
+            how much in the mean; without a bias, inputs are drawn as they are shortened.
         size: numbers of an input.
 
     Returns:
@@ -67,6 +68,8 @@ def of_second_moment(moment: Tensor, size: int) -> InputMoments:
     """
     # A GPU's library chooses other signs of eigenvectors, and other signs draw other inputs.
     device, moment = moment.device, moment.double().cpu()
+    if len(moment) > size:
+        moment = moment / moment[size, size].clamp(min=torch.finfo(torch.float32).eps)
     mean = moment[:size, size] if len(moment) > size else moment.new_zeros(size)
     values, vectors = torch.linalg.eigh(moment[:size, :size] - torch.outer(mean, mean))
     directions = (vectors * values.clamp(min=0).sqrt()).T

@@ -79,7 +79,9 @@ class Moments:
 
 def terms(upload: Upload) -> dict[str, Parameters]:
     """What one client adds to the moments, divided by its number of examples: "counts", "sums" and "products"."""
-    counts = upload[LabelCounts].tensors["counts"].double() / upload.num_examples
+    # Of the counts themselves: in a secure sum, a large client counts as one with fewer examples.
+    counts = upload[LabelCounts].tensors["counts"].double()
+    counts = counts / counts.sum().clamp(min=1)
     sums = upload[ClassSums].tensors["sums"].double()
     ((layer, products),) = upload[Gram].tensors.items()
     return {"counts": {"counts": counts}, "sums": {"sums": sums}, "products": {layer: products.double()}}

@@ -18,8 +18,8 @@ def closed_form(quadratic: Quadratic, *, cutoff: float | None = None) -> Solutio
 
     Args:
         cutoff: eigenvalues of a block (one parameter, or all with full Fishers) up to this fraction of the
-            largest count as 0. None means 0 for diagonal Fishers, whose quotients are averages of the clients however
-            small the eigenvalue, and the precision of their type times their dimension for full ones.
+            largest count as 0. None means 0 for diagonal Fishers, whose quotients are averages of the clients down to
+            eigenvalues of 1e-38, and the precision of their type times their dimension for full ones.
 
     Raises:
         InputError: the Fishers are Kronecker-factored, or the cutoff is not in [0, 1).

@@ -117,6 +117,15 @@ def test_moments_are_read_off_the_factor_of_a_first_layer(bias: bool) -> None:
     assert not moments["deviations"].any()
 
 
+def test_inputs_that_privacy_has_shortened_are_as_long_as_they_were() -> None:
+    inputs = torch.randn(50, 4, generator=seeded()) + MEAN
+    seen = torch.cat([inputs, torch.ones(50, 1)], dim=1)
+    moment = seen.T @ seen / 50
+    shortened = of_second_moment(0.3 * moment, 4).tensors
+    assert torch.allclose(shortened["mean"], inputs.mean(0), atol=1e-5)
+    torch.testing.assert_close(shortened, of_second_moment(moment, 4).tensors, rtol=1e-3, atol=1e-4)
+
+
 def test_a_student_that_says_the_same_stays_as_it_is() -> None:
     teacher = network(1)
     student, before = copy.deepcopy(teacher), copy.deepcopy(teacher.state_dict())
