@@ -138,7 +138,7 @@ class Standing:
 
 
 def standings(summaries: Sequence[SettingSummary]) -> list[Standing]:
-    """Compare all methods over settings: by role, those that ran in most settings first, then by falling accuracy.
+    """Compare all methods over settings: by role, those with most settings and seeds first, then by falling accuracy.
 
     The first of those that make one network leads the others of them, if any method does.
     """
@@ -202,8 +202,10 @@ def _lead(ranked: Sequence[Standing]) -> str:
     compared = [(one, one.behind_leader.difference) for one in ranked[1:] if one.behind_leader is not None]
     accuracy = f"{percent(top.line.mean('accuracy'), 1)} %"
     where = f"over {plural(top.num_settings, 'setting')}"
-    if not compared:
+    if len(ranked) == 1:
         return f"**{top.name}** is the only method that returns one network. Its mean accuracy {where} is {accuracy}."
+    if not compared:
+        return f"**{top.name}** has a mean accuracy of {accuracy} {where}. No other method has one of its seeds."
     second, difference = compared[0]
     apart = f"{to_other(difference, second.method)}, the next"
     if second.behind_leader is not None and second.behind_leader.num_settings < top.num_settings:
@@ -212,12 +214,16 @@ def _lead(ranked: Sequence[Standing]) -> str:
         return f"**{top.name}** has the highest mean {where}, {accuracy}. It is {apart}; one seed shows no lead."
     level = [one.name for one, other in compared if other.interval is not None and other.interval[0] <= 0]
     untested = [one.name for one, other in compared if other.n == 1]
-    if not level:
+    alike = [one.name for one, other in compared if other.n > 1 and other.interval is None]
+    uncompared = [one.name for one in ranked[1:] if one.behind_leader is None]
+    if not level and not alike:
         tested = len(compared) - len(untested)
         others = f" all {tested} other methods" if tested > 1 else ""
         alone = f"; a single seed in common shows nothing of {_listed(untested)}" if untested else ""
+        alone += f"; it has no seed in common with {_listed(uncompared)}" if uncompared else ""
         return f"**{top.name} leads{others}**: {where} its mean accuracy, {accuracy}, is {apart}{alone}."
-    some = "" if level == [second.name] else f"; its interval to {_listed(level)} includes 0"
+    some = "" if level in ([second.name], []) else f"; its interval to {_listed(level)} includes 0"
+    some += f"; every seed differs by as much from {_listed(alike)}, which gives no interval" if alike else ""
     return f"**No method leads**: {where} {top.name} has the highest mean, {accuracy}, {apart}{some}."
 
 

@@ -267,8 +267,8 @@ class OverviewLine:
 def overview(summaries: Sequence[SettingSummary]) -> list[OverviewLine]:
     """Turn summaries of several settings, the columns, into one line a method.
 
-    Lines are sorted by role, then by falling accuracy (the mean over settings); within a role, lines with gaps come
-    last.
+    Lines are sorted by role, then by falling accuracy (the mean over settings); within a role, lines that lack settings
+    come last, and before these those that lack seeds.
     """
     columns = [{method.method: method for method in summary.methods} for summary in summaries]
     labels = {label for column in columns for label in column}
@@ -276,8 +276,9 @@ def overview(summaries: Sequence[SettingSummary]) -> list[OverviewLine]:
     return sorted(lines, key=_place)
 
 
-def _place(line: OverviewLine) -> tuple[int, int, float, str]:
-    return _ORDER.index(line.role), line.cells.count(None), -line.mean("accuracy"), line.method
+def _place(line: OverviewLine) -> tuple[int, int, int, float, str]:
+    seeds = sum(len(cell.rows) for cell in line.present)
+    return _ORDER.index(line.role), line.cells.count(None), -seeds, -line.mean("accuracy"), line.method
 
 
 def recorded_seconds(rows: Iterable[Row]) -> float:

@@ -160,6 +160,8 @@ def lead(track: Track) -> str:
     """Say in one sentence how the first method of a track compares with the next."""
     others = [one for one in track.over_seeds if one.kind is Role.ONE_NETWORK]
     top, track_name = in_words(track.first), track.track.replace("_", " ")
+    if not others:
+        return f"{track_name.capitalize()}: {top} has the best mean rank. No other method has its seeds in a setting."
     nearest = others[0]
     apart = f"{to_other(nearest.difference, nearest.other)} over {plural(nearest.num_settings, 'setting')}"
     level = [one for one in others if one.difference.interval is None or one.difference.interval[0] <= 0]

@@ -91,6 +91,27 @@ def test_a_method_alone_is_compared_with_none() -> None:
     assert who == "**FedAvg** is the only method that returns one network. Its mean accuracy over 1 setting is 55.0 %."
 
 
+def test_a_method_that_lacks_a_seed_comes_after_those_that_have_all() -> None:
+    rows = [*rows_of({"a": [0.9, 0.91], "b": [0.93, 0.935, 0.5], "c": [0.8, 0.82, 0.4]})]
+    assert [one.method for one in standings(summarise(rows))] == ["b", "c", "a"]
+
+
+def test_seeds_that_are_no_others_compare_nothing() -> None:
+    apart = [replace(row, seed=row.seed + 5) for row in rows_of({"b": [0.5, 0.6]})]
+    (who,) = sentences([*rows_of({"a": [0.9, 0.8]}), *apart])
+    assert who == "**a** has a mean accuracy of 85.0 % over 1 setting. No other method has one of its seeds."
+    (who,) = sentences([*rows_of({"a": [0.9, 0.8], "c": [0.5, 0.41]}), *apart])
+    assert who.endswith("above c, the next; it has no seed in common with b.")
+
+
+def test_differences_without_an_interval_lead_nothing() -> None:
+    (who,) = sentences(rows_of({"a": [0.75, 0.5], "b": [0.5, 0.25]}))
+    assert who.startswith(
+        "**No method leads**: over 1 setting a has the highest mean, 62.5 %, 25.0 points above b, the"
+    )
+    assert who.endswith("next; every seed differs by as much from b, which gives no interval.")
+
+
 def test_what_fedfisher_and_our_own_methods_do_is_said() -> None:
     accuracies = {"regmean": 0.9, "mats": 0.8, "fedfisher_kfac": 0.7, "gaussian_distillation": 0.6, "fedavg": 0.65}
     rows = rows_of({method: [one, one + 0.02, one] for method, one in accuracies.items()})

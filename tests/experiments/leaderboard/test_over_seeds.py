@@ -1,9 +1,11 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fedfisher_core.experiments.benchmark.rows import Role, Row
 from fedfisher_core.experiments.leaderboard.entries import make_entries, read_reports
+from fedfisher_core.experiments.leaderboard.page import lead
 from fedfisher_core.experiments.leaderboard.ranking import above_best, compare_tracks, in_reports, over_seeds
 from tests.experiments.leaderboard.boards import entries_of, scored, write_board, write_report
 
@@ -30,6 +32,19 @@ def test_the_first_of_a_track_is_compared_seed_by_seed_where_both_have_every_see
     assert (other.other, other.num_settings, other.difference.n) == ("b", 6, 3)
     assert other.difference.mean == pytest.approx((0.3 + 0.3 + 0.335) / 3)
     assert other.difference.interval is not None
+
+
+def test_a_track_of_reports_without_a_common_seed_compares_nothing(tmp_path: Path) -> None:
+    for name, first in (("one", 0), ("two", 3)):
+        rows = [
+            replace(row, seed=row.seed + first)
+            for method, base in (("a", 0.8), ("b", 0.7))
+            for row in scored(method, base, base + 0.01, base + 0.02, track="best_effort")
+        ]
+        write_report(tmp_path, name, rows)
+    (found,) = compare_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    assert found.over_seeds == ()
+    assert lead(found) == "Best effort: a has the best mean rank. No other method has its seeds in a setting."
 
 
 def test_the_first_of_a_track_is_compared_with_the_best_other_of_each_setting(tmp_path: Path) -> None:
