@@ -103,6 +103,7 @@ class Client:
         self,
         method: str,
         *,
+        label_prior: float = 0.0,
         statistics: Mapping[str, Mapping[str, Any]] | None = None,
         budget: str | int = "none",
         format: str = "fedfisher",
@@ -111,6 +112,7 @@ class Client:
 
         Args:
             method: one of `fedfisher.methods()`.
+            label_prior: the setting of the method; with another than 0, counts of labels are sent too.
             statistics: settings of statistics that differ from their defaults, by the statistic's name.
             budget: most bits of the upload: "none" for no bound, "fedavg" for what FedAvg sends, or a number.
             format: how statistics are compressed to fit: "fedfisher", "paper" or "float32".
@@ -118,7 +120,14 @@ class Client:
         Raises:
             InputError: the method does not exist or does not support the network, or its statistics do not fit.
         """
-        configured = configure_own(method, {}, self.network.spec, statistics=statistics, budget=budget, format=format)
+        configured = configure_own(
+            method,
+            {} if label_prior == 0 else {"label_prior": label_prior},
+            self.network.spec,
+            statistics=statistics,
+            budget=budget,
+            format=format,
+        )
         return Upload(self.encoded(configured), self.network)
 
     def encoded(self, configured: ConfiguredMethod) -> bytes:

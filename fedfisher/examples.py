@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from fedfisher_core.data.tensors import Examples
+from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.errors import InputError, in_one_line
 
 Pairs = Iterable[Any] | tuple[Tensor, Tensor]
@@ -42,6 +43,8 @@ def gather(data: Pairs, *, who: str) -> Examples:
         )
     if len(inputs) == 0:
         raise InputError(f"{who} has no examples; allowed: one or more")
+    if not is_finite(inputs):
+        raise InputError(f"{who} has inputs that are not finite; allowed: finite numbers")
     return Examples(inputs=inputs, labels=labels.long())
 
 

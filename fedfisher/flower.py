@@ -90,6 +90,7 @@ class FedFisherStrategy(FedAvg):
         _require_one_round(configured)
         require_served(configured, self.min_train_nodes, validated=validation is not None, started=True)
         asked = {"network": self._network.described(), "fisher": dict(fisher or {}), **self._wire}
+        asked |= {"label_prior": configured.label_prior}
         self._asked = ConfigRecord({"asked": json.dumps(asked)})
 
     def start(self, grid: Grid, initial_arrays: ArrayRecord, num_rounds: int = 1, *options: Any, **more: Any) -> Result:

@@ -187,6 +187,10 @@ def _weights_of(module: nn.Module) -> Parameters:
         raise InputError(f"model {name!r} has no weights; allowed: a network with parameters")
     device = next(iter(weights.values())).device
     for key, tensor in weights.items():
+        if tensor.numel() == 0:
+            raise InputError(
+                f"model {name!r} has {key!r} of shape {tuple(tensor.shape)}; allowed: weights with numbers"
+            )
         if (tensor.dtype, tensor.device) != (torch.float32, device):
             raise InputError(
                 f"model {name!r} has {key!r} in {tensor.dtype} on {tensor.device}; allowed: torch.float32 on {device}"
@@ -201,8 +205,9 @@ def _layout_of(module: nn.Module, examples: Tensor) -> Layout:
         case (torch.float32, _, features):
             return Vectors(features)
         case (torch.int64, _, length):
-            tokens = (one.num_embeddings for one in module.modules() if isinstance(one, nn.Embedding))
-            return Tokens(length, next(tokens, int(examples.max()) + 1))
+            # The largest table, as clients may hold different tokens, and positions have a table too.
+            tables = [one for one in module.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag)]
+            return Tokens(length, max([one.num_embeddings for one in tables] or [int(examples.max()) + 1]))
     raise InputError(
         f"examples have shape {tuple(examples.shape)} and type {examples.dtype}; allowed: images (examples, channels, "
         "height, width) or numbers (examples, features) in torch.float32, or tokens (examples, length) in torch.int64"

@@ -29,6 +29,7 @@ _SPEC = b"fedfisher"
 _SPLIT = "split"
 
 _SEED = 0
+_LARGEST = float(np.finfo(np.float32).max)
 _GREY = ("1", "L", "I", "I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -131,13 +132,12 @@ def import_table(source: Path, target: Path, *, label: str, test: float) -> None
     classes = _Classes.of(labels, source, test=test)
     numbers = np.array(rows)
     train = numbers[classes.splits == "train"]
-    deviation = train.std(0)
     said = {
         "features": len(columns),
         "columns": [f"feature {name}" for name in columns],
         "mean": train.mean(0).tolist(),
-        # What is the same in all training rows is not scaled.
-        "std": np.where(deviation > 0, deviation, 1.0).tolist(),
+        # What is the same in all training rows is not scaled; rounding leaves it a deviation.
+        "std": np.where(np.ptp(train, axis=0) > 0, train.std(0), 1.0).tolist(),
     }
     classes.write(target, dict(zip(said["columns"], numbers.T, strict=True)), said)
 
@@ -152,6 +152,8 @@ def import_texts(source: Path, target: Path, *, text: str, label: str, test: flo
     Raises:
         InputError: names the file, the row and what is allowed; nothing is written.
     """
+    if text == label:
+        raise InputError(f"--text={text} and --label={label} name one column; allowed: two, as a text is no label")
     table = _table(source, text, label)
     cells = texts(table, table.column((text,), "text")).to_pylist()
     found = names(table, table.column((label,), "label"))
@@ -214,8 +216,8 @@ def _number(cell: str, where: str) -> float:
         number = float(cell)
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
-        raise InputError(f"{where}: {shown(cell)}; allowed: finite numbers, none missing")
+    if not abs(number) <= _LARGEST:
+        raise InputError(f"{where}: {shown(cell)}; allowed: finite numbers up to {_LARGEST:.1e}, none missing")
     return number
 
 

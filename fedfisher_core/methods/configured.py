@@ -102,6 +102,12 @@ def configure(
             fit their budget.
     """
     chosen = methods.get(entry.method or label)
+    # A form of a method, such as pfnm_original, may stand under the method's name.
+    if label != chosen.name and label in list(methods) and not chosen.name.startswith(f"{label}_"):
+        raise InputError(
+            f"methods.{label}.method={chosen.name}: readers would take it for {label!r}, which is a method too; "
+            "allowed: another label"
+        )
     wire = _changed(label, wire, entry.wire)
     if wire.server_view == "secure_sum" and chosen.sums is None:
         raise InputError(_no_sums(label, chosen))

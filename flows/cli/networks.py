@@ -135,6 +135,7 @@ def _merge_files(options: argparse.Namespace) -> None:
 
     settings = _chosen(options.overrides)
     choose_settings(options.method, methods.get(options.method), settings)
+    _require_different(options.clients, options.out)
     headers = [read_header(path) for path in options.clients]
     model = _network_of(headers, options)
     clients = [read_client(path, model) for path in options.clients]
@@ -154,6 +155,16 @@ def _merge_files(options: argparse.Namespace) -> None:
         **settings,
     )
     write_merged(merged, options.out, method=options.method, settings=settings, clients=clients)
+
+
+def _require_different(clients: Sequence[Path], out: Path) -> None:
+    """Refuse a client that is named twice, and a result that would replace one."""
+    found = [path.resolve() for path in clients]
+    for number, path in enumerate(clients):
+        if found[number] in found[:number]:
+            raise InputError(f"{path} is named twice; allowed: each client once")
+        if found[number] == out.resolve():
+            raise InputError(f"--out={out} is a client's file, which it would replace; allowed: another path")
 
 
 def _network_of(headers: Sequence["ClientHeader"], options: argparse.Namespace) -> "nn.Module":

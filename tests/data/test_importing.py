@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from fedfisher_core.data.counting import count_training
-from fedfisher_core.data.importing import import_pictures, import_table
+from fedfisher_core.data.importing import import_pictures, import_table, import_texts
 from fedfisher_core.data.layouts import Images, Vectors
 from fedfisher_core.data.sources import find_source, read_dataset
 from fedfisher_core.data.specs import datasets
@@ -85,8 +85,9 @@ def test_the_file_is_part_of_what_names_results(workplace: Path) -> None:
         (["1,a,0", "2,b"], r"flowers\.csv, line 3 has 2 cells; allowed: 3"),
         (["1,a,0", "2, ,0"], r"flowers\.csv, line 3 has no label in column 'species'"),
         (["1,a,0", "wide,b,0"], r"flowers\.csv, line 3, column 'width': 'wide'; allowed: finite numbers"),
-        (["1,a,0", "", ",b,0"], r"flowers\.csv, line 4, column 'width': ''; allowed: finite numbers, none missing"),
+        (["1,a,0", "", ",b,0"], r"flowers\.csv, line 4, column 'width': ''; allowed: finite numbers up to .*, none missing"),
         (["1,a,nan"], r"flowers\.csv, line 2, column 'label': 'nan'"),
+        (["1e39,a,0"], r"flowers\.csv, line 2, column 'width': '1e39'; allowed: finite numbers up to 3\.4e\+38"),
         (["1,a,0", "2,a,0"], r"flowers\.csv has class 'a' alone; allowed: two classes or more"),
         (["1,a,0", "2,a,0", "3,b,0"], r"flowers\.csv has class 'b' once"),
         ([], r"flowers\.csv has no rows"),
@@ -98,6 +99,19 @@ def test_a_table_that_can_not_be_used_is_refused_by_its_line(workplace: Path, li
     with pytest.raises(InputError, match=words):
         import_table(TABLE, OUT, label="species", test=0.5)
     assert not OUT.parent.exists()
+
+
+def test_what_is_the_same_in_all_rows_is_not_scaled(workplace: Path) -> None:
+    # Rounding leaves the mean of so many 0.1 another number, and a deviation.
+    write_table(*(f"0.1,{'ab'[number % 2]},{number}" for number in range(120)))
+    import_table(TABLE, OUT, label="species", test=0.25)
+    assert read().spec.std[0] == 1.0
+
+
+def test_one_column_is_no_text_and_label(workplace: Path) -> None:
+    write_table("1,a,0", "2,b,1")
+    with pytest.raises(InputError, match=r"^--text=species and --label=species name one column; allowed: two"):
+        import_texts(TABLE, OUT, text="species", label="species", test=0.5)
 
 
 def test_a_table_without_labels_is_refused(workplace: Path) -> None:

@@ -70,6 +70,10 @@ def test_a_restriction_to_nowhere_is_refused(workplace: Path, only: Any, message
     ("changes", "message"),
     [
         ({"methods": ["fedavg", "regmeen"]}, "unknown method 'regmeen'; did you mean 'regmean'"),
+        (
+            {"methods": {"fedavg": {"method": "fedfisher_diag"}}},
+            "methods.fedavg.method=fedfisher_diag: readers would take it for 'fedavg', which is a method too; allowed:",
+        ),
         ({"methods": {"regmean": {"of_diagonal": 1}}}, "unknown setting 'methods.regmean.of_diagonal'; did you mean"),
         (
             {"methods": {"fedavg": {"steps": 1}}},

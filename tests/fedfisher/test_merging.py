@@ -205,6 +205,7 @@ DATA: dict[str, tuple[Any, str]] = {
     "two shapes": ([(inputs, labels), (inputs[..., 1:], labels)], "has batches that differ: RuntimeError: Sizes of"),
     "nothing": ([], "has no examples"),
     "an empty pair": ((inputs[:0], labels[:0]), "has no examples"),
+    "a missing number": ((inputs * torch.nan, labels), "has inputs that are not finite; allowed: finite numbers"),
     "fewer labels": ((inputs, labels[:5]), r"has labels of shape \(5,\) in torch.int64 for inputs of shape"),
     "targets": ((inputs, labels.float()), r"has labels of shape \(12,\) in torch.float32"),
     "a fourth class": ((inputs, labels + 1), "has the label 3; allowed: 0 to 2"),
@@ -389,6 +390,13 @@ def test_uploads_of_another_kind_are_refused(change: Callable[[bytes], bytes], m
     first, second = (one.upload("fedavg") for one in clients(2))
     with refused(message):
         fedfisher.merge([first, fedfisher.Upload(change(second.data), second.network)], method="fedavg")
+
+
+def test_uploads_for_a_label_prior_have_label_counts() -> None:
+    uploads = [one.upload("fedavg", label_prior=-1) for one in clients()]
+    merged = fedfisher.merge(uploads, method="fedavg", label_prior=-1)
+    expected = fedfisher.merge(clients(), method="fedavg", label_prior=-1)
+    torch.testing.assert_close(merged.state_dict(), expected.state_dict())
 
 
 def test_budget_bounds_what_crosses_the_network() -> None:

@@ -71,6 +71,7 @@ def arrays(network: nn.Module = START) -> ArrayRecord:
         ("fedfisher_diag", {"fisher": {"estimator": "empirical"}, "format": "float32"}),
         ("ties", {"settings": {"share": 0.5}}),
         ("gradient_matching", {}),
+        ("fedavg", {"settings": {"label_prior": -1.0}}),
         ("regmean", {"settings": {"off_diagonal": (0.5, 0.9)}, "validation": own.examples(9)}),
     ],
 )
@@ -79,6 +80,7 @@ def test_the_network_is_that_of_merge(method: str, options: dict[str, Any]) -> N
     result = one.start(TWO, arrays())
     settings, fisher = options.pop("settings", {}), options.pop("fisher", None)
     wire = {key: options[key] for key in ("budget", "format") if key in options}
+    wire |= {key: settings[key] for key in settings if key == "label_prior"}
     clients = [
         fedfisher.Client(own.network(number), own.loader(10 + number, number), initial=START, fisher=fisher)
         for number in (0, 1)

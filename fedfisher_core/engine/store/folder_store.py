@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -111,6 +112,8 @@ class Store:
             noted = parse_json(self._read_note(_VERSIONS) or b"{}")
         except InputError:
             raise
+        except PermissionError as error:
+            raise InputError(f"{self.location}: {_VERSIONS!r} can't be read: {error.strerror}") from error
         except (ValueError, OSError, CorruptArtifactError):
             noted = None
         if not isinstance(noted, dict) or not all(type(one) is int for one in noted.values()):
@@ -123,14 +126,13 @@ class Store:
 
     def _write_note(self, name: str, text: bytes) -> None:
         try:
-            with tempfile.NamedTemporaryFile(dir=self.root / _WRITING, delete=False) as file:
-                written = Path(file.name)
-                try:
-                    file.write(text)
-                    file.flush()
-                    written.replace(self.root / name)
-                finally:
-                    written.unlink(missing_ok=True)
+            # Other people's runs must be able to read it, which a file of `tempfile` forbids.
+            written = self.root / _WRITING / uuid.uuid4().hex
+            try:
+                written.write_bytes(text)
+                written.replace(self.root / name)
+            finally:
+                written.unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
 

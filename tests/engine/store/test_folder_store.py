@@ -180,6 +180,15 @@ def test_code_that_is_older_than_what_made_results_is_refused(store: Store) -> N
     )
 
 
+def test_others_can_read_the_note_of_versions(store: Store) -> None:
+    before = os.umask(0o022)
+    try:
+        store.require_versions({"TrainClient": 1})
+    finally:
+        os.umask(before)
+    assert (store.root / ".versions.json").stat().st_mode & 0o777 == 0o644
+
+
 @pytest.mark.parametrize("text", ["[]", '{"TrainClient": "3"}', "{", "7" * 400])
 def test_a_damaged_note_of_versions_is_named(store: Store, text: str) -> None:
     (store.root / ".versions.json").write_text(text)

@@ -92,6 +92,22 @@ def test_commands_make_what_the_package_makes(folder: Path, asked: list[str], se
     assert len(said["clients"]) == 2
 
 
+def test_a_client_counts_once_and_is_not_replaced(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepared()
+    before = Path("client1.safetensors").read_bytes()
+    for asked, said in (
+        (
+            ["client0.safetensors", "./client0.safetensors", "-o", "merged"],
+            "client0.safetensors is named twice; allowed",
+        ),
+        (["client0.safetensors", "client1.safetensors", "-o", "client1.safetensors"], "is a client's file, which it"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["merge", *asked, "--network", BUILDER, "--method", "fedavg"])
+        assert said in capsys.readouterr().err
+    assert Path("client1.safetensors").read_bytes() == before
+
+
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_registered_network_is_known_by_its_name(folder: Path, bias: bool) -> None:
     spec = ModelSpec("lenet", Images(1, 28, 28), classes=3, bias=bias)
