@@ -85,7 +85,7 @@ log = logging.getLogger("fedfisher")
 class AggregateSecurely(Aggregation):
     """Let clients and server carry out the protocol, and aggregate the sums; the method is written in sums."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     @property
     def protocol(self) -> dict[str, Any]:

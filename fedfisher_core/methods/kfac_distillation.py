@@ -2,15 +2,17 @@
 
 from collections.abc import Sequence
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from fedfisher_core.client.statistics.input_moments import InputMoments
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.engine.errors import UnsupportedLayerError
 from fedfisher_core.fisher.layers import factored_layers
 from fedfisher_core.methods.distillation.distilling import LearningRate, Samples, Steps, distilled
-from fedfisher_core.methods.distillation.pseudo_inputs import gaussian, of_second_moment
+from fedfisher_core.methods.distillation.pseudo_inputs import gaussian
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.fedfisher import (
@@ -24,6 +26,30 @@ from fedfisher_core.methods.shared.second_moments import factor_scale
 from fedfisher_core.models.spec import ModelSpec
 
 DEFAULT_SOLVER = ConjugateGradients()
+
+
+def of_second_moment(moment: Tensor, size: int) -> InputMoments:
+    """Compute the mean and the covariance of inputs from the second moment of a linear layer's inputs.
+
+    Args:
+        moment: E x x^T over the layer's inputs. With a bias, a one ends each x, so that the last column is their mean;
+            without, the mean counts as 0. With privacy each x is shortened, ones too, so that the last number says by
+            how much in the mean; without a bias, inputs are drawn as they are shortened.
+        size: numbers of an input.
+
+    Returns:
+        The mean, and as directions all eigenvectors of the covariance, each as long as the standard deviation along it.
+        What compression made negative counts as 0.
+    """
+    # A GPU's library chooses other signs of eigenvectors, and other signs draw other inputs.
+    device, moment = moment.device, moment.double().cpu()
+    if len(moment) > size:
+        moment = moment / moment[size, size].clamp(min=torch.finfo(torch.float32).eps)
+    mean = moment[:size, size] if len(moment) > size else moment.new_zeros(size)
+    values, vectors = torch.linalg.eigh(moment[:size, :size] - torch.outer(mean, mean))
+    directions = (vectors * values.clamp(min=0).sqrt()).T
+    found = {"mean": mean, "directions": directions, "deviations": torch.zeros_like(mean)}
+    return InputMoments({name: tensor.float().to(device) for name, tensor in found.items()})
 
 
 def _first_layer(spec: ModelSpec) -> str:

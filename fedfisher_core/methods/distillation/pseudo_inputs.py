@@ -53,30 +53,6 @@ def reduced(moments: InputMoments, likeness: Likeness) -> InputMoments:
     return InputMoments({"mean": mean, "directions": directions[:0], "deviations": variances.sqrt()})
 
 
-def of_second_moment(moment: Tensor, size: int) -> InputMoments:
-    """Compute the mean and the covariance of inputs from the second moment of a linear layer's inputs.
-
-    Args:
-        moment: E x x^T over the layer's inputs. With a bias, a one ends each x, so that the last column is their mean;
-            without, the mean counts as 0. With privacy each x is shortened, ones too, so that the last number says by
-            how much in the mean; without a bias, inputs are drawn as they are shortened.
-        size: numbers of an input.
-
-    Returns:
-        The mean, and as directions all eigenvectors of the covariance, each as long as the standard deviation along it.
-        What compression made negative counts as 0.
-    """
-    # A GPU's library chooses other signs of eigenvectors, and other signs draw other inputs.
-    device, moment = moment.device, moment.double().cpu()
-    if len(moment) > size:
-        moment = moment / moment[size, size].clamp(min=torch.finfo(torch.float32).eps)
-    mean = moment[:size, size] if len(moment) > size else moment.new_zeros(size)
-    values, vectors = torch.linalg.eigh(moment[:size, :size] - torch.outer(mean, mean))
-    directions = (vectors * values.clamp(min=0).sqrt()).T
-    found = {"mean": mean, "directions": directions, "deviations": torch.zeros_like(mean)}
-    return InputMoments({name: tensor.float().to(device) for name, tensor in found.items()})
-
-
 def gaussian(moments: InputMoments, shape: Sequence[int]) -> Draw:
     """Draw inputs of a shape from the normal distribution that a client sent.
 

@@ -14,9 +14,9 @@ from fedfisher_core.methods.distillation.pseudo_inputs import (
     distil,
     gaussian,
     mixture,
-    of_second_moment,
     reduced,
 )
+from fedfisher_core.methods.kfac_distillation import of_second_moment
 from fedfisher_core.models.batch_norm import BatchNorm
 from fedfisher_core.models.layers import Dropout
 from tests import tiny
