@@ -144,9 +144,13 @@ def require_served(configured: ConfiguredMethod, clients: int, *, validated: boo
     if method.pooled:
         raise InputError(f"{who} trains one network on the data of all clients; allowed: methods that merge networks")
     if configured.validates and not validated:
-        raise InputError(f"{who} needs validation examples of the server; allowed: merge(..., validation=loader)")
+        raise InputError(
+            f"{who} needs validation examples of the server; allowed: merge(..., validation=loader), or --validation"
+        )
     if configured.shared_start and not started:
-        raise InputError(f"{who} needs the network that all clients started from; allowed: merge(..., initial=module)")
+        raise InputError(
+            f"{who} needs the network that all clients started from; allowed: merge(..., initial=module), or --initial"
+        )
     if method.require is not None:
         try:
             method.require(configured.settings, clients)

@@ -29,7 +29,7 @@ def add_commands(commands: Commands) -> None:
     )
     statistics.add_argument("weights", type=Path, help="file of the trained weights (safetensors, or torch.save's)")
     statistics.add_argument("--network", required=True, help=_NETWORK)
-    statistics.add_argument("--classes", type=_count, help=_CLASSES)
+    statistics.add_argument("--classes", type=_positive, help=_CLASSES)
     statistics.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="has inputs.npy and labels.npy")
     statistics.add_argument("--of", required=True, metavar="NAMES", help="of statistics, such as kfac,gram")
     add_overrides(statistics, "a setting such as fisher.estimator=empirical, or statistics.input_moments.directions=8")
@@ -75,8 +75,14 @@ def add_commands(commands: Commands) -> None:
 
 def _count(text: str) -> int:
     if not (text.isdecimal() and int(text) < 2**32):
-        raise argparse.ArgumentTypeError(f"{text!r}; allowed: whole numbers from 0")
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: whole numbers from 0 to {2**32 - 1}")
     return int(text)
+
+
+def _positive(text: str) -> int:
+    if (number := _count(text)) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r}; allowed: whole numbers from 1")
+    return number
 
 
 def _statistics(options: argparse.Namespace) -> None:
