@@ -210,8 +210,11 @@ def _lead(ranked: Sequence[Standing]) -> str:
     apart = f"{to_other(difference, second.method)}, the next"
     if second.behind_leader is not None and second.behind_leader.num_settings < top.num_settings:
         apart += f" (in the {second.behind_leader.num_settings} settings in which both have all seeds)"
+    # Those that lack settings or seeds come after the others, whatever their mean.
+    higher = any(one.line.mean("accuracy") > top.line.mean("accuracy") for one in ranked[1:])
+    highest = f"the highest mean{' of those with all seeds' if higher else ''}"
     if difference.n == 1:
-        return f"**{top.name}** has the highest mean {where}, {accuracy}. It is {apart}; one seed shows no lead."
+        return f"**{top.name}** has {highest} {where}, {accuracy}. It is {apart}; one seed shows no lead."
     level = [one.name for one, other in compared if other.interval is not None and other.interval[0] <= 0]
     untested = [one.name for one, other in compared if other.n == 1]
     alike = [one.name for one, other in compared if other.n > 1 and other.interval is None]
@@ -224,7 +227,7 @@ def _lead(ranked: Sequence[Standing]) -> str:
         return f"**{top.name} leads{others}**: {where} its mean accuracy, {accuracy}, is {apart}{alone}."
     some = "" if level in ([second.name], []) else f"; its interval to {_listed(level)} includes 0"
     some += f"; every seed differs by as much from {_listed(alike)}, which gives no interval" if alike else ""
-    return f"**No method leads**: {where} {top.name} has the highest mean, {accuracy}, {apart}{some}."
+    return f"**No method leads**: {where} {top.name} has {highest}, {accuracy}, {apart}{some}."
 
 
 def _place(one: Standing, ranked: Sequence[Standing]) -> str:

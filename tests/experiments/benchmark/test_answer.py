@@ -94,6 +94,8 @@ def test_a_method_alone_is_compared_with_none() -> None:
 def test_a_method_that_lacks_a_seed_comes_after_those_that_have_all() -> None:
     rows = [*rows_of({"a": [0.9, 0.91], "b": [0.93, 0.935, 0.5], "c": [0.8, 0.82, 0.4]})]
     assert [one.method for one in standings(summarise(rows))] == ["b", "c", "a"]
+    (who,) = sentences(rows)
+    assert who.startswith("**No method leads**: over 1 setting b has the highest mean of those with all seeds, 78.8 %,")
 
 
 def test_seeds_that_are_no_others_compare_nothing() -> None:
