@@ -84,7 +84,8 @@ class Federation:
     @property
     def specs(self) -> list[ModelSpec]:
         """The server's network, and those that clients send, each once."""
-        return list(dict.fromkeys([self.spec, *map(self.spec_of, self.participants)]))
+        turns = len(self.settings.model.lora.ranks or ())
+        return list(dict.fromkeys([self.spec, *map(self.spec_of, self.participants[:turns])]))
 
     def network(self, weights: Parameters) -> nn.Module:
         """Build the network with some weights, in evaluation mode, on the device that computes."""

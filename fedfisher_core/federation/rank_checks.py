@@ -70,7 +70,7 @@ def _require_one_round(key: str, settings: FederationSettings) -> None:
     """Check that there is one round, in which clients send what depends on their rank alone."""
     ranks, clients = settings.model.lora.ranks or (), min(settings.partition.clients) - settings.unseen_clients
     if len(ranks) > clients:
-        raise InputError(f"{key} has {len(ranks)} ranks for {clients} clients that take part; allowed: up to {clients}")
+        raise InputError(f"{key} has more ranks than clients take part, {clients}; allowed: up to as many")
     if settings.rounds.count > 1:
         raise InputError(f"{key} with rounds.count={settings.rounds.count}; allowed: one round")
     for label in settings.rounds.server_optimiser:
