@@ -212,22 +212,24 @@ def _lead(ranked: Sequence[Standing]) -> str:
         apart += f" (in the {second.behind_leader.num_settings} settings in which both have all seeds)"
     # Those that lack settings or seeds come after the others, whatever their mean.
     higher = any(one.line.mean("accuracy") > top.line.mean("accuracy") for one in ranked[1:])
-    highest = f"the highest mean{' of those with all seeds' if higher else ''}"
+    highest = f"the highest mean{' of those with most settings and seeds' if higher else ''}"
     if difference.n == 1:
         return f"**{top.name}** has {highest} {where}, {accuracy}. It is {apart}; one seed shows no lead."
-    level = [one.name for one, other in compared if other.interval is not None and other.interval[0] <= 0]
+    tested = [(one.name, other.interval) for one, other in compared if other.interval is not None]
+    level = [name for name, (low, high) in tested if low <= 0 <= high]
+    above = [name for name, (_, high) in tested if high < 0]
     untested = [one.name for one, other in compared if other.n == 1]
     alike = [one.name for one, other in compared if other.n > 1 and other.interval is None]
     uncompared = [one.name for one in ranked[1:] if one.behind_leader is None]
-    if not level and not alike:
-        tested = len(compared) - len(untested)
-        others = f" all {tested} other methods" if tested > 1 else ""
-        alone = f"; a single seed in common shows nothing of {_listed(untested)}" if untested else ""
-        alone += f"; it has no seed in common with {_listed(uncompared)}" if uncompared else ""
+    alone = f"; it has no seed in common with {_listed(uncompared)}" if uncompared else ""
+    if not level and not alike and not above:
+        others = f" all {len(tested)} other methods" if len(tested) > 1 else ""
+        alone = f"; a single seed in common shows nothing of {_listed(untested)}{alone}" if untested else alone
         return f"**{top.name} leads{others}**: {where} its mean accuracy, {accuracy}, is {apart}{alone}."
     some = "" if level in ([second.name], []) else f"; its interval to {_listed(level)} includes 0"
-    some += f"; every seed differs by as much from {_listed(alike)}, which gives no interval" if alike else ""
-    return f"**No method leads**: {where} {top.name} has {highest}, {accuracy}, {apart}{some}."
+    some += f"; the difference from {_listed(alike)} is the same in every seed, and has no interval" if alike else ""
+    some += f"; {_listed(above)} {'is' if len(above) == 1 else 'are'} above it in the seeds in common" if above else ""
+    return f"**No method leads**: {where} {top.name} has {highest}, {accuracy}, {apart}{some}{alone}."
 
 
 def _place(one: Standing, ranked: Sequence[Standing]) -> str:

@@ -95,7 +95,7 @@ def test_a_method_that_lacks_a_seed_comes_after_those_that_have_all() -> None:
     rows = [*rows_of({"a": [0.9, 0.91], "b": [0.93, 0.935, 0.5], "c": [0.8, 0.82, 0.4]})]
     assert [one.method for one in standings(summarise(rows))] == ["b", "c", "a"]
     (who,) = sentences(rows)
-    assert who.startswith("**No method leads**: over 1 setting b has the highest mean of those with all seeds, 78.8 %,")
+    assert who.startswith("**No method leads**: over 1 setting b has the highest mean of those with most settings and")
 
 
 def test_seeds_that_are_no_others_compare_nothing() -> None:
@@ -111,7 +111,13 @@ def test_differences_without_an_interval_lead_nothing() -> None:
     assert who.startswith(
         "**No method leads**: over 1 setting a has the highest mean, 62.5 %, 25.0 points above b, the"
     )
-    assert who.endswith("next; every seed differs by as much from b, which gives no interval.")
+    assert who.endswith("next; the difference from b is the same in every seed, and has no interval.")
+
+
+def test_a_method_that_is_above_in_the_seeds_in_common_is_named() -> None:
+    (who,) = sentences(rows_of({"a": [0.5, 0.51, 0.9], "b": [0.6, 0.615], "c": [0.1, 0.1, 0.5]}))
+    assert who.startswith("**No method leads**: over 1 setting a has the highest mean, 63.7 %,")
+    assert who.endswith("; b is above it in the seeds in common.")
 
 
 def test_what_fedfisher_and_our_own_methods_do_is_said() -> None:
