@@ -42,8 +42,8 @@ _NOT_LORA = (
     *("alora_invocation_tokens", "target_parameters", "arrow_config", "velora_config", "kasa_config"),
 )
 """Settings of PEFT that make something else of the factors, or train something else; each is refused."""
-_CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
-"""How names of initialisations begin that subtract the first B A from the network's own weights."""
+_CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+"""How names of initialisations begin that also change the network's own weights."""
 
 
 @dataclass(frozen=True)

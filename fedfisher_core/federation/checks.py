@@ -59,6 +59,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         _require_label(settings, dataset)
         _require_scaling(settings, dataset)
         _require_coarse(settings, dataset)
+    _warn_of_skipped(settings)
     require_models(settings)
     _require_objectives(settings)
     numerics = Numerics.of(settings.run)
@@ -258,6 +259,15 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
                 coarse=counted.coarse,
             )
     return {name: None if counted is None else int(counted.labels.sum()) for name, counted in counts.items()}
+
+
+def _warn_of_skipped(settings: FederationSettings) -> None:
+    """Warn of entries of `skip` that leave nothing out, which a typo makes, and an override that narrows a file."""
+    every = settings.combinations()
+    for number, scope in enumerate(settings.skip):
+        if not any(scope.admits(setting) for setting in every):
+            given = scope.model_dump(mode="json", exclude_none=True)
+            _warn(f"skip[{number}]={given} fits no setting of the experiment, and leaves nothing out")
 
 
 @cache

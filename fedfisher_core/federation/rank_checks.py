@@ -22,7 +22,7 @@ def require_ranks(settings: FederationSettings, federations: Collection[Federati
     if settings.model.lora.ranks is None:
         return
     key = _key(settings)
-    _require_one_round(key, settings)
+    _require_settings(key, settings)
     for spec, own in _specs(federations):
         _require_smaller(key, spec, own)
 
@@ -66,8 +66,8 @@ def _specs(federations: Collection[Federation]) -> Collection[tuple[ModelSpec, M
     return dict.fromkeys((one.spec, own) for one in federations for own in one.specs)
 
 
-def _require_one_round(key: str, settings: FederationSettings) -> None:
-    """Check that there is one round, in which clients send what depends on their rank alone."""
+def _require_settings(key: str, settings: FederationSettings) -> None:
+    """Check the number of ranks, and the settings under which clients would start or send alike."""
     ranks, clients = settings.model.lora.ranks or (), min(settings.partition.clients) - settings.unseen_clients
     if len(ranks) > clients:
         raise InputError(f"{key} has more ranks than clients take part, {clients}; allowed: up to as many")

@@ -77,8 +77,9 @@ def trace(
 
     Raises:
         InputError: the outputs are not one row an example.
-        UnsupportedLayerError: a layer is used never or twice, or one of its parameters twice; a layer sees inputs of a
-            shape without Fisher blocks; or the model can't be run with a parameter for each example.
+        UnsupportedLayerError: a layer is used never or twice, or sees inputs of a shape without Fisher blocks; one of
+            its parameters that have a gradient is used twice; or the model can't be run with a parameter for each
+            example.
     """
     kept: dict[str, Tensor] = {}
     edges: dict[str, GradientEdge] = {}

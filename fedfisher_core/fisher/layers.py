@@ -126,10 +126,10 @@ def fisher_layers(model: nn.Module) -> dict[str, FisherLayer]:
 
 
 def require_plain(name: str, layer: nn.Module) -> None:
-    """Refuse a layer that computes something else than the torch layer that it is derived from.
+    """Refuse a layer that may compute something else than the torch layer that it is derived from.
 
     Raises:
-        UnsupportedLayerError: it has a forward of its own, or makes its weights of others.
+        UnsupportedLayerError: it has a forward of its own, whatever that computes, or makes its weights of others.
     """
     if is_parametrized(layer):
         raise UnsupportedLayerError(
@@ -138,7 +138,7 @@ def require_plain(name: str, layer: nn.Module) -> None:
         )
     own = ("torch.nn.modules.", BatchNorm.__module__)
     base = next(one for one in type(layer).__mro__ if one.__module__.startswith(own))
-    if type(layer).forward is not base.forward:  # type: ignore[attr-defined]
+    if type(layer).forward is not base.forward or "forward" in vars(layer):  # type: ignore[attr-defined]
         raise UnsupportedLayerError(
             f"layer {name!r} has type {type(layer).__name__}, whose forward is not that of {base.__name__}; allowed: "
             f"{base.__name__} as it is"
@@ -211,7 +211,8 @@ def matrix_layers(model: nn.Module) -> dict[str, Layer]:
             grouped convolution.
     """
     what = "projections, attacks, backend 'nngeometry' and what is made with differential privacy"
-    found, layers = fisher_layers(model), dict[str, Layer]()
+    found = fisher_layers(model)
+    layers: dict[str, Layer] = {}
     for name in own_parameters(model):
         raise UnsupportedLayerError(
             f"parameter {name!r} is in no layer of torch; {what} exist for Linear and Conv2d only"

@@ -81,6 +81,10 @@ class ConfiguredMethod:
         return {"method": self.method.name, **self.dumped_settings(), "wire": self.wire.described()}
 
 
+_FORMS = ("by_holders", "official", "original")
+"""How names of forms of a method end, which are its authors' code."""
+
+
 def configure(
     label: str,
     entry: MethodEntry,
@@ -103,7 +107,7 @@ def configure(
     """
     chosen = methods.get(entry.method or label)
     # A form of a method, such as pfnm_original, may stand under the method's name.
-    if label != chosen.name and label in list(methods) and not chosen.name.startswith(f"{label}_"):
+    if chosen.name not in (label, *(f"{label}_{form}" for form in _FORMS)) and label in list(methods):
         raise InputError(
             f"methods.{label}.method={chosen.name}: readers would take it for {label!r}, which is a method too; "
             "allowed: another label"

@@ -44,7 +44,8 @@ def of_second_moment(moment: Tensor, size: int) -> InputMoments:
     # A GPU's library chooses other signs of eigenvectors, and other signs draw other inputs.
     device, moment = moment.device, moment.double().cpu()
     if len(moment) > size:
-        moment = moment / moment[size, size].clamp(min=torch.finfo(torch.float32).eps)
+        # Compression may make the last number larger than 1, which says nothing of lengths.
+        moment = moment / moment[size, size].clamp(min=torch.finfo(torch.float32).eps, max=1)
     mean = moment[:size, size] if len(moment) > size else moment.new_zeros(size)
     values, vectors = torch.linalg.eigh(moment[:size, :size] - torch.outer(mean, mean))
     directions = (vectors * values.clamp(min=0).sqrt()).T

@@ -199,21 +199,12 @@ class FederationSettings(RecipeSettings):
             "server_optimiser": tuple(self.rounds.server_optimiser),
         }
 
-    @model_validator(mode="after")
-    def _skipped_settings_are_there(self) -> "FederationSettings":
-        every = self._combinations()
-        for number, scope in enumerate(self.skip):
-            if not any(scope.admits(setting) for setting in every):
-                given = scope.model_dump(mode="json", exclude_none=True)
-                raise ValueError(f"skip[{number}]={given} is in no setting of the experiment; allowed: some of them")
-        return self
-
     def seeded_settings(self) -> "tuple[SeededSetting, ...]":
         """List the seeded settings in the order of data sets, networks, objectives and so on, with seeds last."""
-        every = self._combinations()
-        return tuple(setting for setting in every if not any(scope.admits(setting) for scope in self.skip))
+        return tuple(one for one in self.combinations() if not any(scope.admits(one) for scope in self.skip))
 
-    def _combinations(self) -> "tuple[SeededSetting, ...]":
+    def combinations(self) -> "tuple[SeededSetting, ...]":
+        """List the seeded settings with those that `skip` leaves out."""
         return tuple(
             SeededSetting(
                 dataset=dataset,

@@ -230,3 +230,11 @@ def test_data_that_is_no_table_is_refused_before_any_work(workplace: Path, monke
     monkeypatch.setenv("FEDFISHER_DATA_DIR", str(workplace / "sets"))
     with pytest.raises(InputError, match=r"split 'train' of data set 'tiny' can't be read .*sets/tiny/train.parquet"):
         check(workplace)
+
+
+def test_an_entry_of_skip_that_leaves_nothing_out_is_told(workplace: Path, caplog: pytest.LogCaptureFixture) -> None:
+    skipped = [{"alpha": 0.1, "clients": 3}, {"alpha": 0.3}]
+    partition = {"alpha": [0.1, 0.5], "clients": [3]}
+    made = check_federations(tiny_settings(workplace, partition=partition, skip=skipped))
+    assert [federation.setting.alpha for federation in made.all] == [0.5]
+    assert caplog.messages == ["skip[1]={'alpha': [0.3]} fits no setting of the experiment, and leaves nothing out"]

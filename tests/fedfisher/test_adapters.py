@@ -203,7 +203,7 @@ def test_patterns_see_names_as_in_the_network(workplace: Path) -> None:
     torch.testing.assert_close(found.tensors[f"{LAYER}.lora_B.weight"], 8 * plain.tensors[f"{LAYER}.lora_B.weight"])
 
 
-@pytest.mark.parametrize("start", ["pissa", "pissa_niter_16", "olora", "OLoRA"])
+@pytest.mark.parametrize("start", ["pissa", "pissa_niter_16", "olora", "OLoRA", "lora_ga"])
 def test_initialisations_that_change_the_network_are_refused(workplace: Path, start: str) -> None:
     with pytest.raises(InputError, match=f"has init_lora_weights='{start}', which also changes the network; allowed"):
         fedfisher.read_adapter(save("one", tensors(0), init_lora_weights=start))

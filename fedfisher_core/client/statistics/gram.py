@@ -23,7 +23,7 @@ _BATCH_SIZE = 500
 class Gram(TensorStatistic):
     """Mean of x x^T over the inputs x of each linear layer; convolutions have none (RegMean, section 3).
 
-    Every position of a sequence is an input, unless it holds an embedding's `padding_idx`. The projections of torch's
+    Every position of a sequence is an input, unless it holds padding (`padding_of`). The projections of torch's
     `MultiheadAttention` have none.
     """
 

@@ -124,6 +124,9 @@ def test_inputs_that_privacy_has_shortened_are_as_long_as_they_were() -> None:
     shortened = of_second_moment(0.3 * moment, 4).tensors
     assert torch.allclose(shortened["mean"], inputs.mean(0), atol=1e-5)
     torch.testing.assert_close(shortened, of_second_moment(moment, 4).tensors, rtol=1e-3, atol=1e-4)
+    # What a budget adds to the diagonal is no length.
+    compressed = of_second_moment(moment + 0.3 * torch.eye(5), 4).tensors
+    assert torch.allclose(compressed["mean"], inputs.mean(0), atol=1e-5)
 
 
 def test_a_student_that_says_the_same_stays_as_it_is() -> None:
