@@ -152,10 +152,10 @@ def import_texts(source: Path, target: Path, *, text: str, label: str, test: flo
     Raises:
         InputError: names the file, the row and what is allowed; nothing is written.
     """
-    if text == label:
-        raise InputError(f"--text={text} and --label={label} name one column; allowed: two, as a text is no label")
     table = _table(source, text, label)
     cells = texts(table, table.column((text,), "text")).to_pylist()
+    if text == label:
+        raise InputError(f"--text={text} and --label={label} name one column; allowed: two, as a text is no label")
     found = names(table, table.column((label,), "label"))
     classes = _Classes.of([str(found.names[code]) for code in found.codes], source, test=test)
     # The settings `data.text` replace length and tokenizer.

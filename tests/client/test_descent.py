@@ -48,7 +48,7 @@ NETWORKS = [
     *((name, COLOURED) for name in ("resnet18", "resnet18_batch_norm", "resnet18_tiny_imagenet")),
     *((name, COLOURED) for name in ("efficientnet_lite0", "mobilenet_v2")),
     *((name, Tokens(7, 11)) for name in ("gru", "transformer")),
-    ("minilm/lora", Texts(7, 30_522, padding=0)),
+    *((name, Texts(7, 30_522, padding=0)) for name in ("minilm", "minilm/lora")),
     *((name, Vectors(13)) for name in ("linear", "mlp")),
 ]
 

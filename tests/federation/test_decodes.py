@@ -37,11 +37,11 @@ def _decodes(monkeypatch: pytest.MonkeyPatch) -> Counter[bytes]:
     """How often each payload was decoded."""
     counted: Counter[bytes] = Counter()
 
-    def counting(data: bytes, *given: Any, decode: Callable[..., Upload] = transport.decode) -> Upload:
+    def counting(data: bytes, *given: Any, decode: Callable[..., Upload] = aggregation.decode) -> Upload:
         counted[data] += 1
         return decode(data, *given)
 
-    monkeypatch.setattr(transport, "decode", counting)
+    monkeypatch.setattr(aggregation, "decode", counting)
     return counted
 
 

@@ -25,9 +25,10 @@ INPUTS = tiny.examples(50, seed=7).inputs
 
 def uploads(counts: torch.Tensor = COUNTS, spec: ModelSpec = SPEC) -> list[Upload]:
     made = made_up_uploads([tiny.initial(spec, seed=seed) for seed in range(len(counts))], spec)
-    for one, row in zip(made, counts, strict=True):
-        one.statistics[LabelCounts] = LabelCounts({"counts": row})  # type: ignore[index]
-    return made
+    return [
+        Upload(int(row.sum()), {**one.statistics, LabelCounts: LabelCounts({"counts": row})})
+        for one, row in zip(made, counts, strict=True)
+    ]
 
 
 def outputs(name: str, **settings: Any) -> torch.Tensor:
