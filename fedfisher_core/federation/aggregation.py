@@ -1,5 +1,6 @@
 """Aggregating the uploads of one federation by one method, which may ask the clients again, and what is sent."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +37,11 @@ class AggregateUploads(Aggregation):
         """How a client's upload is encoded."""
         return schema_of(self.configured, self.federation.spec_of(client))
 
+    def formats(self, clients: Iterable[int]) -> list[tuple[int, Schema]]:
+        """How many clients send uploads that are encoded alike, and how."""
+        turns = len(self.federation.settings.model.lora.ranks or (0,))
+        return [(count, self.schema(turn)) for turn, count in Counter(one % turns for one in clients).items()]
+
     @property
     def _largest(self) -> Schema:
         """How an upload of the whole network is encoded, which a client of a smaller rank does not send."""
@@ -67,7 +73,7 @@ class AggregateUploads(Aggregation):
             bits = sum(counts) * each if self.round_number == 1 else 0
             return made, self._traffic(server, made, inputs, bits, bits), timings
         upload_bits = 8 * sum(path.stat().st_size for path in paths)
-        formula = sum(formula_bits(self.schema(client)) for client in clients)
+        formula = sum(count * formula_bits(schema) for count, schema in self.formats(clients))
         return made, self._traffic(server, made, inputs, upload_bits, formula), timings
 
     def received(self, server: Server, inputs: AggregationInputs[Artifact], stored: StoredUploads) -> Sequence[Upload]:
@@ -128,12 +134,10 @@ class ExpectedUploads:
 def expected_uploads(jobs: Iterable[Job[Any]]) -> ExpectedUploads:
     """Add up the uploads of all aggregations among some jobs; pooled data is no upload."""
     found = [job for job in jobs if isinstance(job, Aggregation) and not job.configured.method.pooled]
-    sizes = [
-        job.schema(client).bits for job in found if isinstance(job, AggregateUploads) for client in job.needs.clients
-    ]
+    uploads = [one for job in found if isinstance(job, AggregateUploads) for one in job.formats(job.needs.clients)]
     return ExpectedUploads(
-        count=len(sizes),
-        bits=sum(sizes),
-        largest=max(sizes, default=0),
+        count=sum(clients for clients, _ in uploads),
+        bits=sum(clients * schema.bits for clients, schema in uploads),
+        largest=max((schema.bits for _, schema in uploads), default=0),
         uncounted=sum(len(job.needs.clients) for job in found if not isinstance(job, AggregateUploads)),
     )

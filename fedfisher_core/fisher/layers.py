@@ -129,7 +129,8 @@ def require_plain(name: str, layer: nn.Module) -> None:
     """Refuse a layer that may compute something else than the torch layer that it is derived from.
 
     Raises:
-        UnsupportedLayerError: it has a forward of its own, whatever that computes, or makes its weights of others.
+        UnsupportedLayerError: it has a forward of its own, even if that computes the same, or makes its weights of
+            others.
     """
     if is_parametrized(layer):
         raise UnsupportedLayerError(

@@ -18,6 +18,7 @@ from fedfisher_core.communication.wire.budget import fedavg_bits
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.seeds import Stream
 from fedfisher_core.engine.store import read_tensors
+from fedfisher_core.federation.aggregation import expected_uploads
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import PartitionInputs
 from fedfisher_core.federation.global_models import NETWORK
@@ -104,6 +105,8 @@ def test_its_upload_takes_the_bits_of_a_network_of_its_rank(done: Walked) -> Non
     sizes = [8 * len(payload(done, client, "fedavg")) for client in range(3)]
     assert sizes == [fedavg_bits(small), fedavg_bits(whole), fedavg_bits(small)]
     assert done.rows["fedavg"].upload_bits == sum(sizes)
+    expected = expected_uploads([done.plan.federations.aggregation(done.federation, "fedavg")])
+    assert (expected.count, expected.bits, expected.largest) == (3, sum(sizes), max(sizes))
     torch.testing.assert_close(sent(done, SMALL, "fedavg", NARROW)[Weights].tensors, narrow(trained(done, SMALL)))
 
 

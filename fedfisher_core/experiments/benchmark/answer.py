@@ -210,7 +210,7 @@ def _lead(ranked: Sequence[Standing]) -> str:
     apart = f"{to_other(difference, second.method)}, the next"
     if second.behind_leader is not None and second.behind_leader.num_settings < top.num_settings:
         apart += f" (in the {second.behind_leader.num_settings} settings in which both have all seeds)"
-    # Those that lack settings or seeds come after the others, whatever their mean.
+    # Those that lack settings or seeds come after the others, even with a higher mean.
     higher = any(one.line.mean("accuracy") > top.line.mean("accuracy") for one in ranked[1:])
     highest = f"the highest mean{' of those with most settings and seeds' if higher else ''}"
     if difference.n == 1:
