@@ -19,11 +19,8 @@ from fedfisher_core.settings.clients import (
     NATURAL_SCHEMES,
     AuditSettings,
     DataSettings,
-    LoraSettings,
-    ModelSettings,
     PartitionScheme,
     PartitionSettings,
-    PretrainedSettings,
     PrivacyMechanism,
     PrivacySettings,
     TextSettings,
@@ -41,6 +38,7 @@ from fedfisher_core.settings.experiment import (
 )
 from fedfisher_core.settings.federation import FederationSettings, RecipeSettings
 from fedfisher_core.settings.fishers import FisherSettings
+from fedfisher_core.settings.network import LoraSettings, ModelSettings, PretrainedSettings
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift, ShiftKind, shift_name
 from fedfisher_core.settings.wire import Round, SecureSettings, WireFields, WireSettings
 from fedfisher_core.settings.work import (

@@ -10,13 +10,13 @@ from fedfisher_core.settings.clients import (
     DIRICHLET_SCHEMES,
     AuditSettings,
     DataSettings,
-    ModelSettings,
     PartitionSettings,
     PrivacySettings,
     TrainSettings,
 )
 from fedfisher_core.settings.experiment import MeasureSettings, MethodEntry, RoundSettings, Scope, SeededSetting
 from fedfisher_core.settings.fishers import FisherSettings
+from fedfisher_core.settings.network import ModelSettings
 from fedfisher_core.settings.wire import WireSettings
 from fedfisher_core.settings.work import RunSettings
 

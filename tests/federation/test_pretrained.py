@@ -19,7 +19,7 @@ from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.federation.start import load_start, read_weights
 from fedfisher_core.models.batch_norm import BatchNorm, read_running_statistics
 from fedfisher_core.models.spec import ModelSpec
-from fedfisher_core.settings.clients import PretrainedSettings
+from fedfisher_core.settings import PretrainedSettings
 from tests import tiny
 from tests.models.trunks import tiny_trunk
 from tests.models.trunks.installed import weights_of
