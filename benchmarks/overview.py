@@ -24,8 +24,6 @@ PICTURE = "overview.svg"
 OURS = "gaussian_distillation"
 
 _TRACK = "best_effort"
-_MANY_CLIENTS = "many_clients"
-_THOUSAND = 1000
 _ATTACK = "privacy_attack"
 _NOT_MEASURED = "not measured"
 
@@ -38,23 +36,20 @@ class Choice:
         need: what the reader looks for.
         method: its label in the reports.
         attacked: its label in the report of the attack; None where it was not attacked.
-        many: whether the numbers are those with a thousand clients.
     """
 
     need: str
     method: str
     attacked: str | None
-    many: bool = False
 
 
 CHOICES = (
     Choice("the most accurate network", OURS, f"{OURS}, compressed"),
-    Choice("accuracy, and only the sum of networks needed", "fedfisher_kfac", "fedfisher_kfac, compressed"),
+    Choice("accuracy, from sums of networks and each K-FAC", "fedfisher_kfac", "fedfisher_kfac, compressed"),
     Choice("accuracy, and a server of some seconds", "regmean", None),
     Choice("a server of less than a second", "fisher_merge", None),
     Choice("secure sums (measured without masks)", "gradient_matching", None),
     Choice("little given away: sums alone, and attacked", "fedfisher_diag", "fedfisher_diag"),
-    Choice("thousands of clients: 1,000 measured", "fedfisher_diag", None, many=True),
     Choice("an ensemble, weighted by labels", "ensemble_by_labels", None),
     Choice("an ensemble of equal votes", "ensemble", "ensemble"),
 )
@@ -86,12 +81,6 @@ def best_effort(reports: Path) -> list[BenchmarkReport]:
     return [one for one in found if {entry.track for entry in make_entries([one])} == {_TRACK}]
 
 
-def many_clients(reports: Path) -> BenchmarkReport:
-    """Read what was measured with a thousand clients."""
-    report = next(one for one in read_reports([reports]).benchmarks if one.name == _MANY_CLIENTS)
-    return replace(report, settings={at: own for at, own in report.settings.items() if at.num_clients == _THOUSAND})
-
-
 def above_baseline(reports: Sequence[BenchmarkReport]) -> list[OverSeeds]:
     """Compare each method and each ensemble with FedAvg in the settings in which it ran, the most accurate first."""
     entries = make_entries(reports)
@@ -107,11 +96,10 @@ def mean_of(values: Mapping[K, float]) -> PairedDifference:
     return mean
 
 
-def with_interval(mean: PairedDifference, digits: int = 1) -> str:
-    """Write a mean with its 95 % interval."""
-    if mean.interval is None:
-        return f"{mean.mean:z.{digits}f} (one seed)"
-    low, high = mean.interval
+def with_interval(mean: PairedDifference, digits: int = 1, *, least: float = -math.inf, most: float = math.inf) -> str:
+    """Write a mean with its 95 % interval, cut at the least and the most that the quantity can be."""
+    assert mean.interval is not None, "the mean is of one seed"
+    low, high = max(mean.interval[0], least), min(mean.interval[1], most)
     return f"{mean.mean:z.{digits}f} ({low:z.{digits}f} to {high:z.{digits}f})"
 
 
@@ -189,24 +177,22 @@ def draw(compared: Sequence[OverSeeds]) -> str:
 
 def table(reports: Path) -> str:
     """Write the README's table of methods in Markdown."""
-    equal, many = best_effort(reports), [many_clients(reports)]
-    ahead = {
-        is_many: {one.other: one.difference for one in above_baseline(chosen)}
-        for is_many, chosen in ((False, equal), (True, many))
-    }
+    chosen = best_effort(reports)
+    ahead = {one.other: one.difference for one in above_baseline(chosen)}
     lines = [
         "| you want | method | points above FedAvg | bits / FedAvg | server, s | recognised, % |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for one in CHOICES:
-        chosen = many if one.many else equal
         cells = (
             one.need,
             f"`{one.method}`",
-            with_interval(in_points(ahead[one.many][one.method])),
+            with_interval(in_points(ahead[one.method])),
             bit_ratio(chosen, one.method),
             with_interval(server_seconds(chosen, one.method), 2),
-            with_interval(in_points(recognised(reports, one.attacked))) if one.attacked else _NOT_MEASURED,
+            with_interval(in_points(recognised(reports, one.attacked)), least=0, most=100)
+            if one.attacked
+            else _NOT_MEASURED,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

@@ -70,9 +70,10 @@ def test_the_method_is_that_of_the_example() -> None:
 
 
 def test_files_of_commands_exist() -> None:
+    ((source, copy),) = re.findall(r"^cp -r (\S+) (\S+)$", README, re.MULTILINE)
     named = re.findall(r"^\S*(?:fedfisher run|pip install -e) (\S+)$", README, re.MULTILINE)
     assert len(named) == 2
-    assert all((ROOT / name).exists() for name in named)
+    assert all((ROOT / name.replace(copy, source)).exists() for name in named)
 
 
 def test_links_lead_to_pages_that_a_git_host_shows() -> None:

@@ -155,17 +155,17 @@ def remarks(rows: Iterable[Row]) -> list[str]:
 
 
 def _images(rows: Sequence[Row]) -> list[str]:
-    """Say where clients share a part of the training images, and where accuracies are of training images."""
+    """Say where clients share a part of the training examples, and where accuracies are of training examples."""
     said = []
     for size in sorted({row.train_size for row in rows if row.train_size is not None}):
         said.append(
-            f"The clients share {size:,} of the training images, drawn at random with each class in its share, the "
+            f"The clients share {size:,} of the training examples, drawn at random with each class in its share, the "
             "same with every seed."
         )
     for size in sorted({row.held_out for row in rows if row.held_out is not None}):
         said.append(
-            f"These accuracies choose settings, and are no results: they are of {size:,} training images that no "
-            "client and no server has. No test image was looked at."
+            f"These accuracies choose settings, and are no results: they are of {size:,} training examples that no "
+            "client and no server has. No test example was looked at."
         )
     return said
 

@@ -21,9 +21,9 @@ def test_a_page_says_that_fisher_merge_is_fedfisher_in_closed_form() -> None:
 def test_a_page_that_chooses_settings_says_that_it_shows_no_results() -> None:
     rows = [make_row(held_out=5000, train_size=10_000)]
     sizes, apart = remarks(rows)
-    assert "share 10,000 of the training images" in sizes
-    assert "are no results: they are of 5,000 training images" in apart
-    assert "No test image was looked at." in render(rows)
+    assert "share 10,000 of the training examples" in sizes
+    assert "are no results: they are of 5,000 training examples" in apart
+    assert "No test example was looked at." in render(rows)
 
 
 @pytest.mark.parametrize("rows", [[MERGE], [diag("closed_form")], [MERGE, diag("paper")], [make_row()]])
