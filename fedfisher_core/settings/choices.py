@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -52,14 +52,14 @@ class _Keywords(BaseModel):
         require_numbers(given, cls.model_fields)
         return given
 
-    @model_validator(mode="before")
-    @classmethod
-    def _bounded(cls, given: Any) -> Any:
-        for number in _numbers_in(given):
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        # YAML reads 1e40 as text, so that numbers are known once they have been read.
+        for number in _numbers_in(self.model_dump()):
             largest = _LARGEST[type(number)]
             if largest < abs(number) < math.inf:
                 raise ValueError(f"{shown(number)} is among them; allowed: from {-largest:g} to {largest:g}")
-        return given
+        return self
 
 
 def _numbers_in(given: Any) -> Iterator[int | float]:

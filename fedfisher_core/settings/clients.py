@@ -172,6 +172,12 @@ class PartitionSettings(Strict):
                 raise ValueError(
                     f"partition.{key} must be set with partition.scheme={' or '.join(schemes)}, and only then"
                 )
+        for scheme, key in (("classes", "classes_per_client"), ("target", "target_extra")):
+            value, default = getattr(self, key), type(self).model_fields[key].default
+            if value != default and scheme not in self.scheme:
+                raise ValueError(
+                    f"partition.{key}={value} with partition.scheme={list(self.scheme)}; allowed: with {scheme} alone"
+                )
         return self
 
     def described(self) -> dict[str, Any]:

@@ -48,9 +48,10 @@ class SeededSetting(Strict):
 
     @property
     def name(self) -> str:
-        """Short name of the setting, without the seed."""
-        skew = "" if self.alpha is None else f"alpha={self.alpha:g} "
-        shift = f"{self.shift.kind}={self.shift.strength:g} " if self.shift else ""
+        """Short name of the setting, without the seed; other settings have other names."""
+        skew = "" if self.alpha is None else f"alpha={_exact(self.alpha)} "
+        some = "" if self.shift.classes is None else f" of {self.shift.classes} classes"
+        shift = f"{self.shift.kind}={_exact(self.shift.strength)}{some} " if self.shift else ""
         goal = "" if self.objective == PLAIN else f" objective={self.objective}"
         server = "" if self.server_optimiser == AVERAGE else f" server_optimiser={self.server_optimiser}"
         return f"{self.dataset} {self.model} {self.scheme} {skew}{shift}clients={self.clients}{goal}{server}"
@@ -59,6 +60,12 @@ class SeededSetting(Strict):
     def label(self) -> str:
         """Short name with the seed, for run names and figures."""
         return f"{self.name} seed={self.seed}"
+
+
+def _exact(number: float) -> str:
+    """Write a number in few digits where these say it exactly, and in all digits where they do not."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
 
 
 class Scope(Strict):

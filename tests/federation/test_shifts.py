@@ -62,6 +62,14 @@ def keys(folder: Path, kind: str) -> set[str]:
     return {path.name for path in (folder / "artifacts" / kind).iterdir()}
 
 
+def test_shifts_that_differ_in_their_classes_are_different_federations(workplace: Path) -> None:
+    shift = [{"kind": "labels", "strength": 0.7, "classes": classes} for classes in (2, 3)]
+    federations = make_plan(tiny_settings(workplace, partition={"shift": shift})).federations
+    few, all_of_them = (federations.partition(federation) for federation in federations.all)
+    assert few.name != all_of_them.name
+    assert few.key != all_of_them.key
+
+
 def test_clients_train_on_what_they_see(workplace: Path) -> None:
     done = walked(workplace, ROTATION, "fedavg", "centralised")
     train = load_data(done.data).train

@@ -86,6 +86,14 @@ from fedfisher_core.settings.reading import validate
         ),
         ({"train": {"epochs": 10**12}}, "train.epochs=1000000000000: Input should be less than or equal to 1000000"),
         ({"privacy": {"epsilon": 1e308}}, "privacy.epsilon=1e+308"),
+        (
+            {"partition": {"scheme": "iid", "classes_per_client": 3}},
+            "partition.classes_per_client=3 with partition.scheme=['iid']; allowed: with classes alone",
+        ),
+        (
+            {"partition": {"target_extra": 5}},
+            "partition.target_extra=5 with partition.scheme=['dirichlet_client']; allowed: with target alone",
+        ),
         ({"partition": {"alpha": 1e-300}}, "partition.alpha.0=1e-300: Input should be greater than or equal to 0.001"),
         ({"run": {"timeout_seconds": 1e-9}}, "run.timeout_seconds=1e-09"),
         ({"run": {"timeout_seconds": 1e300}}, "run.timeout_seconds=1e+300"),
@@ -321,8 +329,27 @@ def test_a_cell_is_labelled_for_people() -> None:
     common = {"dataset": "mnist", "model": "mlp", "clients": 5, "seed": 2}
     assert SeededSetting(**common, scheme="paper", alpha=0.1).label == "mnist mlp paper alpha=0.1 clients=5 seed=2"
     assert SeededSetting(**common, scheme="iid", alpha=None).label == "mnist mlp iid clients=5 seed=2"
+    few = {"kind": "labels", "strength": 0.5, "classes": 2}
+    assert SeededSetting(**common, scheme="iid", alpha=None, shift=few).name == (
+        "mnist mlp iid labels=0.5 of 2 classes clients=5"
+    )
     prox = SeededSetting(**common, scheme="iid", alpha=None, objective="fedprox")
     assert prox.label == "mnist mlp iid clients=5 objective=fedprox seed=2"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"alpha": 0.12345671},
+        {"shift": {"kind": "labels", "strength": 0.5}},
+        {"shift": {"kind": "labels", "strength": 0.5, "classes": 2}},
+        {"shift": {"kind": "labels", "strength": 0.50000001}},
+    ],
+)
+def test_settings_that_differ_have_names_that_differ(changes: dict[str, object]) -> None:
+    common = {"dataset": "mnist", "model": "mlp", "scheme": "paper", "clients": 5, "seed": 2, "alpha": 0.12345672}
+    others = [common, {**common, "shift": {"kind": "labels", "strength": 0.5, "classes": 3}}]
+    assert SeededSetting(**{**common, **changes}).name not in {SeededSetting(**other).name for other in others}
 
 
 def test_a_method_s_own_settings_are_apart_from_those_of_all_methods() -> None:
