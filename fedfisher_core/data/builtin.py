@@ -21,8 +21,9 @@ _HEART = (
 )
 
 
-# Constants and augmentation are those of FedFisher's reference code (data.py, main.py). EMNIST and Tiny-ImageNet are
-# this project's additions. EMNIST has MNIST's constants; Tiny-ImageNet has ImageNet's, with crops and flips as CIFAR.
+# Constants are those of FedFisher's reference code (data.py, main.py), and so is which data are augmented. EMNIST and
+# Tiny-ImageNet are this project's additions. EMNIST has MNIST's constants; Tiny-ImageNet has ImageNet's, with crops and
+# flips as CIFAR.
 for _spec in (
     DatasetSpec(EMBEDDED, None, 10, _GREY_28, *_GREY),
     DatasetSpec("mnist", "ylecun/mnist", 10, _GREY_28, *_GREY),

@@ -157,7 +157,7 @@ def import_texts(source: Path, target: Path, *, text: str, label: str, test: flo
     if text == label:
         raise InputError(f"--text={text} and --label={label} name one column; allowed: two, as a text is no label")
     found = names(table, table.column((label,), "label"))
-    classes = _Classes.of([str(found.names[code]) for code in found.codes], source, test=test)
+    classes = _Classes.of([str(found.names[code]).strip() for code in found.codes], source, test=test)
     # The settings `data.text` replace length and tokenizer.
     said: dict[str, Any] = {"texts": [64, 30_522], "columns": [], "mean": [], "std": []}
     classes.write(target, {"text": cells}, said)
@@ -173,7 +173,8 @@ def import_pictures(source: Path, target: Path, *, size: int, test: float) -> No
     Raises:
         InputError: names the file and what is allowed; nothing is written.
     """
-    found = sorted(path for path in source.rglob("*") if path.is_file() and not path.name.startswith("."))
+    paths = ((path, path.relative_to(source).parts) for path in source.rglob("*") if path.is_file())
+    found = sorted(path for path, parts in paths if not any(part.startswith(".") for part in parts))
     astray = [path for path in found if len(path.relative_to(source).parts) != 2]
     if astray or not found:
         what = f"{astray[0]} lies in no class's folder" if astray else f"{source} has no pictures"

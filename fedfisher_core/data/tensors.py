@@ -119,6 +119,8 @@ def normalise(pixels: Tensor, spec: DatasetSpec) -> Tensor:
 def augment(inputs: Tensor, generator: torch.Generator, *, padding: int = 4) -> Tensor:
     """Crop each image at random after zero padding, and mirror half of them.
 
+    FedFisher's reference code draws one crop and one flip for a whole batch.
+
     Args:
         inputs: normalised images, shape (batch, channels, height, width).
         generator: on the CPU.

@@ -67,7 +67,6 @@ class Tokenised:
     cut: int
 
 
-@lru_cache(maxsize=8)
 def texts_layout(tokenizer: str, length: int) -> Texts:
     """The layout of texts that a tokenizer makes tokens of.
 
@@ -78,15 +77,22 @@ def texts_layout(tokenizer: str, length: int) -> Texts:
     Raises:
         InputError: the tokenizer can't be read, or it has no token of padding.
     """
-    read, digest = _read(tokenizer)
+    content, digest = _content(tokenizer)
+    return _layout(tokenizer, length, content, digest)
+
+
+@lru_cache(maxsize=8)
+def _layout(tokenizer: str, length: int, content: bytes, digest: str) -> Texts:
+    read = _parsed(tokenizer, content)
     padding = next((found for one in _PADDINGS if (found := read.token_to_id(one)) is not None), None)
     if padding is None:
         raise InputError(f"tokenizer {shown(tokenizer)} has no token of padding; allowed: {' or '.join(_PADDINGS)}")
     most = length - read.num_special_tokens_to_add(False)
     if most < 1:
         raise InputError(f"{length} tokens of tokenizer {shown(tokenizer)} leave none for a text; allowed: more")
-    vocabulary = read.get_vocab_size(with_added_tokens=True)
-    return Texts(length, vocabulary, tokenizer=tokenizer, padding=padding, digest=digest)
+    vocabulary = read.get_vocab(with_added_tokens=True)
+    words = hashlib.sha256(json.dumps(vocabulary, sort_keys=True).encode()).hexdigest()
+    return Texts(length, len(vocabulary), tokenizer=tokenizer, padding=padding, digest=digest, words=words)
 
 
 def tokenised(spec: DatasetSpec, *, tokenizer: str, length: int) -> DatasetSpec:
@@ -120,7 +126,8 @@ def tokenise(
         InputError: see `texts` and `texts_layout`; or a text is too long and must not be cut.
     """
     chosen = texts(table, column).take(rows).to_pylist()
-    tokenizer, _ = _read(layout.tokenizer)
+    # Read anew, as a tokenizer keeps settings of its last use.
+    tokenizer = _parsed(layout.tokenizer, _content(layout.tokenizer)[0])
     tokenizer.no_padding()
     tokenizer.enable_truncation(layout.length)
     made = torch.full((len(rows), layout.length), layout.padding, dtype=torch.int64)
@@ -138,26 +145,30 @@ def tokenise(
     return Tokenised(made, cut)
 
 
-def _read(name: str) -> tuple[Any, str]:
-    """Read a tokenizer anew, as it keeps settings of its last use, with the digest of its file."""
-    require_packages("tokenizers", extra="text", who=f"tokenizer {shown(name)}")
-    # Listings of data sets should not wait for this import.
-    from tokenizers import Tokenizer
-
+def _content(name: str) -> tuple[bytes, str]:
+    """Read the file of a tokenizer, with its digest."""
     packaged = _TOKENIZERS.get(name)
     who = f"tokenizer {shown(name)}"
     path = Path(name) if packaged is None else packaged_file(packaged.file, packaged.package, who=who)
     try:
         content = path.read_bytes()
-        digest = hashlib.sha256(content).hexdigest()
-        if packaged is not None and digest != packaged.sha256:
-            raise InputError(f"{who}: {path} has the SHA-256 {digest}; allowed: {packaged.sha256}")
-        return Tokenizer.from_str(json.dumps(json.loads(content))), digest
     except OSError as error:
         named = ", ".join(_TOKENIZERS)
         raise InputError(f"{who} can't be read ({error.strerror}); allowed: {named}, or a tokenizer.json") from error
-    except InputError:
-        raise
+    digest = hashlib.sha256(content).hexdigest()
+    if packaged is not None and digest != packaged.sha256:
+        raise InputError(f"{who}: {path} has the SHA-256 {digest}; allowed: {packaged.sha256}")
+    return content, digest
+
+
+def _parsed(name: str, content: bytes) -> Any:
+    who = f"tokenizer {shown(name)}"
+    require_packages("tokenizers", extra="text", who=who)
+    # Listings of data sets should not wait for this import.
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(json.dumps(json.loads(content)))
     except Exception as error:  # The library raises bare exceptions.
         raise InputError(f"{who} can't be read: {in_one_line(error)}; allowed: a tokenizer.json") from error
 

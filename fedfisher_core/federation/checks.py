@@ -10,6 +10,7 @@ from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.data.counting import count_training
+from fedfisher_core.data.layouts import Texts
 from fedfisher_core.data.partitions import require_split
 from fedfisher_core.data.shifts import require_shift
 from fedfisher_core.data.sources import find_source
@@ -20,7 +21,12 @@ from fedfisher_core.engine.job import Numerics
 from fedfisher_core.federation.canary import require_canary
 from fedfisher_core.federation.federation import Federation
 from fedfisher_core.federation.jobs import Federations
-from fedfisher_core.federation.model_checks import require_models, require_networks, require_running_statistics
+from fedfisher_core.federation.model_checks import (
+    require_adapters,
+    require_models,
+    require_networks,
+    require_running_statistics,
+)
 from fedfisher_core.federation.private_training import require_privacy, require_private_objective
 from fedfisher_core.federation.rank_checks import require_method_of_ranks, require_ranks
 from fedfisher_core.federation.round_checks import (
@@ -43,7 +49,7 @@ from fedfisher_core.fisher.weight_sharing import WeightSharing
 from fedfisher_core.methods.configured import ConfiguredMethod, configure
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.privacy.training import private_layers
-from fedfisher_core.settings import FederationSettings, FisherSettings, Scope
+from fedfisher_core.settings import FederationSettings, FisherSettings, Scope, TextSettings
 
 _log = logging.getLogger("fedfisher.data")
 
@@ -59,6 +65,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         _require_label(settings, dataset)
         _require_scaling(settings, dataset)
         _require_coarse(settings, dataset)
+    _require_texts(settings)
     _warn_of_skipped(settings)
     require_models(settings)
     _require_objectives(settings)
@@ -66,6 +73,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
     candidates = [Federation(settings, setting, numerics, title) for setting in settings.seeded_settings()]
     specs = dict.fromkeys(federation.spec for federation in candidates)
     require_networks(specs)
+    require_adapters(settings, specs)
     require_running_statistics(settings, specs)
     require_together(settings, candidates)
     require_ranks(settings, candidates)
@@ -122,6 +130,16 @@ def _require_enough_clients(settings: FederationSettings) -> None:
         less = f" less measures.personalisation.unseen_clients={unseen}" if unseen else ""
         raise InputError(
             f"run.min_clients={least} exceeds partition.clients={smallest}{less}; allowed: up to {smallest - unseen}"
+        )
+
+
+def _require_texts(settings: FederationSettings) -> None:
+    """Check that there are texts where the settings say how to read them."""
+    text, given = settings.data.text, settings.data.dataset
+    if text != TextSettings() and not any(isinstance(datasets.get(one).inputs, Texts) for one in given):
+        raise InputError(
+            f"data.text={text.model_dump(mode='json')}, but no texts are among data.dataset={list(given)}; allowed: "
+            "the defaults, or data of texts"
         )
 
 

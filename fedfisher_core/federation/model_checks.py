@@ -14,7 +14,7 @@ from fedfisher_core.models.batch_norm import batch_norms
 from fedfisher_core.models.layers import begin_training
 from fedfisher_core.models.spec import ModelSpec, models
 from fedfisher_core.models.trunks.trunk import Pretrained, TextTrunk, Trunk, load_trunk, split_name
-from fedfisher_core.settings import FederationSettings
+from fedfisher_core.settings import FederationSettings, LoraSettings
 
 _ROUNDING = 1e-3
 """By how much outputs for one example may differ between batches, relative to the largest output."""
@@ -52,6 +52,17 @@ def require_models(settings: FederationSettings) -> None:
         _require_examples(name, trunk, settings)
         load_trunk(trunk)
         _require_same_features(name, trunk, settings)
+
+
+def require_adapters(settings: FederationSettings, specs: Collection[ModelSpec]) -> None:
+    """Refuse settings of adapters, by an InputError, where no network has any."""
+    if settings.model.lora != LoraSettings() and not any(
+        ".lora_B." in f".{name}" for spec in specs for name in spec.shapes()
+    ):
+        raise InputError(
+            f"model.lora={settings.model.lora.model_dump(mode='json')}, but no network with adapters is among "
+            f"model.name={list(settings.model.name)}; allowed: the defaults, or networks such as minilm/lora"
+        )
 
 
 def require_networks(specs: Collection[ModelSpec]) -> None:

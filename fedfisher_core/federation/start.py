@@ -2,7 +2,7 @@
 
 import hashlib
 from abc import ABC
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from fedfisher_core.engine.seeds import Stream
 from fedfisher_core.engine.store import Artifact, Content, read_tensors
 from fedfisher_core.federation.federation import ClientJob, Federation
 from fedfisher_core.models.batch_norm import read_running_statistics
-from fedfisher_core.models.spec import Lora, ModelSpec, Parameters, models
+from fedfisher_core.models.spec import ModelSpec, Parameters, models
 from fedfisher_core.models.trunks.reading import read_weights_file, require_numbers
 from fedfisher_core.models.trunks.trunk import require_weights, trunks
 from fedfisher_core.settings import PretrainedSettings
@@ -45,7 +45,7 @@ class StartJob(ClientJob[NoInputs], ABC):
             "inputs": str(spec.inputs),
             "classes": spec.classes,
             "bias": spec.bias,
-            **({} if spec.lora == Lora() else {"lora": asdict(spec.lora)}),
+            **spec.lora.described,
         }
 
 

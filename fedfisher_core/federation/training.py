@@ -75,7 +75,11 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         """What a person chooses of the training."""
         federation = self.federation
         return {
-            "model": {"name": federation.spec.identity, "bias": federation.settings.model.bias},
+            "model": {
+                "name": federation.spec.identity,
+                "bias": federation.settings.model.bias,
+                **federation.spec.lora.described,
+            },
             "train": self.described,
             "augment": federation.dataset.augment,
             "seed": federation.setting.seed,

@@ -1,10 +1,10 @@
 """The specification of a network, and the registry of families."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import import_module
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Size, Tensor, nn
@@ -42,6 +42,11 @@ class Lora:
     alpha: float = 16.0
     targets: tuple[str, ...] = ("query", "value")
     trained: Literal["both", "b"] = "both"
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """What it adds to the settings of a job, as JSON has it: nothing by default, so that names of results stay."""
+        return {} if self == Lora() else {"lora": asdict(self)}
 
 
 @dataclass(frozen=True)

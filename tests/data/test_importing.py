@@ -59,6 +59,7 @@ def test_a_folder_of_pictures_is_read_class_by_class(workplace: Path) -> None:
         picture(f"pictures/night/{number}.png", 10)
         picture(f"pictures/day/{number}.png", 200, (7 + number, 9))
     Path("pictures/day/.hidden").write_text("of a file manager")
+    picture("pictures/.checkpoints/0.png", 100)
     import_pictures(Path("pictures"), OUT, size=6, test=0.5)
     dataset = read()
     assert (dataset.class_names, dataset.spec.inputs) == (("day", "night"), Images(1, 6, 6))
@@ -109,6 +110,12 @@ def test_what_is_the_same_in_all_rows_is_not_scaled(workplace: Path) -> None:
     write_table(*(f"0.1,{'ab'[number % 2]},{number}" for number in range(120)))
     import_table(TABLE, OUT, label="species", test=0.25)
     assert read().spec.std[0] == 1.0
+
+
+def test_labels_of_texts_may_have_spaces_around_them(workplace: Path) -> None:
+    TABLE.write_text("text,label\none,a\ntwo,a \nthree,b\nfour, b\n")
+    import_texts(TABLE, OUT, text="text", label="label", test=0.5)
+    assert read_dataset(find_source(str(OUT))).class_names == ("a", "b")
 
 
 def test_one_column_is_no_text_and_label(workplace: Path) -> None:

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
+from torch import nn
 
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.importing import import_texts
@@ -39,6 +40,7 @@ from fedfisher_core.data.texts import (
 )
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.federation.decoding import DecodeData
+from fedfisher_core.models.trunks.trunk import TextTrunk
 from fedfisher_core.settings import PartitionSettings, SeededSetting, TextSettings
 from tests.walked import walk_tiny
 
@@ -129,6 +131,27 @@ def test_all_rows_are_checked_before_any_work(workplace: Path, monkeypatch: pyte
         pyarrow.parquet.write_table(table, folder / f"{part}.parquet")
     with pytest.raises(InputError, match="split 'train' of data set 'sst2', row 1: the text is empty"):
         require_inputs(find_source("sst2"))
+
+
+def test_a_tokenizer_that_changes_is_read_anew_and_its_words_are_told_from_others(tokenizer: str) -> None:
+    first = texts_layout(tokenizer, 8)
+    said = json.loads(Path(tokenizer).read_text())
+    said["truncation"] = {"direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    Path(tokenizer).write_text(json.dumps(said))
+    same = texts_layout(tokenizer, 8)
+    assert (same.digest != first.digest, same.words) == (True, first.words)
+    said["model"]["vocab"] |= {"good": 6, "bad": 5}
+    Path(tokenizer).write_text(json.dumps(said))
+    other = texts_layout(tokenizer, 8)
+    assert other.words != first.words
+    trunk = TextTrunk(
+        **{"name": "known", "build": nn.Identity, "features": 2, "file": "none", "sha256": "0", "licence": "none"},
+        **{"vocabulary": len(WORDS), "positions": 8, "padding": 0, "words": first.words},
+    )
+    trunk.require(first)
+    trunk.require(same)
+    with pytest.raises(InputError, match=r"tokenizer=tokenizer\.json has other words for its 8 tokens; allowed: "):
+        trunk.require(other)
 
 
 def test_a_tokenizer_that_is_none_or_has_no_padding_is_refused(tokenizer: str) -> None:

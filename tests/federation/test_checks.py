@@ -43,6 +43,24 @@ def test_a_network_that_a_method_can_not_serve_may_be_left_to_others(workplace: 
     assert len(check(workplace, model=models, methods=methods).all) == 2
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model": {"lora": {"rank": 4}}}, r"model\.lora=.*'rank': 4.*, but no network with adapters .*\['tiny'\]"),
+        ({"data": {"text": {"length": 7}}}, r"data\.text=.*'length': 7.*, but no texts are among data\.dataset="),
+        (
+            {"train": {"objective": {"fedprox": {"mu": "1e40"}}}},
+            r"train\.objective\.fedprox.*1e\+40 is among them; allowed: from -1e\+30 to 1e\+30",
+        ),
+    ],
+)
+def test_settings_without_effect_or_beyond_all_bounds_are_refused(
+    workplace: Path, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        check(workplace, **changes)
+
+
 @pytest.mark.parametrize("name", ["ties", "dare", "iso_c", "tsv_m", "wudi", "gradient_matching", "fipa"])
 def test_what_clients_changed_of_one_start_needs_that_start(workplace: Path, name: str) -> None:
     message = rf"model\.initialisation='different', but method '{name}' .* all clients started from; allowed: 'same'"

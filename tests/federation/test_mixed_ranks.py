@@ -173,7 +173,10 @@ def test_one_rank_for_all_is_what_no_ranks_are(workplace: Path) -> None:
             r"ranks=\[4, 16\] exceed rank=8; allowed: up to it",
         ),
         ({"model": {"name": "adapted", "lora": {"ranks": [4], "trained": "b"}}}, r"ranks=\[4\] with trained='b'"),
-        ({"model": {"name": "tiny", "lora": {"ranks": [4]}}}, r"ranks=\[4\]: model 'tiny' has no adapters; allowed"),
+        (
+            {"model": {"name": ["adapted", "tiny"], "lora": {"ranks": [4]}}},
+            r"ranks=\[4\]: model 'tiny' has no adapters; allowed",
+        ),
         (
             {"model": MODEL, "partition": {"clients": [3, 1]}},
             r"has more ranks than clients take part, 1; allowed",

