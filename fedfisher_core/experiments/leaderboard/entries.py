@@ -244,7 +244,7 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
         server_optimiser=row.server_optimiser,
         training=_training(row),
         wire_budget=_wire_budget(row),
-        method=_name(row),
+        method=name_of(row),
         kind=kind,
         variant=row.method != method_of(row),
         track=row.track,
@@ -264,8 +264,11 @@ def _entry(report: str, rows: Sequence[Row], local: Sequence[Row]) -> Entry:
     )
 
 
-def _name(row: Row) -> str:
-    # A report may label ma_echo_official just ma_echo. Under one name, ranks would average over different methods.
+def name_of(row: Row) -> str:
+    """Name a method by its label, and by the method too where a report labels, say, ma_echo_official just ma_echo.
+
+    Under one name, ranks would average over different methods.
+    """
     method = method_of(row)
     said = re.search(rf"(?<!\w){re.escape(method)}(?!\w)", row.method)
     return row.method if said else f"{row.method} ({method})"

@@ -175,9 +175,11 @@ def trade_off_charts(entries: Sequence[Entry], attacked: Mapping[str, float]) ->
     effort share; none without them.
     """
     own = [one for one in entries if one.track == BEST_EFFORT and one.kind is Role.ONE_NETWORK and not one.variant]
-    counts = Counter(one.method for one in own)
-    whole = {method: [one for one in own if one.method == method] for method in counts}
-    whole = {method: found for method, found in whole.items() if len(found) == max(counts.values())}
+    by_method = gather(own, lambda one: one.method)
+    settings = {method: {one.setting for one in found} for method, found in by_method.items()}
+    # The settings that most methods share; methods that lack one of them would be averaged over others.
+    shared, _ = Counter(map(frozenset, settings.values())).most_common(1)[0] if settings else (frozenset(), 0)
+    whole = {method: found for method, found in by_method.items() if settings[method] == shared}
     if len(whole) < _LEAST_TRADES:
         return []
     costs: dict[str, Callable[[str], float | None]] = {

@@ -1,14 +1,14 @@
 """Mean ranks of methods over the settings that they share, and comparisons of methods seed by seed."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.benchmark.rows import Role
+from fedfisher_core.experiments.benchmark.rows import Role, Row
 from fedfisher_core.experiments.benchmark.summary import Setting
-from fedfisher_core.experiments.leaderboard.entries import BenchmarkReport, Entry
+from fedfisher_core.experiments.leaderboard.entries import BenchmarkReport, Entry, name_of
 from fedfisher_core.reporting.formats import Table, percent, plural, points
 from fedfisher_core.reporting.measure import Measure, PairedDifference, gather, mean_by_seed, paired_difference
 from fedfisher_core.reporting.ranks import mean_ranks
@@ -238,7 +238,7 @@ def _shared(entries: Sequence[Entry], labels: Collection[str]) -> list[dict[str,
     return [column for column in columns if column.keys() == set(labels)]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ComparedSetting:
     """Two methods in one setting of a report, over the seeds that both have."""
 
@@ -258,32 +258,49 @@ class ComparedSetting:
 def common_settings(reports: Iterable[BenchmarkReport], first: str, second: str) -> list[ComparedSetting]:
     """Find the settings in which two methods have a seed in common, in the order of the reports.
 
+    Results that several reports show count once, in the setting with most seeds.
+
+    Args:
+        first: name of a method as the leaderboard has it: its label, with the method where the label does not say it.
+        second: the same of the other method.
+
     Raises:
         InputError: a method is in no report, or the two share no setting and seed.
     """
-    reports = list(reports)
-    known = {label for report in reports for methods in report.settings.values() for label in methods}
-    for label in (first, second):
-        if label not in known:
-            raise InputError(
-                f"method {label!r} is in none of {plural(len(reports), 'report')}; {nearest(label, known)}"
-            )
+    named = [(report.name, setting, _by_name(own)) for report in reports for setting, own in report.settings.items()]
+    count = plural(len({report for report, _, _ in named}), "report")
+    known = {name for _, _, methods in named for name in methods}
+    for name in (first, second):
+        if name not in known:
+            raise InputError(f"method {name!r} is in none of {count}; {nearest(name, known)}")
     if first == second:
         raise InputError(f"method {first!r} is compared with itself; allowed: two methods")
-    found = []
-    for report in reports:
-        for setting, methods in report.settings.items():
-            ours, others = ({row.seed: row.accuracy for row in methods.get(label, ())} for label in (first, second))
-            seeds = sorted(ours.keys() & others.keys())
-            if seeds:
-                both = ({seed: own[seed] for seed in seeds} for own in (ours, others))
-                found.append(ComparedSetting(report.name, setting, *both))
+    found: dict[ComparedSetting, set[tuple[str, str]]] = {}
+    for report, setting, methods in named:
+        ours, others = ({row.seed: row for row in methods.get(name, ())} for name in (first, second))
+        if seeds := sorted(ours.keys() & others.keys()):
+            both = ({seed: own[seed].accuracy for seed in seeds} for own in (ours, others))
+            found[ComparedSetting(report, setting, *both)] = {(ours[at].artifact, others[at].artifact) for at in seeds}
     if not found:
         raise InputError(
-            f"methods {first!r} and {second!r} have no setting and seed in common in {plural(len(reports), 'report')}; "
-            "allowed: reports in which both ran"
+            f"methods {first!r} and {second!r} have no setting and seed in common in {count}; allowed: reports in "
+            "which both ran"
         )
-    return found
+    return _once(found)
+
+
+def _by_name(methods: Mapping[str, Sequence[Row]]) -> dict[str, Sequence[Row]]:
+    return {name_of(rows[0]): rows for rows in methods.values()}
+
+
+def _once(found: Mapping[ComparedSetting, set[tuple[str, str]]]) -> list[ComparedSetting]:
+    """Leave out settings whose results all stand in others, where these have as many seeds."""
+    kept, seen = set[ComparedSetting](), set[tuple[str, str]]()
+    for one, results in sorted(found.items(), key=lambda pair: -len(pair[1])):
+        if not results <= seen:
+            kept.add(one)
+            seen |= results
+    return [one for one in found if one in kept]
 
 
 def comparison_tables(compared: list[ComparedSetting], first: str, second: str) -> list[Table]:

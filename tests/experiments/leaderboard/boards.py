@@ -12,10 +12,19 @@ from tests.experiments.benchmark.samples import make_row
 
 
 def scored(method: str, *accuracies: float, **changes: object) -> list[Row]:
-    """A row a seed."""
+    """A row a seed, of an artifact of its own."""
     settings = {"method": method, "wire": {"budget": "fedavg"}}
     return [
-        make_row(method, **{"seed": seed, "accuracy": accuracy, "method_settings": settings, **changes})
+        make_row(
+            method,
+            **{
+                "seed": seed,
+                "accuracy": accuracy,
+                "artifact": f"{method} {seed} {changes}",
+                "method_settings": settings,
+                **changes,
+            },
+        )
         for seed, accuracy in enumerate(accuracies)
     ]
 

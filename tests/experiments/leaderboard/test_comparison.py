@@ -14,6 +14,8 @@ from tests.experiments.leaderboard.boards import scored, write_report
 def reports(tmp_path: Path) -> tuple[BenchmarkReport, ...]:
     write_report(tmp_path, "one", scored("a", 0.6, 0.8), scored("b", 0.5, 0.5), scored("alone", 0.9, seed=7))
     write_report(tmp_path, "two", scored("a", 0.5, 0.6, alpha=0.5), scored("b", 0.5, 0.7, 0.1, alpha=0.5))
+    # The same results as in the report "one", of which it lacks a seed.
+    write_report(tmp_path, "again", scored("a", 0.6), scored("b", 0.5))
     return read_reports([tmp_path]).benchmarks
 
 
@@ -41,8 +43,8 @@ def test_the_other_way_round_the_signs_change(reports: tuple[BenchmarkReport, ..
 @pytest.mark.parametrize(
     ("first", "second", "words"),
     [
-        ("a", "alone", "'a' and 'alone' have no setting and seed in common in 2 reports; allowed: reports in which"),
-        ("a", "alones", "method 'alones' is in none of 2 reports; did you mean 'alone'?"),
+        ("a", "alone", "'a' and 'alone' have no setting and seed in common in 3 reports; allowed: reports in which"),
+        ("a", "alones", "method 'alones' is in none of 3 reports; did you mean 'alone'?"),
         ("a", "a", "method 'a' is compared with itself"),
     ],
 )
@@ -51,3 +53,12 @@ def test_what_can_not_be_compared_is_refused(
 ) -> None:
     with pytest.raises(InputError, match=words):
         common_settings(reports, first, second)
+
+
+def test_another_method_under_the_same_label_is_not_the_same(tmp_path: Path) -> None:
+    official = {"method_settings": {"method": "ma_echo_official"}}
+    write_report(tmp_path, "one", scored("ma_echo", 0.5), scored("b", 0.4))
+    write_report(tmp_path, "two", scored("ma_echo", 0.9, alpha=0.5, **official), scored("b", 0.4, alpha=0.5))
+    read = read_reports([tmp_path]).benchmarks
+    for name, alpha in (("ma_echo", 0.1), ("ma_echo (ma_echo_official)", 0.5)):
+        assert [one.setting.alpha for one in common_settings(read, name, "b")] == [alpha]
