@@ -1,7 +1,7 @@
 """Digests of the modules of methods, statistics, models and other registered things.
 
-A digest is of a module's syntax tree. It leaves out what changes no result: comments, docstrings, type annotations, the
-arguments of raised errors, and the names of modules.
+A digest is of a module's syntax tree. It leaves out what changes no result: comments, docstrings, type annotations, and
+the arguments of raised errors. For modules of this project, it leaves out where they and what they import lie.
 """
 
 import ast
@@ -28,8 +28,9 @@ def code_of(*made_by: Callable[..., Any] | type | ModuleType) -> str:
     Raises:
         InputError: the source of a thing can't be read.
     """
-    modules = sorted({module for thing in made_by for module in modules_of(_readable_module(thing))})
-    digests = sorted({_source(module)[0] for module in modules})
+    modules = {module for thing in made_by for module in modules_of(_readable_module(thing))}
+    # Two modules of a plug-in that exchange their content are other code.
+    digests = sorted({f"{'' if _top(one) == CORE else one}{_source(one)[0]}" for one in modules})
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
 
 
@@ -53,8 +54,11 @@ def modules_of(name: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def digest_of_source(text: bytes) -> str:
+def digest_of_source(text: bytes, *, origins: bool) -> str:
     """Digest the syntax tree of a module's source, as 64 hexadecimal digits.
+
+    Args:
+        origins: whether it sees from which modules names are imported.
 
     Raises:
         SyntaxError, ValueError: it is not Python.
@@ -76,7 +80,7 @@ def digest_of_source(text: bytes) -> str:
             words.append(ascii(node))
         else:
             words.append(kind.__name__)
-            for field in _fields(kind):
+            for field in _fields(kind, origins):
                 value = getattr(node, field, None)
                 if field in _BLOCKS and value.__class__ is list:
                     value = list(_statements(value))
@@ -93,9 +97,9 @@ def digest_of_source(text: bytes) -> str:
 
 
 @functools.cache
-def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
+def _fields(kind: type[ast.AST], origins: bool) -> tuple[str, ...]:
     dropped = _DROPPED_FIELDS
-    if kind is ast.ImportFrom:
+    if kind is ast.ImportFrom and not origins:
         # The origin of a name changes with every move of a module.
         dropped |= {"module", "level"}
     if kind is ast.Assert:
@@ -139,8 +143,9 @@ def _source(name: str) -> tuple[str, tuple[str, ...]]:
     package = name if location.folders is not None else name.rpartition(".")[0]
     try:
         text = location.file.read_bytes()
-        imported = () if _top(name) == CORE else tuple(_imported(ast.parse(text), package))
-        return digest_of_source(text), imported
+        if _top(name) == CORE:
+            return digest_of_source(text, origins=False), ()
+        return digest_of_source(text, origins=True), tuple(_imported(ast.parse(text), package))
     except (OSError, SyntaxError, ValueError) as error:
         raise InputError(f"the source of module {name!r} ({location.file}) can't be read: {error}") from error
 

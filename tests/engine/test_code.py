@@ -373,7 +373,7 @@ def test_several_things_count_together() -> None:
 
 def test_a_raised_error_may_say_anything_but_must_be_the_same() -> None:
     def digest(line: str) -> str:
-        return digest_of_source(f"def f(x):\n    if x:\n        {line}\n    return x\n".encode())
+        return digest_of_source(f"def f(x):\n    if x:\n        {line}\n    return x\n".encode(), origins=True)
 
     first = digest("raise ValueError('too large')")
     assert digest("raise ValueError(f'{x} is too large')") == first
@@ -382,10 +382,29 @@ def test_a_raised_error_may_say_anything_but_must_be_the_same() -> None:
     assert digest("print('too large')") != first
 
 
-def test_a_moved_import_changes_nothing_and_an_imported_name_does() -> None:
-    def digest(line: str) -> str:
-        return digest_of_source(f"{line}\nvalue = mean(3)\n".encode())
+def test_a_moved_import_counts_for_plugins_alone_and_an_imported_name_for_all() -> None:
+    def digest(line: str, *, origins: bool = False) -> str:
+        return digest_of_source(f"{line}\nvalue = mean(3)\n".encode(), origins=origins)
 
     first = digest("from package.averages import mean")
     assert digest("from package.inner.means import mean") == first
     assert digest("from package.averages import median as mean") != first
+    lines = ("from scipy.stats import mean", "from statistics import mean", "from .stats import mean")
+    assert len({digest(line, origins=True) for line in lines}) == 3
+
+
+def test_a_plugin_whose_modules_change_places_is_other_code(tmp_path: Path) -> None:
+    imports = ("from one import step as first\nfrom two import step as second", "from two import step as first")
+    steps = ("def step(x):\n    return x + 1\n", "def step(x):\n    return 2 * x\n")
+    digests = set()
+    for number, (head, one, two) in enumerate(
+        [
+            (imports[0], *steps),
+            (imports[0], *reversed(steps)),
+            (imports[1] + "\nfrom one import step as second", *steps),
+        ]
+    ):
+        files = {"plug.py": f"{head}\n\n\ndef f(x):\n    return second(first(x))\n", "one.py": one, "two.py": two}
+        write(tmp_path / str(number), files)
+        digests.add(ask(tmp_path / str(number), "plug:f").digest)
+    assert len(digests) == 3
