@@ -9,10 +9,8 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.store import open_store
 from fedfisher_core.reporting.rows import RESULTS, read_artifact_keys
 from fedfisher_core.settings import ExperimentSettings
+from flows.reports import REPORTS
 from flows.terminal import command_line
-
-COMMITTED = Path("reports")
-"""Folder of the committed reports."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Unused:
 
 
 def find_unused(settings: ExperimentSettings) -> Unused:
-    """Find artifacts that neither own results nor committed reports rest on.
+    """Find artifacts on which no report rests in the folder that the settings name, in `results` or in `reports`.
 
     Raises:
         InputError: the store or the reports are missing or can't be read, so it is not known what rests on what.
@@ -48,7 +46,7 @@ def find_unused(settings: ExperimentSettings) -> Unused:
     for name, folder in (("store", place), ("reports", settings.run.reports)):
         if not folder.is_dir():
             raise InputError(f"run.{name}={str(folder)!r} is no folder, so nothing was deleted")
-    folders = dict.fromkeys((settings.run.reports, COMMITTED))
+    folders = dict.fromkeys((settings.run.reports, *REPORTS))
     results = [path for folder in folders if folder.is_dir() for path in _results_in(folder)]
     if not results:
         raise InputError(

@@ -7,6 +7,7 @@ objects count.
 
 import logging
 import os
+import re
 import time
 import uuid
 from contextlib import suppress
@@ -30,6 +31,7 @@ from fedfisher_core.engine.store.manifest import (
 
 log = logging.getLogger("fedfisher")
 
+_KEY = re.compile("[0-9a-f]+")
 _IN_USE_SECONDS = 3600
 _PAUSE_SECONDS = 60
 _LEFT = 0.8
@@ -125,13 +127,14 @@ def keep_within(folder: Path, most_bytes: int) -> None:
 def trim(folder: Path, most_bytes: int) -> None:
     """Remove the least recently used files of a cache that exceeds its bound, until it is well within.
 
-    What was used within the last hour stays, and so do manifests.
+    What was used within the last hour stays, and so do manifests, and files that are no artifact's.
     """
     found = []
-    for path in folder.glob("*/*/*"):
-        with suppress(FileNotFoundError):
-            status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
+    for manifest in folder.glob(f"*/*/{MANIFEST}"):
+        for path in manifest.parent.iterdir() if _KEY.fullmatch(manifest.parent.name) else ():
+            with suppress(FileNotFoundError):
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
     total = sum(size for _, size, _ in found)
     if total <= most_bytes:
         return

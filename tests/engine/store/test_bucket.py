@@ -342,6 +342,16 @@ def test_reading_keeps_a_cache_within_its_bound(url: str, monkeypatch: pytest.Mo
     assert not path.exists()
 
 
+def test_files_that_are_no_artifact_s_stay_in_a_cache_of_any_size(tmp_path: Path) -> None:
+    own = [tmp_path / "thesis/chapter/draft.tex", tmp_path / "site/page/manifest.json", tmp_path / "site/page/photo"]
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(SIZE))
+        os.utime(path, (time.time() - 2 * HOUR,) * 2)
+    trim(tmp_path, 0)
+    assert all(path.exists() for path in own)
+
+
 def test_what_is_in_use_stays_in_a_cache_of_any_size(url: str) -> None:
     path = path_of(machine(url, "one").write(RECIPE, content()), "payload")
     trim(Path("one"), 0)
