@@ -26,7 +26,7 @@ from fedfisher_core.reporting.rows import ARTIFACTS, FAILED, PAGE, TRACES, artif
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.settings.reading import CONFIGS, nearest
 from flows.content import content_of
-from flows.provenance import command, git_commit, page_of
+from flows.provenance import command, git_commit, made_with, page_of
 from flows.submitting import submit_missing
 from flows.work import Work, is_unchanged, prepare
 from tasks.options import limited
@@ -129,6 +129,7 @@ def compute_missing(work: Work) -> None:
     try:
         transients.delete()
         if work.agenda.missing:
+            work.store.note_versions(work.versions)
             work.outcome = submit_missing(work.agenda, work.store, transients, work.settings.run, name=name)
     finally:
         if said := str(transients):
@@ -155,7 +156,13 @@ def publish(work: Work) -> None:
     settings, experiment = work.settings, work.experiment
     failed = failed_jobs(work.outcome.failed)
     shown = experiment.shown(work.plan, work.outcome)
-    page = page_of(settings, command=command(_title(settings.experiment)), failed=failed, shown=shown)
+    page = page_of(
+        settings,
+        command=command(_title(settings.experiment)),
+        versions=made_with(work.found()),
+        failed=failed,
+        shown=shown,
+    )
     files = {**experiment.files(work.rows, page), DATA: write_page_data(page)}
     folder = limited(report, settings.run)(
         folder=work.folder,

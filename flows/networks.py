@@ -40,7 +40,8 @@ def _best_of(rows: Sequence[Row]) -> Row | None:
 
     So no seed is chosen by its test accuracy.
     """
-    compared = [method for setting in summarise(rows) for method in setting.compared]
+    # A method that lacks seeds may have the highest mean by chance.
+    compared = [method for setting in summarise(rows) for method in setting.compared if method.best]
     if not compared:
         return None
     return min(max(compared, key=lambda method: method.accuracy.mean).rows, key=lambda row: row.seed)

@@ -1,7 +1,7 @@
 """What made a report: command, commit, versions and settings."""
 
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +10,7 @@ from prefect.runtime import deployment, flow_run
 from fedfisher_core.engine.failures import FailedJob
 from fedfisher_core.engine.job import Numerics
 from fedfisher_core.engine.registry import plugin_versions
-from fedfisher_core.engine.store import libraries
+from fedfisher_core.engine.store import Artifact, read_libraries
 from fedfisher_core.models.trunks.trunk import split_name, trunks
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.settings import ExperimentSettings, RecipeSettings, WorkSettings
@@ -34,16 +34,34 @@ def git_commit() -> str:
     return found.stdout.strip()
 
 
+def made_with(artifacts: Iterable[Artifact]) -> dict[str, str]:
+    """Return the versions of the libraries that computed results, which may be older than those of this process."""
+    found: dict[str, set[str]] = {}
+    for artifact in artifacts:
+        for name, version in read_libraries(artifact).items():
+            found.setdefault(name, set()).add(version)
+    return {name: " and ".join(sorted(versions)) for name, versions in found.items()}
+
+
 def page_of(
-    settings: ExperimentSettings, *, command: str, failed: Sequence[FailedJob], shown: Mapping[str, Any]
+    settings: ExperimentSettings,
+    *,
+    command: str,
+    versions: Mapping[str, str],
+    failed: Sequence[FailedJob],
+    shown: Mapping[str, Any],
 ) -> PageData:
-    """Gather what a report shows in addition to its results."""
+    """Gather what a report shows in addition to its results.
+
+    Args:
+        versions: of the libraries that computed the results.
+    """
     return PageData(
         title=settings.report.title or settings.name,
         benchmark=settings.name,
         command=command,
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        versions=libraries() | plugin_versions() | _gpu(settings.run),
+        versions=dict(versions) | plugin_versions() | _gpu(settings.run),
         weights=_weights(settings),
         settings=settings.shown(),
         settings_yaml=settings.to_yaml(),

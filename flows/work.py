@@ -45,6 +45,11 @@ class Work:
         """Folder of the report."""
         return self.settings.run.reports / self.settings.name
 
+    @property
+    def versions(self) -> dict[str, int]:
+        """Versions of the code of its jobs, by name of the job's class."""
+        return {type(job).__name__: job.version for job in self.agenda.graph.values()}
+
     @computed_once
     def rows(self) -> Sequence[Any]:
         """The results, once the work is done."""
@@ -71,11 +76,26 @@ class Work:
         """
         if missing := [name for name in self.agenda.targets if name not in self.outcome.artifacts]:
             raise OutputError(f"{self.settings.name}: {len(missing)} results are missing; run it again")
+        return self.found()
+
+    def found(self) -> list[Artifact]:
+        """List those of `artifacts` that are there, where jobs may have failed."""
         graph = self.agenda.graph.values()
         jobs = {job.key: job for job in graph if job.transient is None and job.kind != "data"}
         # Inputs of a result that was found may be missing.
         found = (self.store.refer(job.kind, key) for key, job in jobs.items())
         return [artifact for artifact in found if artifact is not None]
+
+
+def look_up(settings: ExperimentSettings) -> tuple[ExperimentSettings, Agenda, Store]:
+    """Plan an experiment and look up what the store holds of it. The store is not locked, and nothing is written.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    settings = own_name(settings)
+    store = open_store(settings.run.store, settings.run.cache)
+    return settings, agenda_of(experiment_of(settings).plan(settings).jobs, store), store
 
 
 def prepare(settings: ExperimentSettings) -> Work:
@@ -97,10 +117,10 @@ def prepare(settings: ExperimentSettings) -> Work:
         store = store.absolute()
     run = holds.enter_context(store.used_by_run(command_line()))
     agenda = agenda_of(plan.jobs, store)
-    store.require_versions({type(job).__name__: job.version for job in agenda.graph.values()})
     found = Outcome({name: agenda.found[job.key] for name, job in agenda.graph.items() if job.key in agenda.found})
     work = Work(experiment, settings, plan, store, agenda, Transients(agenda, store, run), found)
     finalize(work, holds.close)
+    store.require_versions(work.versions)
     return work
 
 

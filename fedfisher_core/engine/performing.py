@@ -1,5 +1,6 @@
 """Computing and storing the jobs of a plan, and deleting results of earlier rounds."""
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -77,6 +78,9 @@ class Transients:
         return "; ".join(said)
 
 
+JOB_SECONDS = "job_seconds"
+"""The timing of all that a job computed; where jobs are computed together, of its share."""
+
 DIVERGED = "diverged.json"
 """The only document of a client that diverged."""
 
@@ -118,8 +122,9 @@ def perform(jobs: Sequence[Job[Any]], store: Store) -> dict[str, Exception]:
         ready = list(_together(ready, store, failed))
     for job, inputs in ready:
         try:
+            begun = time.perf_counter()
             (content,) = job.compute_together([job], [inputs])
-            _keep(job, content, store)
+            _keep(job, _timed(content, time.perf_counter() - begun), store)
         except DivergedClientError as error:
             _keep_or_fail(job, error, store, failed)
         except Exception as error:  # noqa: BLE001 - the other jobs go on.
@@ -133,7 +138,9 @@ def _together(
     """Compute jobs in one call; if the call fails, yield those to try alone."""
     jobs, inputs = zip(*ready, strict=True)
     try:
+        begun = time.perf_counter()
         contents = type(jobs[0]).compute_together(jobs, inputs)
+        share = (time.perf_counter() - begun) / len(jobs)
     except Exception as error:  # noqa: BLE001 - each is tried alone, and its own error counts.
         if jobs[0].indivisible:
             failed |= dict.fromkeys((job.name for job in jobs), error)
@@ -141,7 +148,13 @@ def _together(
             yield from ready
         return
     for job, content in zip(jobs, contents, strict=True):
-        _keep_or_fail(job, content, store, failed)
+        _keep_or_fail(job, _timed(content, share), store, failed)
+
+
+def _timed(content: Content | DivergedClientError, seconds: float) -> Content | DivergedClientError:
+    if isinstance(content, DivergedClientError):
+        return content
+    return replace(content, timings={**content.timings, JOB_SECONDS: seconds})
 
 
 def _keep_or_fail(

@@ -116,7 +116,7 @@ class AggregateSecurely(Aggregation):
         if rounding > COARSE:
             log.warning(
                 "%s: rounding to wire.secure.bits=%d puts the secure sum of %s off by %.2g of its root mean square; "
-                "more bits, or a smaller wire.secure.clip or most_examples, round less",
+                "more bits, a smaller wire.secure.clip, or a most_examples nearer to the largest client's, round less",
                 self.name,
                 collected.terms.code.bits,
                 tensor,
@@ -129,6 +129,15 @@ class AggregateSecurely(Aggregation):
                 self.name,
                 configured.wire.secure.clip,
                 clipped,
+            )
+        most = _most_examples(configured.wire.secure)
+        if larger := [f"{client} ({count:,})" for client, count in counts.items() if count > most]:
+            log.warning(
+                "%s: clients count as %s examples though they hold more: %s; wire.secure.most_examples=%d",
+                self.name,
+                f"{most:,}",
+                ", ".join(larger),
+                configured.wire.secure.most_examples,
             )
         learned = {
             "clients_in_sum": float(len(collected.uploaded)),
@@ -177,7 +186,7 @@ def collect_securely(
     # The time that a simulation spends on reading the store is not the clients' work.
     reading = Clock()
     statistics = {number: partial(reading.time, read) for number, read in statistics.items()}
-    most = 2 ** _exponent(secure.most_examples)
+    most = _most_examples(secure)
     readers = {
         number: partial(_contribution, summation, read, min(counts[number], most))
         for number, read in sorted(statistics.items())
@@ -193,6 +202,11 @@ def collect_securely(
     before = reading.spent
     collected = collect(clients, terms, dropouts=secure.dropouts)
     return replace(collected, client_spent=collected.client_spent - (reading.spent - before))
+
+
+def _most_examples(secure: SecureSettings) -> int:
+    """The most examples that a client counts as."""
+    return 2 ** _exponent(secure.most_examples)
 
 
 def sums_of(collected: Collected, device: torch.device) -> Sums:

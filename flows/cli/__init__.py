@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from fedfisher_core.engine.errors import (
+    CorruptArtifactError,
     DivergedClientError,
     IncompleteError,
     InputError,
@@ -47,7 +48,7 @@ _ALONE = (
 """Commands that need no package of the extra `benchmark`."""
 
 
-_IN_ONE_LINE = (InputError, DivergedClientError, IncompleteError, OutputError)
+_IN_ONE_LINE = (InputError, DivergedClientError, IncompleteError, OutputError, CorruptArtifactError)
 """Errors whose message says all; Python prints any other with its traceback."""
 
 

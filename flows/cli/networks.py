@@ -48,8 +48,8 @@ def add_commands(commands: Commands) -> None:
     merge.add_argument("--network", help=f"{_NETWORK}; needed where the clients' files name a function")
     merge.add_argument("--validation", type=Path, metavar="FOLDER", help="has inputs.npy and labels.npy of the server")
     merge.add_argument("--initial", type=Path, help="file of the weights that all clients started from")
-    merge.add_argument("--budget", default="none", help="bits of an upload: none, fedavg or a number (default: none)")
-    merge.add_argument("--format", default="fedfisher", help="how it is met: fedfisher (default), paper or float32")
+    merge.add_argument("--budget", help="bits of an upload: none, fedavg or a number (default: none)")
+    merge.add_argument("--format", help="how it is met: fedfisher (default), paper or float32")
     merge.add_argument("--seed", type=_count, default=0, help="of what the method draws (default: 0)")
     add_overrides(merge, "a setting of the method, such as off_diagonal=[0.9]")
     merge.add_argument("-o", "--out", type=Path, required=True, help="file of the merged weights to write, or folder")
@@ -118,9 +118,9 @@ def _merge_adapters(options: argparse.Namespace) -> None:
     from fedfisher_core.methods.configured import choose_settings
     from fedfisher_core.methods.method import methods
 
-    for name in ("network", "validation", "initial"):
+    for name in ("network", "validation", "initial", "budget", "format"):
         if getattr(options, name) is not None:
-            raise InputError(f"--{name} with folders of adapters, which have none; allowed: with files")
+            raise InputError(f"--{name} with folders of adapters, which are merged as they are; allowed: with files")
     if options.out.exists():
         raise InputError(f"--out={options.out} is there; allowed: a new folder")
     settings = _chosen(options.overrides)
@@ -149,14 +149,15 @@ def _merge_files(options: argparse.Namespace) -> None:
     if options.initial is not None:
         network, who = clients[0].network, str(options.initial)
         initial = network.spec.load(network.read(read_weights_file(options.initial, who), who=who))
+    budget = options.budget or "none"
     merged = merge(
         clients,
         method=options.method,
         validation=None if options.validation is None else read_examples(options.validation),
         initial=initial,
         statistics={name: one.settings for name, one in headers[0].statistics.items()},
-        budget=int(options.budget) if options.budget.isdecimal() else options.budget,
-        format=options.format,
+        budget=int(budget) if budget.isdecimal() else budget,
+        format=options.format or "fedfisher",
         generator=torch_generator(options.seed, Stream.SERVER),
         **settings,
     )
@@ -195,9 +196,10 @@ def _export(options: argparse.Namespace) -> None:
     from fedfisher_core.experiments.contract import load
 
     settings = _chosen(options.setting) | ({} if options.seed is None else {"seed": options.seed})
-    folder = find_report(options.name, REPORTS)
+    run = load(options.config, options.overrides).run
+    folder = find_report(options.name, list(dict.fromkeys((run.reports, *REPORTS))))
     row = choose_row(folder, method=options.method, settings=settings)
-    export(row, open_store(load(options.config, options.overrides).run.store), options.out, onnx=options.onnx)
+    export(row, open_store(run.store, run.cache), options.out, onnx=options.onnx)
     print(options.out)
 
 

@@ -106,9 +106,9 @@ def _print_json(done: Sequence[running.Finished], code: int) -> None:
 def _explain(options: argparse.Namespace) -> None:
     from fedfisher_core.experiments.benchmark.plan import explain
     from fedfisher_core.reporting.rows import RESULTS
-    from flows.work import prepare
+    from flows.work import look_up
 
-    work = prepare(settings_of(options))
-    found = (folder / work.settings.name for folder in REPORTS)
+    settings, agenda, store = look_up(settings_of(options))
+    found = (folder / settings.name for folder in (settings.run.reports, *REPORTS))
     earlier = next((folder for folder in found if (folder / RESULTS).is_file()), None)
-    print_tables(explain(work.settings, work.agenda, work.store, earlier=earlier), json=options.json)
+    print_tables(explain(settings, agenda, store, earlier=earlier), json=options.json)

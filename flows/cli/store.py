@@ -34,9 +34,9 @@ def add_commands(commands: Commands) -> None:
         metavar="TABLE|FOLDER",
         help="a CSV, or with --text a Parquet file too; a folder has a subfolder of pictures a class",
     )
-    imported.add_argument("--label", default="label", help="column of a table with the labels (default: label)")
+    imported.add_argument("--label", help="column of a table with the labels (default: label)")
     imported.add_argument("--text", metavar="COLUMN", help="column of a table with texts (default: a CSV of numbers)")
-    imported.add_argument("--size", type=int, default=32, help="pictures' height and width in pixels (default: 32)")
+    imported.add_argument("--size", type=int, help="pictures' height and width in pixels (default: 32)")
     imported.add_argument("--test", type=float, default=0.2, help="share of each class for tests (default: 0.2)")
     imported.add_argument("-o", "--out", type=Path, required=True, help="file to write, which ends with .parquet")
     imported.set_defaults(command=_import)
@@ -69,14 +69,19 @@ def _import(options: argparse.Namespace) -> None:
 
     if options.out.suffix != FILE or options.out.exists():
         raise InputError(f"--out={options.out}; allowed: a new file whose name ends with {FILE}")
-    if not 0 < options.test < 1 or not 1 <= options.size <= 1024:
-        raise InputError(f"--test={options.test} --size={options.size}; allowed: between 0 and 1, and 1 to 1024")
+    kind, useless = ("a folder of pictures", ("text", "label")) if options.source.is_dir() else ("a table", ("size",))
+    for name in useless:
+        if getattr(options, name) is not None:
+            raise InputError(f"--{name}={getattr(options, name)} with {kind}, {options.source}; allowed: without")
+    size, label = 32 if options.size is None else options.size, "label" if options.label is None else options.label
+    if not 0 < options.test < 1 or not 1 <= size <= 1024:
+        raise InputError(f"--test={options.test} --size={size}; allowed: between 0 and 1, and 1 to 1024")
     if options.source.is_dir():
-        import_pictures(options.source, options.out, size=options.size, test=options.test)
+        import_pictures(options.source, options.out, size=size, test=options.test)
     elif options.text is not None:
-        import_texts(options.source, options.out, text=options.text, label=options.label, test=options.test)
+        import_texts(options.source, options.out, text=options.text, label=label, test=options.test)
     else:
-        import_table(options.source, options.out, label=options.label, test=options.test)
+        import_table(options.source, options.out, label=label, test=options.test)
     print(options.out)
 
 

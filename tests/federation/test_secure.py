@@ -293,9 +293,14 @@ def test_a_sum_of_zeros_is_lost_unless_its_step_is_beyond_single_precision() -> 
     assert found[64][1] < 1e-3
 
 
-def test_a_client_counts_as_no_more_examples_than_all_agreed_on(trained: Trained) -> None:
+def test_a_client_counts_as_no_more_examples_than_all_agreed_on(
+    trained: Trained, caplog: pytest.LogCaptureFixture
+) -> None:
     secure = {"most_examples": 500}
     capped = network(trained.run("fedavg", SECURE | {"secure": secure}))
+    (said,) = [record.getMessage() for record in caplog.records if "hold more" in record.getMessage()]
+    assert "count as 512 examples" in said
+    assert all((f"{count:,}" in said) == (count > 512) for count in trained.counts)
     counts = [min(count, 512) for count in trained.counts]
     assert counts != trained.counts
     for key, tensor in capped.items():

@@ -1,12 +1,15 @@
 """What a page says of how it was made."""
 
+from pathlib import Path
+
 import pytest
 
+from fedfisher_core.engine.store import Content, Recipe, Store, manifest
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.models.trunks.trunk import trunks
 from fedfisher_core.settings import ExperimentSettings
-from flows.provenance import page_of
+from flows.provenance import made_with, page_of
 
 
 @pytest.mark.parametrize(
@@ -27,8 +30,19 @@ from flows.provenance import page_of
 def test_a_page_names_digest_and_licence_of_weights_that_settings_have_by_name(
     settings: ExperimentSettings, named: set[str]
 ) -> None:
-    weights = page_of(settings, command="fedfisher run", failed=(), shown={}).weights
+    weights = page_of(settings, command="fedfisher run", versions={}, failed=(), shown={}).weights
     assert weights.keys() == named
     for name, said in weights.items():
         assert trunks.get(name).sha256 in said
         assert trunks.get(name).licence in said
+
+
+def test_a_page_names_the_libraries_that_made_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "artifacts")
+    store.prepare()
+    made = []
+    for number, version in enumerate(["2.0", "2.0", "3.0"]):
+        monkeypatch.setattr(manifest, "libraries", lambda version=version: {"torch": version, "numpy": "1"})
+        made.append(store.write(Recipe(kind="a", version=1, settings={"number": number}), Content(documents={"b": 1})))
+    assert made_with(made[:2]) == {"torch": "2.0", "numpy": "1"}
+    assert made_with(made) == {"torch": "2.0 and 3.0", "numpy": "1"}

@@ -89,7 +89,7 @@ class Store:
                     )
 
     def require_versions(self, versions: Mapping[str, int]) -> None:
-        """Refuse code that is older than what made results here, and note the versions of the code that runs.
+        """Refuse code that is older than what made results here.
 
         Args:
             versions: by name of the job's class.
@@ -104,6 +104,10 @@ class Store:
                     f"{self.location} has results of {name} by version {noted[name]} of its code, which is version "
                     f"{version} here; allowed: the newer code, or another run.store"
                 )
+
+    def note_versions(self, versions: Mapping[str, int]) -> None:
+        """Note the versions of the code that makes results from now on; see `require_versions`."""
+        noted = self._noted_versions()
         if raised := {name: version for name, version in versions.items() if noted.get(name, 0) < version}:
             self._write_note(_VERSIONS, json.dumps(noted | raised, sort_keys=True).encode())
 

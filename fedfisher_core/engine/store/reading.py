@@ -132,6 +132,11 @@ def names_of(artifact: Artifact) -> tuple[str, ...]:
     return tuple(manifest_here(artifact).files)
 
 
+def read_libraries(artifact: Artifact) -> dict[str, str]:
+    """Read the versions of the libraries that made an artifact."""
+    return manifest_here(artifact).libraries
+
+
 def read_timings(artifact: Artifact) -> dict[str, float]:
     """Read what was measured when an artifact was made: seconds and bytes by name."""
     return manifest_here(artifact).timings

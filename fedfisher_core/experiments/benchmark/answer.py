@@ -205,7 +205,8 @@ def _lead(ranked: Sequence[Standing]) -> str:
     if len(ranked) == 1:
         return f"**{top.name}** is the only method that returns one network. Its mean accuracy {where} is {accuracy}."
     if not compared:
-        return f"**{top.name}** has a mean accuracy of {accuracy} {where}. No other method has one of its seeds."
+        alone = "No other method ran in one of its settings with one of its seeds."
+        return f"**{top.name}** has a mean accuracy of {accuracy} {where}. {alone}"
     second, difference = compared[0]
     apart = f"{to_other(difference, second.method)}, the next"
     if second.behind_leader is not None and second.behind_leader.num_settings < top.num_settings:
@@ -221,7 +222,7 @@ def _lead(ranked: Sequence[Standing]) -> str:
     untested = [one.name for one, other in compared if other.n == 1]
     alike = [one.name for one, other in compared if other.n > 1 and other.interval is None]
     uncompared = [one.name for one in ranked[1:] if one.behind_leader is None]
-    alone = f"; it has no seed in common with {_listed(uncompared)}" if uncompared else ""
+    alone = f"; it has no setting and seed in common with {_listed(uncompared)}" if uncompared else ""
     if not level and not alike and not above:
         others = f" all {len(tested)} other methods" if len(tested) > 1 else ""
         alone = f"; a single seed in common shows nothing of {_listed(untested)}{alone}" if untested else alone

@@ -12,6 +12,7 @@ from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.engine.costs import Spent, total, usable_processors
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import Job
+from fedfisher_core.engine.performing import JOB_SECONDS
 from fedfisher_core.engine.plan import Agenda, Outcome
 from fedfisher_core.engine.store import Artifact, Store, read_timings
 from fedfisher_core.experiments.benchmark.algorithms import algorithm_of
@@ -121,10 +122,11 @@ def _minutes(settings: ExperimentSettings, agenda: Agenda, store: Store, earlier
 
 
 def _mean_seconds(store: Store, done: Iterable[Job[Any]]) -> float | None:
-    """Average what jobs took whose results the store has; None where it has none."""
+    """Average what jobs took whose results the store has; None where it has none, or does not know it of one."""
     found = (artifact for job in done if (artifact := store.refer(job.kind, job.key)) is not None)
-    seconds = [read_timings(artifact).get("seconds", 0.0) for artifact in islice(found, _SAMPLE)]
-    return fmean(seconds) if seconds else None
+    seconds = [read_timings(artifact).get(JOB_SECONDS) for artifact in islice(found, _SAMPLE)]
+    known = [one for one in seconds if one is not None]
+    return fmean(known) if known and len(known) == len(seconds) else None
 
 
 def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:

@@ -231,8 +231,8 @@ def _secure_sums(rows: Sequence[Row]) -> list[str]:
         for method, fraction in sorted(clipped.items())
     ] + [
         f"**Warning:** the secure sums of `{method}` are coarse: rounding puts one of them off by up to "
-        f"{100 * rounding:.2g} % of its root mean square, which may cost accuracy. `wire.secure.bits: 64`, or a "
-        "smaller `clip` or `most_examples`, rounds less."
+        f"{100 * rounding:.2g} % of its root mean square, which may cost accuracy. `wire.secure.bits: 64`, a "
+        "smaller `clip`, or a `most_examples` nearer to the largest client's, rounds less."
         for method, rounding in sorted(coarse.items())
     ]
 

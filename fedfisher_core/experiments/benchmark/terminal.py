@@ -22,7 +22,8 @@ def summary_tables(rows: Sequence[Row]) -> list[Table]:
 def _table(family: str, summaries: Sequence[SettingSummary], seconds: Seconds) -> Table:
     settings = [summary.setting for summary in summaries]
     splits = [one.partition if one.alpha is None else f"alpha={one.alpha:g}" for one in settings]
-    if len(set(splits)) < len(splits) or any(one.shift for one in settings):
+    schemes = {one.partition for one in settings if one.alpha is not None}
+    if len(set(splits)) < len(splits) or len(schemes) > 1 or any(one.shift for one in settings):
         splits = [one.split for one in settings]
     header = [
         "method",

@@ -272,6 +272,7 @@ def test_explain_counts_the_jobs_and_those_that_the_store_lacks(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (project / "theory.yaml").write_text("experiment: two_layer\nname: theory\ntwo_layer: {seeds: [0, 1]}\n")
+    before = set(project.rglob("*"))
     main(["explain", "theory.yaml"])
     steps, expected = capsys.readouterr().out.split("\n\n")
     title, header, _, *lines = steps.splitlines()
@@ -279,6 +280,7 @@ def test_explain_counts_the_jobs_and_those_that_the_store_lacks(
     assert header.split() == ["step", "jobs", "to", "compute"]
     assert [line.split()[1:] for line in lines] == [["2", "2"]]
     assert "minutes that a run takes, about          unknown: nothing is finished of 1 step" in expected
+    assert set(project.rglob("*")) == before
 
 
 def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
