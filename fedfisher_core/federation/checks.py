@@ -268,6 +268,7 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
         counted = counts[federation.setting.dataset]
         require_canary(federation, None if counted is None else int(counted.labels.sum()))
         if counted is not None:
+            _warn_of_delta(settings, examples=int(counted.labels.sum()) // clients)
             require_split(
                 settings.partition,
                 federation.setting,
@@ -277,6 +278,15 @@ def _require_splits(federations: Federations) -> dict[str, int | None]:
                 coarse=counted.coarse,
             )
     return {name: None if counted is None else int(counted.labels.sum()) for name, counted in counts.items()}
+
+
+def _warn_of_delta(settings: FederationSettings, *, examples: int) -> None:
+    """Warn where delta is so large that all of an example could be published within the budget."""
+    if settings.privacy is not None and settings.privacy.delta * examples >= 1:
+        _warn(
+            f"privacy.delta={settings.privacy.delta:g}: clients hold about {examples:,} examples, and such a budget "
+            f"would allow to publish one of them; a delta well below {1 / examples:.2g} means something"
+        )
 
 
 def _warn_of_skipped(settings: FederationSettings) -> None:

@@ -49,7 +49,7 @@ def require_private_fisher(settings: FisherSettings) -> None:
     if settings.backend != "native":
         raise InputError(f"privacy with fisher.backend={settings.backend!r}; allowed: 'native'")
     if settings.estimator not in ("auto", "exact"):
-        raise InputError(f"privacy with fisher.estimator={settings.estimator!r}; allowed: 'exact'")
+        raise InputError(f"privacy with fisher.estimator={settings.estimator!r}; allowed: 'auto', 'exact'")
     if settings.weight_sharing != "expand":
         raise InputError(f"privacy with fisher.weight_sharing={settings.weight_sharing!r}; allowed: 'expand'")
 

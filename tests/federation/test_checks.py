@@ -256,3 +256,13 @@ def test_an_entry_of_skip_that_leaves_nothing_out_is_told(workplace: Path, caplo
     made = check_federations(tiny_settings(workplace, partition=partition, skip=skipped))
     assert [federation.setting.alpha for federation in made.all] == [0.5]
     assert caplog.messages == ["skip[1]={'alpha': [0.3]} fits no setting of the experiment, and leaves nothing out"]
+
+
+def test_a_delta_that_allows_to_publish_an_example_is_warned_of(
+    workplace: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    check(workplace, privacy={"epsilon": 8, "delta": 1e-6})
+    assert not caplog.messages
+    check(workplace, privacy={"epsilon": 8, "delta": 0.5})
+    (said,) = caplog.messages
+    assert said.startswith("privacy.delta=0.5: clients hold about ")

@@ -165,7 +165,7 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
         if settings.fisher.estimator == "empirical" and any(case.statistics for case in each):
             raise InputError(
                 "fisher.estimator='empirical' needs labels, which reconstructed images have not; allowed with attacks "
-                "on Fishers: exact, monte_carlo"
+                "on Fishers: auto, exact, monte_carlo, truncated"
             )
         if settings.fisher.weight_sharing != "expand" and any(case.statistics for case in each):
             raise InputError(

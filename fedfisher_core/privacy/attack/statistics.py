@@ -60,9 +60,9 @@ class _GramDistance(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """Multiply the vectors V by 4 s (s V V^T - T)."""
+        """Multiply the vectors V by 2 s (D + D^T), D = s V V^T - T, where T need not be symmetric."""
         vectors, difference = ctx.saved_tensors
-        factor = difference * (4 * ctx.scale * gradient)[:, None, None]
+        factor = (difference + difference.mT) * (2 * ctx.scale * gradient)[:, None, None]
         return factor[:, None] @ vectors, None, None
 
 

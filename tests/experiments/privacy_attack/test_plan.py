@@ -73,7 +73,7 @@ def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
                 "privacy": {"epsilon": 4},
                 "fisher": {"estimator": "monte_carlo"},
             },
-            "privacy with fisher.estimator='monte_carlo'; allowed: 'exact'",
+            "privacy with fisher.estimator='monte_carlo'; allowed: 'auto', 'exact'",
         ),
         (
             {

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from fedfisher_core.client.statistics.input_moments import InputMoments
 from fedfisher_core.client.statistics.statistic import ServerView
+from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.privacy.attack.evidence import Evidence, Knowledge, evidence_for
 from fedfisher_core.privacy.release import input_moments_clips
 
@@ -34,7 +35,7 @@ class Spread:
         shared = (vectors @ self.directions.T).square().sum((1, 2)) + vectors.square().sum(1) @ self.variances
         return own - 2 * shared + self.extent
 
-    @property
+    @computed_once
     def extent(self) -> Tensor:
         """The sum of the squares of the elements."""
         lengths = self.directions.square().sum(0)
@@ -56,7 +57,7 @@ class MomentsEvidence:
         centred = (inputs - means[:, None]) / inputs.shape[1] ** 0.5
         return (means - self.mean).square().sum(1) + self.covariance.squared_distance(centred)
 
-    @property
+    @computed_once
     def size(self) -> float:
         """See `Evidence.size`."""
         return (self.mean.square().sum() + self.covariance.extent).item()
@@ -90,7 +91,7 @@ class ReleasedEvidence:
         second = self.moments.squared_distance(shortened / inputs.shape[1] ** 0.5)
         return first / radius**2 + second / square**2
 
-    @property
+    @computed_once
     def size(self) -> float:
         """See `Evidence.size`."""
         radius, square = self.clips
