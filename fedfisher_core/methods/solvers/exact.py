@@ -11,30 +11,24 @@ from fedfisher_core.methods.solvers.quadratic import Quadratic
 from fedfisher_core.methods.solvers.solution import Score, Selection, Solution, check_positive
 
 
-def closed_form(quadratic: Quadratic, *, cutoff: float | None = None) -> Solution:
+def closed_form(quadratic: Quadratic) -> Solution:
     """Minimise by mean + A^+ (b - A mean), A = sum_i p_i F_i and A^+ its pseudo-inverse.
 
-    For diagonal Fishers this is sum_i p_i F_i w_i / sum_i p_i F_i, and the mean where the denominator is 0.
-
-    Args:
-        cutoff: eigenvalues of a block (one parameter, or all with full Fishers) up to this fraction of the
-            largest count as 0. None means 0 for diagonal Fishers, whose quotients are averages of the clients down to
-            eigenvalues of 1e-38, and the precision of their type times their dimension for full ones.
+    For diagonal Fishers this is sum_i p_i F_i w_i / sum_i p_i F_i, and the mean where the denominator is 0; these
+    quotients are averages of the clients down to denominators of 1e-38. For full Fishers, eigenvalues up to the
+    precision of their type times their dimension, as a fraction of the largest, count as 0.
 
     Raises:
-        InputError: the Fishers are Kronecker-factored, or the cutoff is not in [0, 1).
+        InputError: the Fishers are Kronecker-factored.
     """
-    if cutoff is not None and not 0 <= cutoff < 1:
-        raise InputError(f"cutoff is {cutoff}; allowed: at least 0 and below 1")
     vectors = []
     for block, mean, residual in zip(
         quadratic.blocks, quadratic.start, quadratic.residual(quadratic.start), strict=True
     ):
         if isinstance(block, DiagonalBlock):
-            vectors.append(mean + _solve_diagonal(block.total, residual, cutoff or 0.0))
+            vectors.append(mean + _solve_diagonal(block.total, residual))
         elif isinstance(block, DenseBlock):
-            precision = torch.finfo(mean.dtype).eps * len(mean)
-            vectors.append(mean + _solve_dense(block.total, residual, precision if cutoff is None else cutoff))
+            vectors.append(mean + _solve_dense(block.total, residual))
         else:
             raise InputError(f"closed_form can't solve a {type(block).__name__}; allowed: diagonal and full Fishers")
     selection = Selection(quadratic, None)
@@ -42,14 +36,15 @@ def closed_form(quadratic: Quadratic, *, cutoff: float | None = None) -> Solutio
     return selection.solution(0)
 
 
-def _solve_diagonal(total: Tensor, residual: Tensor, cutoff: float) -> Tensor:
-    kept = total > cutoff * total.max()
+def _solve_diagonal(total: Tensor, residual: Tensor) -> Tensor:
+    kept = total > 0
     return torch.where(kept, residual / total.where(kept, 1), 0)
 
 
-def _solve_dense(total: Tensor, residual: Tensor, cutoff: float) -> Tensor:
+def _solve_dense(total: Tensor, residual: Tensor) -> Tensor:
+    precision = torch.finfo(residual.dtype).eps * len(residual)
     eigenvalues, vectors = torch.linalg.eigh(total.double())
-    kept = eigenvalues > cutoff * eigenvalues[-1]
+    kept = eigenvalues > precision * eigenvalues[-1]
     basis = vectors[:, kept]
     return (basis @ ((basis.T @ residual.double()) / eigenvalues[kept])).to(residual.dtype)
 

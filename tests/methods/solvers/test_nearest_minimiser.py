@@ -10,7 +10,7 @@ from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.layers import matrix_names
 from fedfisher_core.methods.solvers.exact import closed_form, conjugate_gradients
 from fedfisher_core.methods.solvers.first_order import gradient_descent, largest_eigenvalue
-from fedfisher_core.methods.solvers.quadratic import diagonal_quadratic, kronecker_quadratic
+from fedfisher_core.methods.solvers.quadratic import dense_quadratic, diagonal_quadratic, kronecker_quadratic
 
 ITERATIVE = [gradient_descent, conjugate_gradients]
 
@@ -167,7 +167,6 @@ def test_coordinates_below_the_cutoff_keep_the_mean():
     ]
     quadratic = diagonal_quadratic(clients, fishers, [0.5, 0.5])
     assert closed_form(quadratic).parameters["layer.weight"].tolist() == [[3.0, 3.0, 2.0]]
-    assert closed_form(quadratic, cutoff=1e-3).parameters["layer.weight"].tolist() == [[3.0, 2.0, 2.0]]
 
 
 @pytest.mark.parametrize("solver", ITERATIVE)
@@ -177,11 +176,9 @@ def test_settings_must_be_positive(problem, solver, setting, value):
         solver(problem.quadratic, **{setting: value})
 
 
-def test_damping_and_cutoff_out_of_range_are_named(problem):
+def test_damping_out_of_range_is_named(problem):
     with pytest.raises(InputError, match="damping is -1"):
         conjugate_gradients(problem.quadratic, damping=-1)
-    with pytest.raises(InputError, match="cutoff is 1"):
-        closed_form(problem.quadratic, cutoff=1)
 
 
 def test_the_matrices_of_a_layer_are_solved_as_if_each_were_alone():
@@ -222,6 +219,6 @@ def test_conjugate_gradients_take_no_step_along_what_is_flat_to_rounding() -> No
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_the_cutoff_is_a_part_of_the_largest_eigenvalue_whatever_the_size_of_fishers(scale: float) -> None:
     clients = [{"w": torch.zeros(2)}, {"w": torch.full((2,), 4.0)}]
-    fishers = [{"w": scale * torch.tensor([1.0, 1e-6])}, {"w": scale * torch.tensor([3.0, 3e-6])}]
-    solution = closed_form(diagonal_quadratic(clients, fishers, [0.5, 0.5]), cutoff=1e-3)
+    fishers = [scale * torch.diag(torch.tensor([large, 1e-8 * large])) for large in (1.0, 3.0)]
+    solution = closed_form(dense_quadratic(clients, fishers, [0.5, 0.5]))
     torch.testing.assert_close(solution.parameters["w"], torch.tensor([3.0, 2.0]))
