@@ -22,7 +22,7 @@ from fedfisher_core.engine.installed import is_core
 from fedfisher_core.experiments.contract import experiments, load
 from fedfisher_core.reporting.formats import as_markdown, as_records, plural
 from fedfisher_core.reporting.page import DATA, write_page_data
-from fedfisher_core.reporting.rows import ARTIFACTS, FAILED, PAGE, TRACES, artifacts_json, write_file
+from fedfisher_core.reporting.rows import ARTIFACTS, FAILED, PAGE, RESULTS, TRACES, artifacts_json, write_file
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.settings.reading import CONFIGS, nearest
 from flows.content import content_of
@@ -142,6 +142,9 @@ def _require_complete(work: Work, *, reported: bool) -> None:
     if failed:
         causes = failed_jobs(failed)
         traces = write_file(work.folder / TRACES, traces_text(failed).encode())
+        if not reported and (work.folder / RESULTS).is_file():
+            # What an earlier run has found must not be taken for the result of this one.
+            write_file(work.folder / FAILED, failed_json(causes))
         raise IncompleteError(
             f"{work.settings.name}: {plural(len(causes), 'job')} failed and {sum(len(one.left_out) for one in causes)} "
             f"that need them were left out; tracebacks: {traces}",

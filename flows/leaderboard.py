@@ -38,7 +38,9 @@ def make_leaderboard(folders: Sequence[Path], out: Path, tracking: TrackingSetti
     write_file(out / "results.csv", table)
     write_file(out / PAGE, page.encode())
     runs = make_runs(best, num_entries=len(entries), num_reports=len(reports.benchmarks), table=table, out=out)
-    runs = with_page(runs, out / PAGE, content=digest(table.decode()))
+    # What the page shows, but for when and by which command it was made.
+    shown = render_leaderboard(reports, entries, out=out, command="", created="")
+    runs = with_page(runs, out / PAGE, content=digest(shown))
     if not is_recorded(tracking, NAME, runs):
         # Prefect and MLflow take seconds to load.
         from flows.provenance import git_commit

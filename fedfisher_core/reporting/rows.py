@@ -212,7 +212,12 @@ def write_folder(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], 
 
 
 def is_current(folder: Path, content: str) -> bool:
-    """Whether a report exists, shows the content with this digest, and has all files as they were written."""
+    """Whether a report exists, shows the content with this digest, and has all files as they were written.
+
+    A report next to which a later run has noted that all of its jobs failed is not current.
+    """
+    if (folder / FAILED).exists():
+        return False
     try:
         shown, sums = _read_stamp(folder)
         return shown == content and all(_sha256(folder / name) == sha256 for name, sha256 in sums.items())
