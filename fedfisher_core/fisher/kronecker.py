@@ -27,6 +27,12 @@ class Kronecker:
     inputs: Tensor
     outputs: Tensor
 
+    @property
+    def trace(self) -> float:
+        """Its trace, tr A tr G, added up in double precision."""
+        inputs, outputs = (_diagonal(factor).sum(dtype=torch.float64).item() for factor in (self.inputs, self.outputs))
+        return inputs * outputs
+
     def product(self, matrix: Tensor) -> Tensor:
         """Multiply the block by a vector, given as the layer's matrix W of shape (g, a): G W A."""
         if self.inputs.ndim == 1:

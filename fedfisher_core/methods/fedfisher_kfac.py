@@ -1,6 +1,7 @@
 """FedFisher with the Kronecker-factored Fisher."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
@@ -8,11 +9,13 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.fedfisher import (
+    LEAST_TRACE,
     ConjugateGradients,
     FactoredDamping,
     KroneckerSolver,
     aggregate_by,
     kronecker_objective,
+    least_trace,
     solver_validates,
 )
 
@@ -38,4 +41,5 @@ def fedfisher_kfac(
     Args:
         factored_damping: see `Kronecker.damped`; every client's factors are damped before they are summed.
     """
-    return aggregate_by(solver, kronecker_objective(uploads, factored_damping=factored_damping), server)
+    made = aggregate_by(solver, kronecker_objective(uploads, factored_damping=factored_damping), server)
+    return replace(made, details={**made.details, LEAST_TRACE: least_trace(uploads)})

@@ -24,6 +24,7 @@ def test_block_acts_as_its_dense_matrix() -> None:
     block = random_block(0)
     matrix = dense(block)
     assert torch.allclose(block.product(MATRIX).flatten(), matrix @ MATRIX.flatten())
+    assert block.trace == pytest.approx(matrix.trace().item())
 
 
 @pytest.mark.parametrize("clients", [1, 4])

@@ -365,3 +365,14 @@ def test_of_two_in_the_middle_the_smaller_is_the_median() -> None:
     models = [{"w": torch.tensor([float(one)])} for one in (4, 1, 3, 2)]
     assert median_parameters(models)["w"].item() == 2.0
     assert median_parameters(models[:3])["w"].item() == 3.0
+
+
+def test_the_client_that_counts_least_is_known() -> None:
+    uploads = made_up_uploads([tiny.initial(tiny.TINY, seed=seed) for seed in range(3)], tiny.TINY)
+    traces = []
+    for one in uploads:
+        blocks = [torch.kron(factor.inputs, factor.outputs) for factor in one[KFAC].factors.values()]
+        traces.append(one.num_examples * sum(block.trace().item() for block in blocks))
+    found = aggregate("fedfisher_kfac", uploads).details["least_trace"]
+    assert found == pytest.approx(min(traces) / (sum(traces) / 3), rel=1e-5)
+    assert 0 < found < 1

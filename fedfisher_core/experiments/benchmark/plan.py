@@ -32,6 +32,7 @@ from fedfisher_core.federation.secure import CLIPPED, ROUNDING
 from fedfisher_core.federation.server_memory import largest_load
 from fedfisher_core.federation.testing import read_measures
 from fedfisher_core.federation.training import group_size
+from fedfisher_core.methods.shared.fedfisher import LEAST_TRACE
 from fedfisher_core.models.evaluation import Measures
 from fedfisher_core.reporting.formats import Table, megabits, plural
 from fedfisher_core.reporting.rows import RESULTS, read_rows
@@ -218,6 +219,9 @@ def _row(plan: BenchmarkPlan, federation: Federation, label: str, outcome: Outco
         canary_times=canary.times if (canary := plan.settings.measures.canary) else None,
         fisher=federation.fisher.estimate if any(one.approximation for one in configured.method.uploads) else None,
         fisher_scatter=last.clients.scatter,
+        least_trace=min(
+            (one.result.details[LEAST_TRACE] for one in rounds if LEAST_TRACE in one.result.details), default=None
+        ),
         secure_rounding=max(
             (one.result.details[ROUNDING] for one in rounds if ROUNDING in one.result.details), default=None
         ),

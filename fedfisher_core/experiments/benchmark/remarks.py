@@ -16,6 +16,8 @@ _LEVELS = {
 }
 _LONGEST = 20
 """The most characters of a maker's name."""
+_HARDLY = 0.01
+"""A client whose Fisher has a smaller part of the mean trace is hardly heard."""
 _MOST_LISTED = 20
 """The most clients whose numbers a sentence lists."""
 _SAID = {
@@ -148,6 +150,7 @@ def remarks(rows: Iterable[Row]) -> list[str]:
         *_trunks(rows),
         *shift_remarks(rows),
         *_fishers(rows),
+        *_unheard(rows),
         *_secure_sums(rows),
         *_like_methods(rows),
         *_algorithms(rows),
@@ -201,6 +204,21 @@ def _fishers(rows: Sequence[Row]) -> list[str]:
     return [
         f"Fishers of {dataset} are not exact but {fisher}, as `fisher.estimator` has it.{_scatter(scatters)}"
         for (fisher, dataset), scatters in sorted(found.items())
+    ]
+
+
+def _unheard(rows: Sequence[Row]) -> list[str]:
+    """Say where a client's Fisher is negligible next to the others'."""
+    traces: dict[str, list[float]] = {}
+    for row in rows:
+        if row.least_trace is not None:
+            traces.setdefault(row.method, []).append(row.least_trace)
+    return [
+        f"**Clients that are hardly heard.** In {sum(one < _HARDLY for one in found)} of {len(found)} federations a "
+        f"client’s Fisher in `{method}` has less than a hundredth of the mean client’s trace, the least "
+        f"{min(found):.1g} of it. Such a client is sure of its classes, and others decide about its weights."
+        for method, found in sorted(traces.items())
+        if min(found) < _HARDLY
     ]
 
 

@@ -17,7 +17,7 @@ _FRACTIONS = (
 )
 _NOT_NEGATIVE = (
     *("loss", "unseen_loss", "personalised_loss"),
-    *("fisher_scatter", "secure_rounding", "canary_exposure", "canary_client_exposure"),
+    *("fisher_scatter", "least_trace", "secure_rounding", "canary_exposure", "canary_client_exposure"),
     *("client_train_seconds", "client_encode_seconds", "server_seconds"),
     *("client_processor_seconds", "server_processor_seconds"),
     *("upload_bits", "upload_bits_formula", "download_bits", "peak_memory_bytes"),
@@ -117,6 +117,8 @@ class Row:
             where it was not kept.
         fisher_scatter: how far a Fisher is expected to be off at the network's outputs because directions were drawn,
             relative to its norm there; mean over the clients of the last round. None where nothing could be drawn.
+        least_trace: the smallest trace of a client's Fisher, times its share of the examples, divided by the mean over
+            clients, for the round with the least (fedfisher_kfac). None where it was not kept.
         client_processor_seconds: processor time of training, statistics and encoding, summed over the clients. Unlike
             time on the clock, it does not grow with other work on the machine. None where it was not counted, or can't
             be separated from that of other tasks.
@@ -186,6 +188,7 @@ class Row:
     personalised_loss: float | None = None
     fisher: str | None = None
     fisher_scatter: float | None = None
+    least_trace: float | None = None
     client_processor_seconds: float | None = None
     server_processor_seconds: float | None = None
     secure_rounding: float | None = None

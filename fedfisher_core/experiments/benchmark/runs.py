@@ -40,6 +40,7 @@ _ONLY_SINGLE = (
     "client_encode_seconds",
     "upload_bits_formula",
     "peak_memory_bytes",
+    "least_trace",
     "secure_rounding",
     "secure_clipped",
 )

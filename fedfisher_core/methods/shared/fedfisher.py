@@ -160,6 +160,23 @@ def kronecker_objective(uploads: Sequence[Upload], *, factored_damping: float) -
     return kronecker_quadratic([upload[Weights].tensors for upload in uploads], damped, proportions(uploads))
 
 
+LEAST_TRACE = "least_trace"
+
+
+def least_trace(uploads: Sequence[Upload]) -> float:
+    """How little the client counts that counts least: its p_i tr F_i, divided by the mean over clients.
+
+    A client that is sure of its classes has a Fisher near 0. It is hardly heard then, though it may be the only one
+    that knows these classes.
+    """
+    shares = proportions(uploads)
+    traces = [
+        share * sum(block.trace for block in upload[KFAC].factors.values())
+        for share, upload in zip(shares, uploads, strict=True)
+    ]
+    return min(traces) * len(traces) / sum(traces) if any(traces) else 1.0
+
+
 def solver_validates(settings: Any) -> bool:
     """Say whether a variant of FedFisher looks at the server's validation images, from its settings."""
     return settings.solver.validates

@@ -26,6 +26,14 @@ def test_a_page_that_chooses_settings_says_that_it_shows_no_results() -> None:
     assert "No test example was looked at." in render(rows)
 
 
+def test_clients_that_are_hardly_heard_are_counted() -> None:
+    rows = [make_row("fedfisher_kfac", least_trace=trace, seed=seed) for seed, trace in enumerate((0.5, 3e-7, 0.009))]
+    (remark,) = remarks(rows)
+    assert "In 2 of 3 federations a client’s Fisher in `fedfisher_kfac`" in remark
+    assert "the least 3e-07 of it" in remark
+    assert remarks(rows[:1]) == []
+
+
 @pytest.mark.parametrize("rows", [[MERGE], [diag("closed_form")], [MERGE, diag("paper")], [make_row()]])
 def test_pages_without_both_say_nothing(rows: list[Row]) -> None:
     assert remarks(rows) == []

@@ -76,8 +76,8 @@ def test_json_keys_are_the_contract(tmp_path: Path) -> None:
         "epsilon, audited_epsilon, track, training, num_networks, train_size, held_out, shift, "
         "shift_strength, shift_classes, objective, server_optimiser, cohort, curve, unseen_clients, barrier_accuracy, "
         "barrier_loss, unseen_accuracy, unseen_loss, personalised_accuracy, personalised_loss, fisher, "
-        "fisher_scatter, client_processor_seconds, server_processor_seconds, secure_rounding, secure_clipped, "
-        "canary_times, canary_exposure, canary_client_exposure"
+        "fisher_scatter, least_trace, client_processor_seconds, server_processor_seconds, secure_rounding, "
+        "secure_clipped, canary_times, canary_exposure, canary_client_exposure"
     )
 
 
