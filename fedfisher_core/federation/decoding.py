@@ -55,8 +55,9 @@ class DecodeData(Job[NoInputs]):
         """See `Job.settings`; the same files give the same key in any folder."""
         source = self._source
         spec = asdict(source.spec)
-        # The digest of a tokenizer says which one it is, wherever its file lies.
-        spec["inputs"].pop("tokenizer", None)
+        # The digest of a tokenizer says which one it is, wherever its file lies, and so which words it has.
+        for known in ("tokenizer", "words"):
+            spec["inputs"].pop(known, None)
         return {
             "spec": spec,
             **({"parts": [asdict(part.spec) for part in source.parts]} if source.parts else {}),
@@ -82,13 +83,14 @@ class DecodeData(Job[NoInputs]):
         unseen = unseen_classes(dataset.class_names, dataset.train.labels.numpy(), dataset.test.labels.numpy())
         notes = [*dataset.notes, *([unseen] if unseen else [])]
         # Constants that normalise the examples belong here, so that a change reaches every digest built on them.
+        layout = {name: value for name, value in asdict(spec.inputs).items() if name != "words"}
         info: dict[str, Any] = {
             "name": spec.name,
             "class_names": dataset.class_names,
             "mean": spec.mean,
             "std": spec.std,
             **({} if spec.impute is None else {"impute": spec.impute}),
-            **({TEXTS: asdict(spec.inputs)} if isinstance(spec.inputs, Texts) else {}),
+            **({TEXTS: layout} if isinstance(spec.inputs, Texts) else {}),
             **({"group_names": dataset.group_names} if dataset.group_names else {}),
             **({"coarse": dataset.coarse} if dataset.coarse else {}),
             **({"notes": notes} if notes else {}),
