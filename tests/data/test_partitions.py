@@ -67,7 +67,7 @@ def draw(
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize(("alpha", "clients"), [(0.05, 3), (0.5, 5), (100.0, 10)])
 def test_every_image_has_exactly_one_client(scheme: PartitionScheme, alpha: float, clients: int) -> None:
-    partition = draw(scheme, alpha=alpha, clients=clients, classes_per_client=4)
+    partition = draw(scheme, alpha=alpha, clients=clients, **({"classes_per_client": 4} if scheme == "classes" else {}))
     assert len(partition.clients) == clients
     assert sorted(np.concatenate(partition.clients).tolist()) == list(range(len(LABELS)))
 
