@@ -20,7 +20,17 @@ from fedfisher_core.experiments.privacy_attack.plan import BOUNDS, AttackPlan
 from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.experiments.privacy_attack.summary import blocks, interval_over_trials, summarise
 from fedfisher_core.federation.federation import PartitionInputs
-from fedfisher_core.reporting.charts import Chart, Dot, Point, dot_plot, line_chart, to_html, to_png
+from fedfisher_core.reporting.charts import (
+    Chart,
+    Dot,
+    Point,
+    Trade,
+    dot_plot,
+    line_chart,
+    to_html,
+    to_png,
+    trade_off_chart,
+)
 from fedfisher_core.reporting.formats import in_words
 from fedfisher_core.reporting.measure import Repeated, gather
 from fedfisher_core.reporting.page import PageData, render
@@ -34,6 +44,7 @@ _SHOWN = 4
 _ALL = 16
 _MEASURES = ("attack_accuracy", "mean_attack_accuracy", "feature_distance", "accuracy", "evaluator_accuracy")
 _METRICS = (*_MEASURES, "upload_bits", "download_bits", "attack_seconds", "gan_seconds")
+_LEAST_TRADES = 3
 _SHARED = {"threat", "evaluator", "gan", "inversion", "privacy"}
 
 
@@ -59,6 +70,27 @@ def case_chart(rows: Sequence[AttackRow]) -> Chart:
         )
     dots.sort(key=lambda dot: (dot.group, -dot.mean))
     return dot_plot(dots, "recognised, %")
+
+
+def front_chart(rows: Sequence[AttackRow]) -> Chart | None:
+    """Draw the accuracy of each method's network against what the attack recognises; None for fewer than three.
+
+    Points are means over target labels and seeds. Those that no other beats in both are joined.
+
+    Args:
+        rows: of one data set and network, at any budgets of differential privacy.
+    """
+    trades = [
+        Trade(
+            method=f"{one.row.attack} {one.row.case} {one.row.epsilon}",
+            name=in_words(one.row.attack) + ("" if one.row.epsilon is None else f", ε = {one.row.epsilon:g}"),
+            cost=100 * one.measure("attack_accuracy").mean,
+            gain=100 * one.measure("accuracy").mean,
+        )
+        for one in summarise(rows)
+    ]
+    axes = ("recognised, %", "test accuracy of the model, %")
+    return trade_off_chart(trades, axes=axes, logarithmic_cost=False) if len(trades) >= _LEAST_TRADES else None
 
 
 def budget_charts(rows: Sequence[AttackRow]) -> list[Chart]:
@@ -173,6 +205,7 @@ def report_files(rows: Sequence[AttackRow], page: PageData) -> dict[str, bytes]:
         "privacy_attack.html.j2",
         page,
         blocks=[(block, to_html(case_chart(block.rows))) for block in blocks(rows)],
+        fronts=[(title, to_html(chart)) for title, own in _networks(rows) if (chart := front_chart(own)) is not None],
         budgets=[(title, map(to_html, budget_charts(own))) for title, own in _networks_with_budgets(rows)],
         galleries=page.shown.get("galleries", ()),
         rows=rows,
@@ -182,11 +215,14 @@ def report_files(rows: Sequence[AttackRow], page: PageData) -> dict[str, bytes]:
     return {"index.html": html.encode()}
 
 
-def _networks_with_budgets(rows: Sequence[AttackRow]) -> list[tuple[str, list[AttackRow]]]:
-    """Gather rows by data set and network, where some have differential privacy."""
+def _networks(rows: Sequence[AttackRow]) -> list[tuple[str, list[AttackRow]]]:
+    """Gather rows by data set and network, without floors and ceilings."""
     attacks = [row for row in rows if not row.reference]
-    groups = gather(attacks, lambda row: f"{row.dataset}, {row.model}")
-    return [(title, own) for title, own in groups.items() if any(row.epsilon is not None for row in own)]
+    return list(gather(attacks, lambda row: f"{row.dataset}, {row.model}").items())
+
+
+def _networks_with_budgets(rows: Sequence[AttackRow]) -> list[tuple[str, list[AttackRow]]]:
+    return [(title, own) for title, own in _networks(rows) if any(row.epsilon is not None for row in own)]
 
 
 def make_runs(plan: AttackPlan, outcome: Outcome, rows: Sequence[AttackRow]) -> Runs:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.experiments.privacy_attack.page import budget_charts, report_files
+from fedfisher_core.experiments.privacy_attack.page import budget_charts, front_chart, report_files
 from fedfisher_core.experiments.privacy_attack.rows import AttackRow
 from fedfisher_core.experiments.privacy_attack.summary import attack_tables, blocks, compare_cases, summarise
 from fedfisher_core.privacy.attack.factors import Factors
@@ -171,6 +171,23 @@ def test_attacks_that_differ_in_their_factors_stand_side_by_side() -> None:
         line.startswith("ensemble") and "(i) local model, outputs alone" in line
         for line in terminal(found).splitlines()
     )
+
+
+def test_the_front_joins_what_no_other_beats_in_accuracy_and_attack() -> None:
+    found = [one for one in rows() + rows(epsilon=2.0) if not one.reference]
+    private = [replace(one, accuracy=0.5, attack_accuracy=0.1) for one in found if one.epsilon]
+    chart = front_chart([*private, *(one for one in found if not one.epsilon)])
+    assert chart is not None
+    drawn = [one for one in Page(to_html(chart)).drawn[0] if "front" in one]
+    by_name = {one["name"]: (round(one["cost"], 6), round(one["gain"], 6), one["front"]) for one in drawn}
+    # Of those that are attacked alike, the first stands for all.
+    assert by_name["FedAvg"] == (37.5, 90.0, True)
+    assert by_name["Ensemble"] == (87.5, 90.0, False)
+    assert {name for name, (_, _, front) in by_name.items() if front} - {"FedAvg"} < {
+        f"{name}, ε = 2" for name in ("Ensemble", "OTFusion", "FedAvg")
+    }
+    assert front_chart(found[:2]) is None
+    assert "Accuracy against what is given away" in html_of(rows())
 
 
 def test_over_budgets_an_attack_has_a_curve_and_a_model_has_one_whatever_is_attacked() -> None:
