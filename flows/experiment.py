@@ -162,7 +162,7 @@ def publish(work: Work) -> None:
     page = page_of(
         settings,
         command=command(_title(settings.experiment)),
-        versions=made_with(work.found()),
+        versions=made_with(work.agenda.found.values(), anew=bool(work.agenda.missing)),
         failed=failed,
         shown=shown,
     )

@@ -10,7 +10,7 @@ from prefect.runtime import deployment, flow_run
 from fedfisher_core.engine.failures import FailedJob
 from fedfisher_core.engine.job import Numerics
 from fedfisher_core.engine.registry import plugin_versions
-from fedfisher_core.engine.store import Artifact, read_libraries
+from fedfisher_core.engine.store import Artifact, libraries, read_libraries
 from fedfisher_core.models.trunks.trunk import split_name, trunks
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.settings import ExperimentSettings, RecipeSettings, WorkSettings
@@ -34,13 +34,16 @@ def git_commit() -> str:
     return found.stdout.strip()
 
 
-def made_with(artifacts: Iterable[Artifact]) -> dict[str, str]:
-    """Return the versions of the libraries that computed results, which may be older than those of this process."""
-    found: dict[str, set[str]] = {}
-    for artifact in artifacts:
-        for name, version in read_libraries(artifact).items():
-            found.setdefault(name, set()).add(version)
-    return {name: " and ".join(sorted(versions)) for name, versions in found.items()}
+def made_with(found: Iterable[Artifact], *, anew: bool) -> dict[str, str]:
+    """Return the versions of the libraries that computed results.
+
+    Args:
+        found: artifacts that a run has found, and that its results rest on.
+        anew: whether it has computed others.
+    """
+    known = [*map(read_libraries, found), *([libraries()] if anew else [])]
+    names = dict.fromkeys(name for one in known for name in one)
+    return {name: " and ".join(sorted({one[name] for one in known if name in one})) for name in names}
 
 
 def page_of(

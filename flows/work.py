@@ -76,10 +76,6 @@ class Work:
         """
         if missing := [name for name in self.agenda.targets if name not in self.outcome.artifacts]:
             raise OutputError(f"{self.settings.name}: {len(missing)} results are missing; run it again")
-        return self.found()
-
-    def found(self) -> list[Artifact]:
-        """List those of `artifacts` that are there, where jobs may have failed."""
         graph = self.agenda.graph.values()
         jobs = {job.key: job for job in graph if job.transient is None and job.kind != "data"}
         # Inputs of a result that was found may be missing.

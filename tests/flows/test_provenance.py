@@ -44,5 +44,8 @@ def test_a_page_names_the_libraries_that_made_the_results(tmp_path: Path, monkey
     for number, version in enumerate(["2.0", "2.0", "3.0"]):
         monkeypatch.setattr(manifest, "libraries", lambda version=version: {"torch": version, "numpy": "1"})
         made.append(store.write(Recipe(kind="a", version=1, settings={"number": number}), Content(documents={"b": 1})))
-    assert made_with(made[:2]) == {"torch": "2.0", "numpy": "1"}
-    assert made_with(made) == {"torch": "2.0 and 3.0", "numpy": "1"}
+    assert made_with(made[:2], anew=False) == {"torch": "2.0", "numpy": "1"}
+    assert made_with(made, anew=False) == {"torch": "2.0 and 3.0", "numpy": "1"}
+    # What this process computes is made with its own.
+    torch, both = (made_with(one, anew=True)["torch"] for one in ([], made[:1]))
+    assert both == " and ".join(sorted(["2.0", torch]))
