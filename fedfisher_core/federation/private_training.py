@@ -116,7 +116,12 @@ class TrainPrivately(TrainClient):
     def training_generator(self, inputs: TrainingInputs[Artifact]) -> torch.Generator:
         """See `TrainClient.training_generator`; the difference of two trainings with the same noise would cancel it."""
         use = {
-            "settings": {**self.chosen, **describe_view(inputs.partition, self.client)},
+            # Adapters that differ in alpha alone start from the same weights.
+            "settings": {
+                **self.chosen,
+                **self.federation.spec.lora.described,
+                **describe_view(inputs.partition, self.client),
+            },
             "inputs": {
                 "data": inputs.data.digest,
                 "indices": digest_of_held(inputs.partition, self.client),

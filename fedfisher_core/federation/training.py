@@ -75,11 +75,7 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         """What a person chooses of the training."""
         federation = self.federation
         return {
-            "model": {
-                "name": federation.spec.identity,
-                "bias": federation.settings.model.bias,
-                **federation.spec.lora.described,
-            },
+            "model": {"name": federation.spec.identity, "bias": federation.settings.model.bias},
             "train": self.described,
             "augment": federation.dataset.augment,
             "seed": federation.setting.seed,

@@ -73,24 +73,34 @@ def case_chart(rows: Sequence[AttackRow]) -> Chart:
 
 
 def front_chart(rows: Sequence[AttackRow]) -> Chart | None:
-    """Draw the accuracy of each method's network against what the attack recognises; None for fewer than three.
+    """Draw the accuracy of each method's network against what its strongest attack recognises.
 
-    Points are means over target labels and seeds. Those that no other beats in both are joined.
+    Points are means over target labels and seeds. Those that no other beats in both are joined. Ensembles are left out.
 
     Args:
         rows: of one data set and network, at any budgets of differential privacy.
+
+    Returns:
+        The chart; None for fewer than three methods and budgets.
     """
+    networks = gather(
+        summarise([row for row in rows if not _is_ensemble(row)]), lambda one: (one.row.method, one.row.epsilon)
+    )
     trades = [
         Trade(
-            method=f"{one.row.attack} {one.row.case} {one.row.epsilon}",
-            name=in_words(one.row.attack) + ("" if one.row.epsilon is None else f", ε = {one.row.epsilon:g}"),
-            cost=100 * one.measure("attack_accuracy").mean,
-            gain=100 * one.measure("accuracy").mean,
+            method=f"{label} {epsilon}",
+            name=in_words(label) + ("" if epsilon is None else f", ε = {epsilon:g}"),
+            cost=100 * max(one.measure("attack_accuracy").mean for one in attacks),
+            gain=100 * attacks[0].measure("accuracy").mean,
         )
-        for one in summarise(rows)
+        for (label, epsilon), attacks in networks.items()
     ]
     axes = ("recognised, %", "test accuracy of the model, %")
     return trade_off_chart(trades, axes=axes, logarithmic_cost=False) if len(trades) >= _LEAST_TRADES else None
+
+
+def _is_ensemble(row: AttackRow) -> bool:
+    return str(row.method_settings.get("method", row.method)).startswith("ensemble")
 
 
 def budget_charts(rows: Sequence[AttackRow]) -> list[Chart]:
