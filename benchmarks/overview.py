@@ -98,7 +98,8 @@ def mean_of(values: Mapping[K, float]) -> PairedDifference:
 
 def with_interval(mean: PairedDifference, digits: int = 1, *, least: float = -math.inf, most: float = math.inf) -> str:
     """Write a mean with its 95 % interval, cut at the least and the most that the quantity can be."""
-    assert mean.interval is not None, "the mean is of one seed"
+    if mean.interval is None:
+        return f"{mean.mean:z.{digits}f} (one seed)"
     low, high = max(mean.interval[0], least), min(mean.interval[1], most)
     return f"{mean.mean:z.{digits}f} ({low:z.{digits}f} to {high:z.{digits}f})"
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import fedfisher_core.reporting
 from fedfisher_core.engine.registry import plugin_versions
-from fedfisher_core.engine.store import libraries
 from fedfisher_core.experiments.contract import Experiment
 from fedfisher_core.reporting.page import TEMPLATES
 from fedfisher_core.reporting.runs import digest
@@ -18,12 +17,15 @@ from fedfisher_core.settings import ExperimentSettings
 
 
 def content_of(experiment: Experiment[Any, Any, Any], settings: ExperimentSettings, rows: Sequence[Any]) -> str:
-    """Digest everything that a report shows, except the time and the command that made it, as 24 hexadecimal digits."""
+    """Digest everything that a report shows, except the time, the command and the libraries that made it.
+
+    Returns:
+        24 hexadecimal digits.
+    """
     return digest(
         [
             [asdict(row) for row in rows],
             settings.model_dump(mode="json"),
-            libraries(),
             plugin_versions(),
             _drawn_by(experiment),
         ]

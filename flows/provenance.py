@@ -35,10 +35,10 @@ def git_commit() -> str:
 
 
 def made_with(found: Iterable[Artifact], *, anew: bool) -> dict[str, str]:
-    """Return the versions of the libraries that computed results.
+    """Return the versions of the libraries that computed results, as far as a run has seen.
 
     Args:
-        found: artifacts that a run has found, and that its results rest on.
+        found: artifacts that the run has found. It does not ask for what these were made of.
         anew: whether it has computed others.
     """
     known = [*map(read_libraries, found), *([libraries()] if anew else [])]

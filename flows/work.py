@@ -84,7 +84,7 @@ class Work:
 
 
 def look_up(settings: ExperimentSettings) -> tuple[ExperimentSettings, Agenda, Store]:
-    """Plan an experiment and look up what the store holds of it. The store is not locked, and nothing is written.
+    """Plan an experiment and look up what the store holds of it, without what a run prepares to write.
 
     Raises:
         InputError: names the setting, its value and what is allowed.

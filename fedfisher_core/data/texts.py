@@ -77,12 +77,17 @@ def texts_layout(tokenizer: str, length: int) -> Texts:
     Raises:
         InputError: the tokenizer can't be read, or it has no token of padding.
     """
-    content, digest = _content(tokenizer)
-    return _layout(tokenizer, length, content, digest)
+    path = _path_of(tokenizer)
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise _unreadable(tokenizer, error) from error
+    return _layout(tokenizer, length, (found.st_mtime_ns, found.st_size, found.st_ino))
 
 
 @lru_cache(maxsize=8)
-def _layout(tokenizer: str, length: int, content: bytes, digest: str) -> Texts:
+def _layout(tokenizer: str, length: int, _changed: tuple[int, ...]) -> Texts:
+    content, digest = _content(tokenizer)
     read = _parsed(tokenizer, content)
     padding = next((found for one in _PADDINGS if (found := read.token_to_id(one)) is not None), None)
     if padding is None:
@@ -145,20 +150,31 @@ def tokenise(
     return Tokenised(made, cut)
 
 
+def _path_of(name: str) -> Path:
+    packaged = _TOKENIZERS.get(name)
+    if packaged is None:
+        return Path(name)
+    return packaged_file(packaged.file, packaged.package, who=f"tokenizer {shown(name)}")
+
+
 def _content(name: str) -> tuple[bytes, str]:
     """Read the file of a tokenizer, with its digest."""
-    packaged = _TOKENIZERS.get(name)
-    who = f"tokenizer {shown(name)}"
-    path = Path(name) if packaged is None else packaged_file(packaged.file, packaged.package, who=who)
+    packaged, path = _TOKENIZERS.get(name), _path_of(name)
     try:
         content = path.read_bytes()
     except OSError as error:
-        named = ", ".join(_TOKENIZERS)
-        raise InputError(f"{who} can't be read ({error.strerror}); allowed: {named}, or a tokenizer.json") from error
+        raise _unreadable(name, error) from error
     digest = hashlib.sha256(content).hexdigest()
     if packaged is not None and digest != packaged.sha256:
-        raise InputError(f"{who}: {path} has the SHA-256 {digest}; allowed: {packaged.sha256}")
+        raise InputError(f"tokenizer {shown(name)}: {path} has the SHA-256 {digest}; allowed: {packaged.sha256}")
     return content, digest
+
+
+def _unreadable(name: str, error: OSError) -> InputError:
+    named = ", ".join(_TOKENIZERS)
+    return InputError(
+        f"tokenizer {shown(name)} can't be read ({error.strerror}); allowed: {named}, or a tokenizer.json"
+    )
 
 
 def _parsed(name: str, content: bytes) -> Any:

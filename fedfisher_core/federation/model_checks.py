@@ -56,13 +56,16 @@ def require_models(settings: FederationSettings) -> None:
 
 def require_adapters(settings: FederationSettings, specs: Collection[ModelSpec]) -> None:
     """Refuse settings of adapters, by an InputError, where no network has any."""
-    if settings.model.lora != LoraSettings() and not any(
-        ".lora_B." in f".{name}" for spec in specs for name in spec.shapes()
-    ):
+    if settings.model.lora != LoraSettings() and not any(map(_has_adapters, specs)):
         raise InputError(
             f"model.lora={settings.model.lora.model_dump(mode='json')}, but no network with adapters is among "
             f"model.name={list(settings.model.name)}; allowed: the defaults, or networks such as minilm/lora"
         )
+
+
+def _has_adapters(spec: ModelSpec) -> bool:
+    """Whether its weights have the names by which methods for adapters know them."""
+    return any(".lora_B." in f".{name}" for name in spec.shapes())
 
 
 def require_networks(specs: Collection[ModelSpec]) -> None:

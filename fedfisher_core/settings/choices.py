@@ -55,7 +55,7 @@ class _Keywords(BaseModel):
     @model_validator(mode="after")
     def _bounded(self) -> Self:
         # YAML reads 1e40 as text, so that numbers are known once they have been read.
-        for number in _numbers_in(self.model_dump()):
+        for number in _numbers_in(self.model_dump(exclude_unset=True)):
             largest = _LARGEST[type(number)]
             if largest < abs(number) < math.inf:
                 raise ValueError(f"{shown(number)} is among them; allowed: from {-largest:g} to {largest:g}")

@@ -174,8 +174,8 @@ def test_one_rank_for_all_is_what_no_ranks_are(workplace: Path) -> None:
         ),
         ({"model": {"name": "adapted", "lora": {"ranks": [4], "trained": "b"}}}, r"ranks=\[4\] with trained='b'"),
         (
-            {"model": {"name": ["adapted", "tiny"], "lora": {"ranks": [4]}}},
-            r"ranks=\[4\]: model 'tiny' has no adapters; allowed",
+            {"model": {"name": ["adapted", "tiny"], "lora": {"rank": 2, "ranks": [1]}}},
+            r"ranks=\[1\]: model 'tiny' has no adapters; allowed",
         ),
         (
             {"model": MODEL, "partition": {"clients": [3, 1]}},

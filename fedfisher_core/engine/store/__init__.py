@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fedfisher_core.engine.store.bucket import require_library
 from fedfisher_core.engine.store.bucket_store import BucketStore
 from fedfisher_core.engine.store.caching import path_of
 from fedfisher_core.engine.store.folder_store import STAGES, Store
@@ -55,4 +56,5 @@ def open_store(place: Path | str, cache: CacheSettings = _CACHE) -> Store:
     pulled = folders_in(STAGES)
     if isinstance(place, Path):
         return Store(place, pulled)
+    require_library(place)
     return BucketStore(place, cache.folder, most_bytes=int(cache.gib * _GIB), others=pulled)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError, UnwritableError
 from fedfisher_core.engine.files import parse_json
-from fedfisher_core.engine.store.bucket import Bucket, BucketError, require_library
+from fedfisher_core.engine.store.bucket import Bucket, BucketError
 from fedfisher_core.engine.store.caching import keep_within, manifest_name, object_name, put
 from fedfisher_core.engine.store.folder_store import NOTE_BYTES, Store
 from fedfisher_core.engine.store.manifest import (
@@ -60,7 +60,6 @@ class BucketStore(Store):
         Raises:
             InputError: they can't, or it does not, or does not answer.
         """
-        require_library(self._bucket.url)
         super().prepare()
         try:
             self._probe()
@@ -127,7 +126,6 @@ class BucketStore(Store):
 
     def sees(self, mark: Mark) -> bool:
         """See `Store.sees`."""
-        require_library(self._bucket.url)
         return self._bucket.read(mark.name, most_bytes=_SMALL) == mark.said.encode()
 
     def _write(self, kind: str, key: str, files: Mapping[str, bytes]) -> Artifact:

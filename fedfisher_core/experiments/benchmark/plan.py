@@ -117,17 +117,17 @@ def _minutes(settings: ExperimentSettings, agenda: Agenda, store: Store, earlier
     if not unknown:
         return f"{sum(left[action] * (means[action] or 0.0) for action in left) / workers / 60:.1f}"
     if earlier is None or experiment_of(settings).row is not Row:
-        return f"unknown: nothing is finished of {plural(unknown, 'step')}"
+        return f"unknown: no seconds are known of {plural(unknown, 'step')}"
     seconds = recorded_seconds(read_rows(earlier / RESULTS, Row))
     return f"{seconds / workers / 60:.1f} for all of it, by the report {earlier}"
 
 
 def _mean_seconds(store: Store, done: Iterable[Job[Any]]) -> float | None:
-    """Average what jobs took whose results the store has; None where it has none, or does not know it of one."""
+    """Average what jobs took whose results the store has; None where it knows it of none."""
     found = (artifact for job in done if (artifact := store.refer(job.kind, job.key)) is not None)
-    seconds = [read_timings(artifact).get(JOB_SECONDS) for artifact in islice(found, _SAMPLE)]
-    known = [one for one in seconds if one is not None]
-    return fmean(known) if known and len(known) == len(seconds) else None
+    timings = (read_timings(artifact) for artifact in islice(found, _SAMPLE))
+    seconds = [one[JOB_SECONDS] for one in timings if JOB_SECONDS in one]
+    return fmean(seconds) if seconds else None
 
 
 def make_rows(plan: BenchmarkPlan, outcome: Outcome) -> list[Row]:

@@ -215,8 +215,9 @@ def _unheard(rows: Sequence[Row]) -> list[str]:
             traces.setdefault(row.method, []).append(row.least_trace)
     return [
         f"**Clients that are hardly heard.** In {sum(one < _HARDLY for one in found)} of {len(found)} federations a "
-        f"client’s Fisher in `{method}` has less than a hundredth of the mean client’s trace, the least "
-        f"{min(found):.1g} of it. Such a client is sure of its classes, and others decide about its weights."
+        f"client’s Fisher in `{method}`, weighted by its examples, has less than a hundredth of the mean client’s "
+        f"trace, the least {min(found):.1g} of it. Such a client has few examples, or is sure of its classes, and "
+        "others decide about its weights."
         for method, found in sorted(traces.items())
         if min(found) < _HARDLY
     ]

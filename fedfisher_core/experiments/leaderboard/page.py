@@ -177,8 +177,9 @@ def trade_off_charts(entries: Sequence[Entry], attacked: Mapping[str, float]) ->
     own = [one for one in entries if one.track == BEST_EFFORT and one.kind is Role.ONE_NETWORK and not one.variant]
     by_method = gather(own, lambda one: one.method)
     settings = {method: {one.setting for one in found} for method, found in by_method.items()}
-    # The settings that most methods share; methods that lack one of them would be averaged over others.
-    shared, _ = Counter(map(frozenset, settings.values())).most_common(1)[0] if settings else (frozenset(), 0)
+    # Methods that lack a setting would be averaged over others. So the set that gives most entries is shown.
+    counts = Counter(map(frozenset, settings.values()))
+    shared = max(counts, key=lambda one: len(one) * counts[one], default=frozenset())
     whole = {method: found for method, found in by_method.items() if settings[method] == shared}
     if len(whole) < _LEAST_TRADES:
         return []

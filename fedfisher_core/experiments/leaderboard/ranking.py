@@ -258,7 +258,7 @@ class ComparedSetting:
 def common_settings(reports: Iterable[BenchmarkReport], first: str, second: str) -> list[ComparedSetting]:
     """Find the settings in which two methods have a seed in common, in the order of the reports.
 
-    Results that several reports show count once, in the setting with most seeds.
+    A setting whose results all stand in settings of other reports, with as many seeds or more, counts once.
 
     Args:
         first: name of a method as the leaderboard has it: its label, with the method where the label does not say it.

@@ -166,8 +166,8 @@ LEAST_TRACE = "least_trace"
 def least_trace(uploads: Sequence[Upload]) -> float:
     """How little the client counts that counts least: its p_i tr F_i, divided by the mean over clients.
 
-    A client that is sure of its classes has a Fisher near 0. It is hardly heard then, though it may be the only one
-    that knows these classes.
+    A client that is sure of its classes has a Fisher near 0. Like one with few examples, it is hardly heard then,
+    though it may be the only one that knows these classes.
     """
     shares = proportions(uploads)
     traces = [

@@ -67,7 +67,7 @@ def test_uploads_are_known_before_they_are_sent(workplace: Path) -> None:
     # Megabits are rounded to thousandths.
     assert 0.9 * most < sent / 1e6 <= most + 0.0005
     assert max(row.upload_bits / row.num_clients for row in work.rows) / 1e6 <= largest + 0.0005
-    assert before["minutes that a run takes, about"].startswith("unknown: nothing is finished of ")
+    assert before["minutes that a run takes, about"].startswith("unknown: no seconds are known of ")
 
 
 def test_minutes_are_known_once_some_jobs_are_finished(workplace: Path) -> None:

@@ -279,7 +279,7 @@ def test_explain_counts_the_jobs_and_those_that_the_store_lacks(
     assert title == "theory: 2 jobs, of which a run would compute 2"
     assert header.split() == ["step", "jobs", "to", "compute"]
     assert [line.split()[1:] for line in lines] == [["2", "2"]]
-    assert "minutes that a run takes, about          unknown: nothing is finished of 1 step" in expected
+    assert "minutes that a run takes, about          unknown: no seconds are known of 1 step" in expected
     assert set(project.rglob("*")) == before
 
 
