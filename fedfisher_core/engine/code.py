@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.installed import CORE, belong_together, locate, module_name, unwrapped
+from fedfisher_core.engine.installed import CORE, belong_together, locate, module_name, top_of, unwrapped
 
 _BLOCKS = frozenset({"body", "orelse", "finalbody"})
 _DROPPED_FIELDS = frozenset({"ctx", "type_comment", "returns", "annotation"})
@@ -30,7 +30,7 @@ def code_of(*made_by: Callable[..., Any] | type | ModuleType) -> str:
     """
     modules = {module for thing in made_by for module in modules_of(_readable_module(thing))}
     # Two modules of a plug-in that exchange their content are other code.
-    digests = sorted({f"{'' if _top(one) == CORE else one}{_source(one)[0]}" for one in modules})
+    digests = sorted({f"{'' if top_of(one) == CORE else one}{_source(one)[0]}" for one in modules})
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
 
 
@@ -41,12 +41,14 @@ def modules_of(name: str) -> tuple[str, ...]:
     Raises:
         InputError: one of these is not written in Python.
     """
-    if _top(name) == CORE:
+    if top_of(name) == CORE:
         return (name,)
     found, todo = {name}, [name]
     while todo:
         for other in _source(todo.pop())[1]:
-            own = _top(other) == _top(name) or (_top(other) != CORE and belong_together(_top(other), _top(name)))
+            own = top_of(other) == top_of(name) or (
+                top_of(other) != CORE and belong_together(top_of(other), top_of(name))
+            )
             if own and other not in found and (file := _file_of(other)) is not None:
                 _require_python(other, file)
                 found.add(other)
@@ -143,7 +145,7 @@ def _source(name: str) -> tuple[str, tuple[str, ...]]:
     package = name if location.folders is not None else name.rpartition(".")[0]
     try:
         text = location.file.read_bytes()
-        if _top(name) == CORE:
+        if top_of(name) == CORE:
             return digest_of_source(text, origins=False), ()
         return digest_of_source(text, origins=True), tuple(_imported(ast.parse(text), package))
     except (OSError, SyntaxError, ValueError) as error:
@@ -181,7 +183,3 @@ def _require_python(name: str, file: Path) -> None:
             f"the source of module {name!r} ({file}) can't be read, so results that need it can't be stored; "
             "write it in Python, in a .py file"
         )
-
-
-def _top(module: str) -> str:
-    return module.partition(".")[0]

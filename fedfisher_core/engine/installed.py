@@ -34,12 +34,12 @@ class Location:
 
 def is_core(thing: Callable[..., Any] | type | ModuleType) -> bool:
     """Say whether a thing is defined by this project's core."""
-    return _top(module_name(unwrapped(thing))) == CORE
+    return top_of(module_name(unwrapped(thing))) == CORE
 
 
 def distribution_of(thing: Callable[..., Any] | type | ModuleType) -> tuple[str, str] | None:
     """Return name and version of the plug-in that defines a thing; None for this project and for loose modules."""
-    top = _top(module_name(unwrapped(thing)))
+    top = top_of(module_name(unwrapped(thing)))
     if top == CORE:
         return None
     owner = _owners().get(top)
@@ -110,10 +110,11 @@ def _top_levels(distribution: Distribution) -> set[str]:
         files = (line.partition(",")[0] for line in (distribution.read_text("RECORD") or "").splitlines())
         tops = {file.partition("/")[0].removesuffix(".py") for file in files if file.endswith(".py")}
     # An editable install may list none of its modules.
-    return tops | {_top(entry.module) for entry in distribution.entry_points if entry.group.startswith("fedfisher.")}
+    return tops | {top_of(entry.module) for entry in distribution.entry_points if entry.group.startswith("fedfisher.")}
 
 
-def _top(module: str) -> str:
+def top_of(module: str) -> str:
+    """Name the top-level package of a module."""
     return module.partition(".")[0]
 
 

@@ -163,9 +163,9 @@ class Manifest:
     timings: dict[StrictStr, _Measure]
     libraries: dict[StrictStr, StrictStr]
 
-    def artifact(self, path: Path, *, bucket: str | None = None) -> Artifact:
-        """Refer to the artifact in a folder, or in a bucket by its URL."""
-        return Artifact(kind=self.kind, key=self.key, digest=content_digest(self.files), path=path, bucket=bucket)
+    def artifact(self, path: Path) -> Artifact:
+        """Refer to the artifact in a folder."""
+        return Artifact(kind=self.kind, key=self.key, digest=content_digest(self.files), path=path)
 
 
 _MANIFEST = TypeAdapter(Manifest)
