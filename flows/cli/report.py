@@ -32,8 +32,8 @@ def add_commands(commands: Commands) -> None:
         "compare fedfisher_kfac regmean",
         "compare gaussian_distillation fedavg best_effort_mnist best_effort_cifar10 --json",
     )
-    compare.add_argument("first", help="label of a method in the reports")
-    compare.add_argument("second", help="label of the method that is subtracted")
+    compare.add_argument("first", help="a method, as the leaderboard names it")
+    compare.add_argument("second", help="the method that is subtracted")
     compare.add_argument("name", nargs="*", help="names of reports (default: all)")
     add_json(compare)
     compare.set_defaults(command=_compare)
