@@ -49,6 +49,11 @@ class DaskRunner(Runner):
                 super().__enter__()
                 # This starts a cluster, or connects to the scheduler.
                 _shielded_from_ctrl_c(lambda: self._dask.client)
+            except OSError as error:
+                if self._address is not None:
+                    # The scheduler was there at the check.
+                    self.require_alive(error)
+                raise
             except (KeyboardInterrupt, TerminationSignal):
                 # The run does not wait for workers here either: they end with this process.
                 self._folder = stack.pop_all()

@@ -179,7 +179,7 @@ def finished(place: Workplace) -> Finished:
     return Finished(place, place.rows(NAME), recorded(place), seconds)
 
 
-def run_and_kill(place: Workplace, command: Sequence[str], kill: Kill) -> bool:
+def run_and_kill(place: Workplace, command: Sequence[str], kill: Kill) -> float | None:
     """Start a command and kill it, unless it is done before; nothing of it may live on.
 
     Args:
@@ -188,8 +188,9 @@ def run_and_kill(place: Workplace, command: Sequence[str], kill: Kill) -> bool:
         kill: how it is killed.
 
     Returns:
-        Whether it was killed.
+        The seconds after which it was done; None where it was killed.
     """
+    begun = time.monotonic()
     process = place.start(*command)
     try:
         _, err = process.communicate(timeout=kill.after)
@@ -197,10 +198,11 @@ def run_and_kill(place: Workplace, command: Sequence[str], kill: Kill) -> bool:
         (os.killpg if kill.group else os.kill)(process.pid, kill.sent)
     else:
         assert process.returncode == 0, err
+    seconds = time.monotonic() - begun
     require_no_orphans(place)
     _, err = process.communicate(timeout=HANG_SECONDS)
     assert "Traceback" not in err, err
-    return process.returncode != 0
+    return seconds if process.returncode == 0 else None
 
 
 def alive(place: Workplace) -> dict[int, str]:

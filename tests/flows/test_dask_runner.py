@@ -1,6 +1,7 @@
 """Tasks on workers of a real Dask cluster: where they run, and what becomes of them when workers die."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+import dask
 import psutil
 import pytest
 from distributed import Client
 from prefect_dask.task_runners import PrefectDaskFuture
 
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import NoInputs, Numerics
 from fedfisher_core.engine.performing import Transients
 from fedfisher_core.engine.plan import Outcome, agenda_of
@@ -27,7 +30,7 @@ from flows.dask_runner import DaskRunner
 from flows.submitting import submit_missing
 from tests.flows.sleeping import Sleep
 from tests.flows.test_submitting import Quiet
-from tests.servers import added_worker, dask_scheduler, dask_worker, wait_for_workers
+from tests.servers import added_worker, dask_scheduler, dask_worker, free_port, wait_for_workers
 from tests.waiting import HANG_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -189,6 +192,19 @@ def own_cluster(folder: Path) -> "subprocess.Popen[str]":
         text=True,
         start_new_session=True,
     )
+
+
+def test_a_scheduler_that_is_gone_when_the_run_begins_is_named(tmp_path: Path) -> None:
+    address = f"tcp://127.0.0.1:{free_port()}"
+    run = RunSettings(runner="dask", dask={"scheduler": address}, store=tmp_path / "artifacts")
+    message = (
+        f"the Dask scheduler run.dask.scheduler='{address}' is gone; what was done is kept, and another run goes on"
+    )
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "1s"}),
+        pytest.raises(InputError, match=re.escape(message)),
+    ):
+        DaskRunner(run, 1).__enter__()
 
 
 def test_a_cluster_of_this_machine_leaves_no_folder_behind(tmp_path: Path) -> None:
