@@ -115,10 +115,12 @@ def run(settings: ExperimentSettings) -> str:
         IncompleteError: some jobs failed; the report shows the results of the others.
     """
     work = prepare(settings)
+    # What is found may be deleted while the run goes on.
+    versions = made_with(work.agenda.found.values(), anew=bool(work.agenda.missing))
     compute_missing(work)
     if not is_unchanged(work):
         if work.rows:
-            publish(work)
+            publish(work, versions)
         _require_complete(work, reported=bool(work.rows))
     return str(work.folder)
 
@@ -154,15 +156,19 @@ def _require_complete(work: Work, *, reported: bool) -> None:
         )
 
 
-def publish(work: Work) -> None:
-    """Write the report, record the rows in MLflow, and show both in Prefect's UI."""
+def publish(work: Work, versions: Mapping[str, str]) -> None:
+    """Write the report, record the rows in MLflow, and show both in Prefect's UI.
+
+    Args:
+        versions: of the libraries that computed the results.
+    """
     settings, experiment = work.settings, work.experiment
     failed = failed_jobs(work.outcome.failed)
     shown = experiment.shown(work.plan, work.outcome)
     page = page_of(
         settings,
         command=command(_title(settings.experiment)),
-        versions=made_with(work.agenda.found.values(), anew=bool(work.agenda.missing)),
+        versions=versions,
         failed=failed,
         shown=shown,
     )
