@@ -170,7 +170,8 @@ class Texts(Tokens):
     Args:
         tokenizer: its name, or the path of its `tokenizer.json`.
         digest: SHA-256 of the tokenizer's file; empty where it has not been read.
-        words: SHA-256 of its words with their tokens, and of nothing else in the file; empty where it has not been read.
+        words: SHA-256 of its words with their tokens, and of nothing else in the file; empty where it has not been
+            read.
     """
 
     tokenizer: str = "minilm"

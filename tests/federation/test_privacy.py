@@ -93,6 +93,16 @@ def test_two_budgets_of_a_sweep_do_not_share_their_noise(workplace: Path) -> Non
     assert cosine(some - bare, more - bare).abs() < 0.4
 
 
+def test_two_scales_of_adapters_do_not_share_their_noise(workplace: Path) -> None:
+    """The tiny adapters have no scale, so that the two trainings differ in their noise alone."""
+    trained = []
+    for alpha in (16.0, 32.0):
+        model = {"name": "adapted", "lora": {"alpha": alpha}}
+        done = walked.walk_clients(tiny.tiny_settings(workplace, methods=("fedavg",), privacy=PRIVATE, model=model))
+        trained.append(done.client(0, "fedavg")["weights"])
+    assert not same(*trained)
+
+
 def mean_image(folder: Path, *, radius: float = 0.1, **changes: Any) -> torch.Tensor:
     """Release a mean of images that are all longer than the radius, so that in its units nothing but noise differs."""
     statistics = {"noisy_mean": {"radius": radius}}
