@@ -46,3 +46,8 @@ def test_no_run_holds_a_network_where_none_is_wanted(tmp_path: Path) -> None:
 
 def test_references_alone_have_no_best(tmp_path: Path) -> None:
     assert held("best", ROWS[3:], tmp_path) == {}
+
+
+def test_a_method_that_lacks_a_seed_is_not_the_best(tmp_path: Path) -> None:
+    lucky = make_row("fedfish", seed=0, accuracy=0.9)
+    assert held("best", [*ROWS, lucky], tmp_path) == {("regmean", 0): True}

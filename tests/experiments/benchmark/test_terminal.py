@@ -38,3 +38,12 @@ def test_algorithms_over_rounds_share_a_table() -> None:
     assert {line[0] for line in table.lines} == {"fedavg", "fedavg, moon, fedadam"}
     # One training serves all methods of one round, so that its objective is a setting.
     assert len(summary_tables([make_row(), make_row(objective="moon")])) == 2
+
+
+def test_schemes_that_differ_are_named_with_the_split() -> None:
+    rows = [make_row(partition="dirichlet_class", alpha=0.1), make_row(partition="dirichlet_client", alpha=0.05)]
+    (table,) = summary_tables(rows)
+    assert [column.strip() for column in table.header[1:3]] == [
+        "dirichlet_class, α = 0.1",
+        "dirichlet_client, α = 0.05",
+    ]
