@@ -1,12 +1,13 @@
 """The temporary Prefect server of one command: it starts while the command still loads torch, and dies with it."""
 
-import importlib
+import asyncio
 import logging
 import os
 import select
 import socket
 import subprocess
 import sys
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,11 +18,13 @@ from flows.stopping import end_with_input
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 API_VARIABLE = "PREFECT_API_URL"
 _TEMPORARY = "temporary"
 _START_SECONDS = 150
 _LEAVE_SECONDS = 2
+_WAITS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32)
 # What a server says in the place of its address.
 _REFUSAL = "refused: "
 # What Prefect sets for a server of one process: no pages, and no services that look after schedules.
@@ -134,11 +137,9 @@ def _say(line: str) -> None:
 
 
 def _serve(bound: socket.socket) -> None:
-    application = "prefect.server.api.server"
     with importing():
         import uvicorn
-
-        importlib.import_module(application)
+        from prefect.server.api.server import create_app
 
     # A server that ends amid a query cancels it, and SQLAlchemy would report the connection with a traceback.
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)
@@ -149,13 +150,65 @@ def _serve(bound: socket.socket) -> None:
             _say("ready")
 
     config = uvicorn.Config(
-        f"{application}:create_app",
-        factory=True,
+        patient(create_app()),
         log_level="critical",
         lifespan="on",
         timeout_graceful_shutdown=_LEAVE_SECONDS,
     )
     Announced(config).run(sockets=[bound])
+
+
+def patient(app: "ASGIApp") -> "ASGIApp":
+    """Wrap a server so that it tries a request again that its database was too busy for.
+
+    SQLite refuses a transaction's first write if another has written since its first read, and Prefect answers 503.
+    Prefect's client then waits two seconds before it asks again, and longer each further time. It asks about the limits
+    of a task's tags at the start of each task, which is when the server notes the end of the task before.
+    """
+    from starlette.requests import Request
+
+    async def serve(scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] != "http":
+            await app(scope, receive, send)
+            return
+        body = await Request(scope, receive).body()
+        for wait in _WAITS:
+            # An application notes in the scope what it found of a request.
+            if await _answered(app, dict(scope), _received(body, receive), send):
+                return
+            await asyncio.sleep(wait)
+        await app(scope, _received(body, receive), send)
+
+    return serve
+
+
+def _received(body: bytes, receive: "Receive") -> "Receive":
+    """Return what gives an application the body of a request, and after that whatever comes."""
+    parts = iter([{"type": "http.request", "body": body, "more_body": False}])
+
+    async def hear() -> "Message":
+        return next(parts, None) or await receive()
+
+    return hear
+
+
+async def _answered(app: "ASGIApp", scope: "Scope", receive: "Receive", send: "Send") -> bool:
+    """Send an application's answer, unless it is that the service is not available now."""
+    answered = True
+
+    async def answer(message: "Message") -> None:
+        nonlocal answered
+        answered = answered and message.get("status") != HTTPStatus.SERVICE_UNAVAILABLE
+        if answered:
+            await send(message)
+
+    try:
+        await app(scope, receive, answer)
+    except Exception:
+        # Starlette raises an error again after it has answered.
+        if answered:
+            raise
+    return answered
 
 
 def _require_sqlite(address: "SecretStr | None") -> None:

@@ -1,11 +1,19 @@
+import asyncio
 import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing
+from http import HTTPStatus
 from pathlib import Path
 
+import httpx
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from fedfisher_core.engine.errors import InputError
 from flows import server
@@ -61,3 +69,45 @@ def test_a_server_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> 
         process.stdout.close()
         assert process.wait(timeout=HANG_SECONDS) == 1
         assert process.stderr.read() == b""
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
+    """Send one request through `patient` to a server that is too busy at first; return its tries and the status."""
+    monkeypatch.setattr(server, "_WAITS", (0.0, 0.0))
+
+    def send(refusals: int) -> list[int]:
+        bodies: list[bytes] = []
+
+        async def count(request: Request) -> Response:
+            bodies.append(await request.body())
+            if len(bodies) <= refusals:
+                raise sqlite3.OperationalError("database is locked")
+            return Response(status_code=HTTPStatus.CREATED)
+
+        async def refuse(_: Request, error: Exception) -> Response:
+            # As Prefect does it; Starlette raises the error again after this answer.
+            return Response(status_code=HTTPStatus.SERVICE_UNAVAILABLE)
+
+        app = Starlette(routes=[Route("/", count, methods=["POST"])], exception_handlers={Exception: refuse})
+
+        async def post() -> int:
+            transport = httpx.ASGITransport(server.patient(app), raise_app_exceptions=False)
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                return (await client.post("/", content=b"two slots")).status_code
+
+        status = asyncio.run(post())
+        assert set(bodies) == {b"two slots"}
+        return [len(bodies), status]
+
+    return send
+
+
+def test_a_request_that_the_database_was_too_busy_for_is_tried_again(busy: Callable[[int], list[int]]) -> None:
+    assert busy(0) == [1, HTTPStatus.CREATED]
+    assert busy(1) == [2, HTTPStatus.CREATED]
+    assert busy(2) == [3, HTTPStatus.CREATED]
+
+
+def test_a_database_that_stays_too_busy_is_told_to_the_client(busy: Callable[[int], list[int]]) -> None:
+    assert busy(9) == [3, HTTPStatus.SERVICE_UNAVAILABLE]
