@@ -18,7 +18,7 @@ def benchmark(settings: BenchmarkSettings = DEFAULT, config: str | None = None) 
     """Train clients, compute their statistics, aggregate by every method, evaluate, report and record.
 
     Args:
-        settings: all that is compared and how.
+        settings: all that is compared and how; those of params.yaml where none are given.
         config: name of a file in configs/, such as few_shot, that takes the place of the settings.
     """
     return run(resolve_settings(settings, config, default=DEFAULT))

@@ -19,7 +19,7 @@ from prefect.states import Crashed
 from fedfisher_core.engine.errors import IncompleteError, InputError, shown
 from fedfisher_core.engine.failures import failed_jobs, failed_json, traces_text
 from fedfisher_core.engine.installed import is_core
-from fedfisher_core.experiments.contract import experiments, load
+from fedfisher_core.experiments.contract import PARAMS, experiments, load
 from fedfisher_core.reporting.formats import as_markdown, as_records, plural
 from fedfisher_core.reporting.page import DATA, write_page_data
 from fedfisher_core.reporting.rows import ARTIFACTS, FAILED, PAGE, RESULTS, TRACES, artifacts_json, write_file
@@ -37,16 +37,17 @@ S = TypeVar("S", bound=ExperimentSettings)
 
 
 def resolve_settings(settings: S, config: str | None, *, default: S) -> S:
-    """Return the settings, or those of the file that is named.
+    """Return the settings, or those of the file that is named; without either, those of params.yaml.
 
     Args:
         config: a file's name in `configs`, without its ending.
+        default: what `settings` are where none are given.
 
     Raises:
         InputError: there is no such file, it is of another experiment, or both settings and a file are given.
     """
     if config is None:
-        return settings
+        return settings if settings != default else _of_params(default)
     files = {path.stem: path for path in sorted(CONFIGS.glob("*.yaml")) if path.stem != "dvc"}
     if config not in files:
         raise InputError(f"config={shown(config)}: no file in {CONFIGS}/ has this name; {nearest(config, list(files))}")
@@ -57,6 +58,12 @@ def resolve_settings(settings: S, config: str | None, *, default: S) -> S:
         kind, own = found.experiment, settings.experiment
         raise InputError(f"config={shown(config)} is of the experiment {kind!r}; allowed: files of {own!r}")
     return found
+
+
+def _of_params(default: S) -> S:
+    """Return the settings of params.yaml; the default where there is none, or one of another experiment."""
+    found = load(PARAMS) if PARAMS.is_file() else default
+    return found if isinstance(found, type(default)) else default
 
 
 def run_name() -> str:
@@ -116,11 +123,11 @@ def run(settings: ExperimentSettings) -> str:
     """
     work = prepare(settings)
     # What is found may be deleted while the run goes on.
-    versions = made_with(work.agenda.found.values(), anew=bool(work.agenda.missing))
+    libraries = made_with(work.agenda.found.values(), anew=bool(work.agenda.missing))
     compute_missing(work)
     if not is_unchanged(work):
         if work.rows:
-            publish(work, versions)
+            publish(work, libraries)
         _require_complete(work, reported=bool(work.rows))
     return str(work.folder)
 
@@ -156,11 +163,11 @@ def _require_complete(work: Work, *, reported: bool) -> None:
         )
 
 
-def publish(work: Work, versions: Mapping[str, str]) -> None:
+def publish(work: Work, libraries: Mapping[str, str]) -> None:
     """Write the report, record the rows in MLflow, and show both in Prefect's UI.
 
     Args:
-        versions: of the libraries that computed the results.
+        libraries: the versions of those that computed the results.
     """
     settings, experiment = work.settings, work.experiment
     failed = failed_jobs(work.outcome.failed)
@@ -168,7 +175,7 @@ def publish(work: Work, versions: Mapping[str, str]) -> None:
     page = page_of(
         settings,
         command=command(_title(settings.experiment)),
-        versions=versions,
+        libraries=libraries,
         failed=failed,
         shown=shown,
     )

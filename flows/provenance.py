@@ -50,21 +50,21 @@ def page_of(
     settings: ExperimentSettings,
     *,
     command: str,
-    versions: Mapping[str, str],
+    libraries: Mapping[str, str],
     failed: Sequence[FailedJob],
     shown: Mapping[str, Any],
 ) -> PageData:
     """Gather what a report shows in addition to its results.
 
     Args:
-        versions: of the libraries that computed the results.
+        libraries: the versions of those that computed the results.
     """
     return PageData(
         title=settings.report.title or settings.name,
         benchmark=settings.name,
         command=command,
         created=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        versions=dict(versions) | plugin_versions() | _gpu(settings.run),
+        versions=dict(libraries) | plugin_versions() | _gpu(settings.run),
         weights=_weights(settings),
         settings=settings.shown(),
         settings_yaml=settings.to_yaml(),

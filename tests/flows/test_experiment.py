@@ -11,6 +11,7 @@ from prefect.utilities.callables import parameter_schema
 
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from flows.experiment import flow_of, resolve_settings
 from tests.configs import CONFIGS, ROOT
 
@@ -67,6 +68,16 @@ def test_a_file_that_is_named_takes_the_place_of_the_settings(checkout: Path) ->
     assert resolve_settings(DEFAULT, None, default=DEFAULT) is DEFAULT
     found = resolve_settings(DEFAULT, "few_shot", default=DEFAULT)
     assert (found.name, found.seeds) == ("few", (5,))
+
+
+def test_without_settings_and_a_file_a_run_is_that_of_params_yaml(checkout: Path) -> None:
+    (checkout / "params.yaml").write_text("name: mine\nseeds: [7]\n")
+    found = resolve_settings(DEFAULT, None, default=DEFAULT)
+    assert (found.name, found.seeds) == ("mine", (7,))
+    given = DEFAULT.model_copy(update={"seeds": (1,)})
+    assert resolve_settings(given, None, default=DEFAULT) is given
+    # That file is of another experiment than an attack.
+    assert resolve_settings(AttackSettings(), None, default=AttackSettings()) == AttackSettings()
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from flows.provenance import made_with, page_of
 def test_a_page_names_digest_and_licence_of_weights_that_settings_have_by_name(
     settings: ExperimentSettings, named: set[str]
 ) -> None:
-    weights = page_of(settings, command="fedfisher run", versions={}, failed=(), shown={}).weights
+    weights = page_of(settings, command="fedfisher run", libraries={}, failed=(), shown={}).weights
     assert weights.keys() == named
     for name, said in weights.items():
         assert trunks.get(name).sha256 in said
