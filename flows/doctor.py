@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from prefect.settings import get_current_settings
 
 from fedfisher_core.client.objectives.objective import objectives
 from fedfisher_core.client.statistics.statistic import statistics
@@ -24,6 +25,7 @@ from fedfisher_core.models.spec import models
 from fedfisher_core.models.trunks.trunk import trunks
 from fedfisher_core.privacy.attack.evidence import likelihoods
 from fedfisher_core.settings import ExperimentSettings
+from flows.reach import require_sqlite
 from flows.work import prepare
 from tasks.tracking import require_usable
 
@@ -92,6 +94,8 @@ def examine(settings: ExperimentSettings) -> Examined:
     try:
         work = prepare(settings)
         require_usable(settings.tracking)
+        if (prefect := get_current_settings()).api.url is None and settings.tracking.prefect_api is None:
+            require_sqlite(prefect.server.database.connection_url)
         named, missing = work.agenda.graph.values(), {job.key for job in work.agenda.missing}
         jobs = len(named), sum(job.key not in missing for job in named)
     except InputError as error:

@@ -19,6 +19,7 @@ from prefect.states import Crashed
 from fedfisher_core.engine.errors import IncompleteError, InputError, shown
 from fedfisher_core.engine.failures import failed_jobs, failed_json, traces_text
 from fedfisher_core.engine.installed import is_core
+from fedfisher_core.engine.store import read_libraries
 from fedfisher_core.experiments.contract import PARAMS, experiments, load
 from fedfisher_core.reporting.formats import as_markdown, as_records, plural
 from fedfisher_core.reporting.page import DATA, write_page_data
@@ -123,11 +124,12 @@ def run(settings: ExperimentSettings) -> str:
     """
     work = prepare(settings)
     # What is found may be deleted while the run goes on.
-    libraries = made_with(work.agenda.found.values(), anew=bool(work.agenda.missing))
+    found = [read_libraries(artifact) for artifact in work.agenda.found.values()]
     compute_missing(work)
     if not is_unchanged(work):
         if work.rows:
-            publish(work, libraries)
+            anew = any(job.name in work.outcome.artifacts for job in work.agenda.missing)
+            publish(work, made_with(found, anew=anew))
         _require_complete(work, reported=bool(work.rows))
     return str(work.folder)
 

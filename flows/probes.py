@@ -96,9 +96,12 @@ def _require_prefect(api: str | None) -> None:
         place = anonymous(api).rstrip("/")
         name = f"Prefect server {anonymous(api)!r} (tracking.prefect_api or PREFECT_API_URL)"
         _require_server(f"{place}/health", name)
-        _require_credentials(
+        version = _require_credentials(
             f"{place}/admin/version", _prefect_authorization(), name, "PREFECT_API_AUTH_STRING or PREFECT_API_KEY"
         )
+        # Prefect's cloud does not say its version. A server of Prefect answers with a string in JSON.
+        if not version.startswith(b'"') and not _is_cloud(place):
+            raise InputError(f"{name} is no API of Prefect; allowed: an address such as http://127.0.0.1:4200/api")
 
 
 def _require_server(address: str, name: str) -> None:
@@ -106,12 +109,12 @@ def _require_server(address: str, name: str) -> None:
         raise InputError(f"{name} can't be reached: {reason}")
 
 
-def _require_credentials(address: str, authorization: str | None, name: str, said: str) -> None:
-    """Check that a server that answers also accepts the credentials, or needs none."""
+def _require_credentials(address: str, authorization: str | None, name: str, said: str) -> bytes:
+    """Check that a server that answers also accepts the credentials, or needs none; return how its answer begins."""
     try:
         with response_of(address, authorization=authorization, seconds=_PATIENCE_SECONDS) as answer:
             code, reason = answer.status_code, answer.reason_phrase
-            beginning = next(answer.iter_bytes(_MOST_BYTES), b"") if code == HTTPStatus.FORBIDDEN else b""
+            beginning = next(answer.iter_bytes(_MOST_BYTES), b"")
     except OSError as error:
         raise InputError(f"{name} can't be reached: {error}") from error
     if _OTHER_NAME in beginning:
@@ -123,6 +126,7 @@ def _require_credentials(address: str, authorization: str | None, name: str, sai
     if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         state = "refuses the credentials" if authorization else "asks for credentials"
         raise InputError(f"{name} {state}: {code} {reason}; they are read from {said}")
+    return beginning
 
 
 def _mlflow_authorization() -> str | None:
@@ -145,6 +149,12 @@ def _prefect_authorization() -> str | None:
     if api.auth_string is not None:
         return _basic(api.auth_string.get_secret_value())
     return f"Bearer {api.key.get_secret_value()}" if api.key is not None else None
+
+
+def _is_cloud(place: str) -> bool:
+    from prefect.settings import get_current_settings
+
+    return place.startswith(get_current_settings().cloud.api_url)
 
 
 def _basic(credentials: str) -> str:

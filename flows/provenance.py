@@ -1,5 +1,6 @@
 """What made a report: command, commit, versions and settings."""
 
+import shlex
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from prefect.runtime import deployment, flow_run
 from fedfisher_core.engine.failures import FailedJob
 from fedfisher_core.engine.job import Numerics
 from fedfisher_core.engine.registry import plugin_versions
-from fedfisher_core.engine.store import Artifact, libraries, read_libraries
+from fedfisher_core.engine.store import libraries
 from fedfisher_core.models.trunks.trunk import split_name, trunks
 from fedfisher_core.reporting.page import PageData
 from fedfisher_core.settings import ExperimentSettings, RecipeSettings, WorkSettings
@@ -20,8 +21,12 @@ from flows.terminal import command_line
 def command(flow: str) -> str:
     """Return the command that makes a report again: this process's, or the one that runs the flow's deployment."""
     if deployment.name:
-        config = flow_run.parameters.get("config")
-        return f"prefect deployment run '{flow}/{deployment.name}'" + (f" --param config={config}" if config else "")
+        given = flow_run.parameters
+        chosen = given.get("config") and f"config={given['config']}"
+        if not chosen and (own := given["settings"].model_dump_json(exclude_unset=True)) != "{}":
+            chosen = f"settings={own}"
+        run = f"prefect deployment run '{flow}/{deployment.name}'"
+        return f"{run} --param {shlex.quote(chosen)}" if chosen else run
     return command_line()
 
 
@@ -34,14 +39,14 @@ def git_commit() -> str:
     return found.stdout.strip()
 
 
-def made_with(found: Iterable[Artifact], *, anew: bool) -> dict[str, str]:
+def made_with(found: Iterable[Mapping[str, str]], *, anew: bool) -> dict[str, str]:
     """Return the versions of the libraries that computed results, as far as a run has seen.
 
     Args:
-        found: artifacts that the run has found. It does not ask for what these were made of.
+        found: those of the artifacts that the run has found. It does not ask for what these were made of.
         anew: whether it has computed others.
     """
-    known = [*map(read_libraries, found), *([libraries()] if anew else [])]
+    known = [*found, *([libraries()] if anew else [])]
     names = dict.fromkeys(name for one in known for name in one)
     return {name: " and ".join(sorted({one[name] for one in known if name in one})) for name in names}
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,4 +97,10 @@ def _results_in(folder: Path) -> list[Path]:
 
 
 def _size(folder: Path) -> int:
-    return sum(os.lstat(Path(place, name)).st_size for place, _, names in os.walk(folder) for name in names)
+    size = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            # A run that goes on may delete it, as it does with results of earlier rounds.
+            with suppress(FileNotFoundError):
+                size += os.lstat(Path(place, name)).st_size
+    return size

@@ -13,6 +13,7 @@ from fedfisher_core.engine.errors import InputError
 
 if TYPE_CHECKING:
     from httpx import Response
+    from pydantic import SecretStr
 
 # Others may be in the middle of setting the database up.
 _BUSY_SECONDS = 5
@@ -56,6 +57,18 @@ def require_database(path: Path, name: str) -> None:
     else:
         if found != "ok":
             raise InputError(f"{name} is damaged; move it away or restore a copy: {found.splitlines()[-1]}")
+
+
+def require_sqlite(address: "SecretStr | None") -> None:
+    """Check a database that is a file; Prefect itself would wait for it without a word."""
+    from sqlalchemy import make_url
+
+    url = make_url(address.get_secret_value()) if address else None
+    if url is not None and url.get_backend_name() == "sqlite" and url.database not in (None, ":memory:"):
+        path = Path(str(url.database))
+        name = f"Prefect's database {str(path)!r} (in PREFECT_HOME)"
+        require_writable(path.parent, name)
+        require_database(path, name)
 
 
 @contextmanager

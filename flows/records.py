@@ -22,6 +22,7 @@ from fedfisher_core.engine.locks import take
 
 _KEPT_RUNS = 50
 _SECONDS = 5.0
+_POLL_SECONDS = 0.01
 log = logging.getLogger("fedfisher")
 _NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -71,9 +72,10 @@ def tidy(*, kept: int = _KEPT_RUNS, seconds: float = _SECONDS) -> None:
 
 def _note(flow: object, flow_run: FlowRun, state: object) -> None:
     """Lock a file that shows that this process runs a flow, as long as it lives."""
-    file = take(_folder() / str(flow_run.id))
-    if file is not None:
-        _run_files.append(file)
+    # Another command that looks which runs have ended holds it for a moment.
+    while (file := take(_folder() / str(flow_run.id))) is None:
+        time.sleep(_POLL_SECONDS)
+    _run_files.append(file)
 
 
 def _mark_dead(client: SyncPrefectClient, ended: list[UUID]) -> None:

@@ -72,7 +72,7 @@ def _run_one(settings: "ExperimentSettings", server: PrefectServer) -> Incomplet
     """
     with importing():
         _connect(server)
-        from httpx import TransportError
+        from httpx import HTTPError
 
         from flows.experiment import flow_of
         from flows.records import with_run_record
@@ -83,10 +83,10 @@ def _run_one(settings: "ExperimentSettings", server: PrefectServer) -> Incomplet
     except IncompleteError as error:
         print(f"fedfisher: {printable_lines(error)}", file=sys.stderr)
         return error
-    except TransportError as error:
+    except HTTPError as error:
         raise OutputError(
-            f"Prefect's API no longer answers ({type(error).__name__}), so the run of {settings.name} has ended; what "
-            "was finished is kept and will not be computed again"
+            f"Prefect's API no longer answers as it should ({type(error).__name__}), so the run of {settings.name} has "
+            "ended; what was finished is kept and will not be computed again"
         ) from error
     return None
 

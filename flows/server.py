@@ -8,16 +8,14 @@ import socket
 import subprocess
 import sys
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import InputError
 from flows.garbage import exit_without_collecting, importing
-from flows.reach import require_database, require_writable
+from flows.reach import require_sqlite
 from flows.stopping import end_with_input
 
 if TYPE_CHECKING:
-    from pydantic import SecretStr
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 API_VARIABLE = "PREFECT_API_URL"
@@ -93,6 +91,8 @@ class PrefectServer:
         line = self._process.stdout.readline().decode().strip() if there else ""
         if line.startswith(_REFUSAL):
             raise InputError(line.removeprefix(_REFUSAL))
+        if there and not line:
+            raise InputError("the temporary Prefect server ended before it answered; what it printed says why")
         if not line:
             raise InputError(
                 f"the temporary Prefect server did not start within {_START_SECONDS} s; "
@@ -115,7 +115,7 @@ def main() -> None:
         _say(settings.api.url)
         return
     try:
-        _require_sqlite(settings.server.database.connection_url)
+        require_sqlite(settings.server.database.connection_url)
     except InputError as error:
         _say(f"{_REFUSAL}{error}")
         return
@@ -171,12 +171,16 @@ def patient(app: "ASGIApp") -> "ASGIApp":
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        body = await Request(scope, receive).body()
+        request = Request(scope, receive)
+        body = await request.body()
         for wait in _WAITS:
             # An application notes in the scope what it found of a request.
             if await _answered(app, dict(scope), _received(body, receive), send):
                 return
             await asyncio.sleep(wait)
+            if await request.is_disconnected():
+                # Its client has sent it again, and it must not be done twice.
+                return
         await app(scope, _received(body, receive), send)
 
     return serve
@@ -209,18 +213,6 @@ async def _answered(app: "ASGIApp", scope: "Scope", receive: "Receive", send: "S
         if answered:
             raise
     return answered
-
-
-def _require_sqlite(address: "SecretStr | None") -> None:
-    """Check a database that is a file; Prefect itself would wait for it without a word."""
-    from sqlalchemy import make_url
-
-    url = make_url(address.get_secret_value()) if address else None
-    if url is not None and url.get_backend_name() == "sqlite" and url.database not in (None, ":memory:"):
-        path = Path(str(url.database))
-        name = f"Prefect's database {str(path)!r} (in PREFECT_HOME)"
-        require_writable(path.parent, name)
-        require_database(path, name)
 
 
 if __name__ == "__main__":

@@ -189,7 +189,9 @@ def comparison_page_of(client: "MlflowClient", name: str) -> str:
     Returns:
         What follows the server's address; nothing where no run of the experiment is recorded.
     """
-    found = client.get_experiment_by_name(f"{name}{SUMMARY}") or client.get_experiment_by_name(name)
+    named = (client.get_experiment_by_name(one) for one in (f"{name}{SUMMARY}", name))
+    # MLflow finds deleted experiments too.
+    found = next((one for one in named if one is not None and one.lifecycle_stage == "active"), None)
     if found is None:
         return ""
     # Runs of other experiments than benchmarks are of no methods, and the page shows them all.

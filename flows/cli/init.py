@@ -1,6 +1,8 @@
 """`fedfisher init`: begin a settings file, or a package with a method of one's own."""
 
 import argparse
+import importlib.util
+import keyword
 import re
 from pathlib import Path
 
@@ -58,11 +60,19 @@ def _method(options: argparse.Namespace) -> None:
         raise InputError(f"folder {shown(str(folder))}: allowed: a name of small letters, digits, - and _")
     if name in list(methods):
         raise InputError(f"folder {shown(str(folder))}: there is a method {name!r}; allowed: another name")
+    if keyword.iskeyword(name) or _is_module(name):
+        raise InputError(f"folder {shown(str(folder))}: Python has another use for {name!r}; allowed: another name")
     _require_new(folder)
     for template in sorted(_TEMPLATES.iterdir()):
         text = template.read_text().replace("$name", name).replace("$package", name.replace("_", "-"))
         print(write_file(folder / template.stem.replace("NAME", name), text.encode()))
     print(f"next: pip install -e {folder} && fedfisher run {folder}/compare.yaml")
+
+
+def _is_module(name: str) -> bool:
+    """Say whether an import of this name would find a file, which the new one could hide."""
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin is not None
 
 
 def _require_new(path: Path) -> None:

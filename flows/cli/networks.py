@@ -94,6 +94,7 @@ def _statistics(options: argparse.Namespace) -> None:
     for key, group in chosen.items():
         if key not in ("fisher", "statistics") or not isinstance(group, dict):
             raise InputError(f"--set {shown(key)}; allowed: keys that begin with fisher. or statistics.")
+    _require_new_place([options.weights], options.out)
     inputs, labels = read_examples(options.data)
     weights = dict(read_weights_file(options.weights, str(options.weights)))
     layout = None if ":" in options.network else layout_of_examples(inputs)
@@ -123,6 +124,7 @@ def _merge_adapters(options: argparse.Namespace) -> None:
             raise InputError(f"--{name} with folders of adapters, which are merged as they are; allowed: with files")
     if options.out.exists():
         raise InputError(f"--out={options.out} is there; allowed: a new folder")
+    _require_each_once(options.clients)
     settings = _chosen(options.overrides)
     choose_settings(options.method, methods.get(options.method), settings)
     adapters = [read_adapter(path) for path in options.clients]
@@ -141,7 +143,8 @@ def _merge_files(options: argparse.Namespace) -> None:
 
     settings = _chosen(options.overrides)
     choose_settings(options.method, methods.get(options.method), settings)
-    _require_different(options.clients, options.out)
+    _require_each_once(options.clients)
+    _require_new_place([*options.clients, options.initial], options.out)
     headers = [read_header(path) for path in options.clients]
     model = _network_of(headers, options)
     clients = [read_client(path, model) for path in options.clients]
@@ -164,14 +167,18 @@ def _merge_files(options: argparse.Namespace) -> None:
     write_merged(merged, options.out, method=options.method, settings=settings, clients=clients)
 
 
-def _require_different(clients: Sequence[Path], out: Path) -> None:
-    """Refuse a client that is named twice, and a result that would replace one."""
+def _require_each_once(clients: Sequence[Path]) -> None:
+    """Refuse a client that is named twice."""
     found = [path.resolve() for path in clients]
     for number, path in enumerate(clients):
         if found[number] in found[:number]:
             raise InputError(f"{path} is named twice; allowed: each client once")
-        if found[number] == out.resolve():
-            raise InputError(f"--out={out} is a client's file, which it would replace; allowed: another path")
+
+
+def _require_new_place(read: Sequence[Path | None], out: Path) -> None:
+    """Refuse a result that would replace what the command reads."""
+    if out.resolve() in [path.resolve() for path in read if path is not None]:
+        raise InputError(f"--out={out} is read by the command, which would replace it; allowed: another path")
 
 
 def _network_of(headers: Sequence["ClientHeader"], options: argparse.Namespace) -> "nn.Module":

@@ -94,7 +94,7 @@ def _prune(options: argparse.Namespace) -> None:
         _print("would_delete", found, as_json=options.json)
         return
     # A question would stand in what a program reads.
-    may_ask = not options.json and sys.stdin.isatty()
+    may_ask = not options.json and sys.stdin is not None and sys.stdin.isatty()
     warning = f"most of {settings.run.store} would be deleted: {found}"
     if found.is_most and not options.yes and not _agrees(warning, may_ask=may_ask):
         print("nothing was deleted")

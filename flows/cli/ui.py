@@ -31,28 +31,28 @@ def _port(text: str) -> int:
 
 
 def _ui(options: argparse.Namespace) -> None:
+    from flows.probes import require_mlflow
+
     settings = settings_of(options)
-    if settings.tracking.database is None:
-        _open_on_server(settings)
-    else:
-        _serve(settings, options.port)
+    require_mlflow(settings.tracking)
+    from mlflow import MlflowException
+
+    try:
+        if settings.tracking.database is None:
+            _open_on_server(settings)
+        else:
+            _serve(settings, options.port)
+    except MlflowException as error:
+        said = str(error).partition("\n")[0]
+        raise OutputError(f"runs can't be read at {settings.tracking.mlflow}: {said}") from error
 
 
 def _open_on_server(settings: "ExperimentSettings") -> None:
     """Print the address of the comparison on the server that keeps runs, and open it from a terminal."""
-    from flows.probes import require_mlflow
-
-    tracking = settings.tracking
-    require_mlflow(tracking)
-    from mlflow import MlflowException
-
     from tasks.tracking import client_of, comparison_page_of
 
-    try:
-        place = comparison_page_of(client_of(tracking), settings.name)
-    except MlflowException as error:
-        said = str(error).partition("\n")[0]
-        raise OutputError(f"runs can't be read at {tracking.mlflow}: {said}") from error
+    tracking = settings.tracking
+    place = comparison_page_of(client_of(tracking), settings.name)
     address = f"{tracking.mlflow.rstrip('/')}/{place}"
     _say(settings.name, address, recorded=bool(place))
     if sys.stdout.isatty():

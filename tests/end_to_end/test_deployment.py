@@ -63,6 +63,10 @@ def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workpla
     assert {row["seed"] for row in clone.rows("demo")} == {5}
     page = (clone.folder / "results/named/index.html").read_text()
     assert "benchmark/demo&#39; --param config=named" in page
+    page = (clone.folder / "results/deployed/index.html").read_text()
+    assert "benchmark/one-setting&#39; --param &#39;settings={" in page
+    page = (clone.folder / "results/demo/index.html").read_text()
+    assert "benchmark/demo&#39; --param" not in page
     assert {row["method"] for row in clone.rows("attack") if not row["reference"]} == {"fedavg"}
     assert not (clone.folder / "dvc.lock").exists()
 

@@ -88,7 +88,11 @@ def test_a_run_whose_server_is_gone_says_so_and_the_next_goes_on(place: Workplac
     _, err = process.communicate(timeout=HANG_SECONDS)
     assert process.returncode == 1, err
     # Prefect's own threads may say more after it.
-    assert [line for line in err.splitlines() if line.startswith("fedfisher: Prefect's API no longer answers (")]
+    assert [
+        line
+        for line in err.splitlines()
+        if line.startswith("fedfisher: Prefect's API no longer answers as it should (")
+    ]
     before = place.artifacts("partitions")
     place.run("fedfisher", "run")
     assert place.artifacts("partitions") == before

@@ -194,6 +194,20 @@ def own_cluster(folder: Path) -> "subprocess.Popen[str]":
     )
 
 
+def test_a_task_that_takes_too_long_fails_alone(
+    run: Callable[..., Outcome], scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_late() -> None:
+        raise TimeoutError("after 1 s")
+
+    # Prefect ends a task so, and here no Prefect counts the seconds.
+    monkeypatch.setattr(DaskRunner, "prepared", lambda self, work, job: end_late if job.name == "late" else work)
+    with added_worker(scheduler, {**os.environ, "PYTHONPATH": str(ROOT)}, tmp_path):
+        outcome = run(Sleep(name="late"), Sleep(name="other"))
+    assert outcome.failed.keys() == {"late"}
+    assert outcome.artifacts.keys() == {"other"}
+
+
 def test_a_scheduler_that_is_gone_when_the_run_begins_is_named(tmp_path: Path) -> None:
     address = f"tcp://127.0.0.1:{free_port()}"
     run = RunSettings(runner="dask", dask={"scheduler": address}, store=tmp_path / "artifacts")

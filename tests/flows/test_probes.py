@@ -220,8 +220,9 @@ class _Healthy(BaseHTTPRequestHandler):
     """Answers as MLflow and Prefect do when asked for their health."""
 
     def do_GET(self) -> None:
-        self.send_response(200 if self.path in ("/health", "/api/health") else 404)
+        self.send_response(200 if self.path in ("/health", "/api/health", "/api/admin/version") else 404)
         self.end_headers()
+        self.wfile.write(b'"3.8.8"')
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing."""
@@ -234,6 +235,26 @@ def test_servers_that_answer_are_accepted(workplace: Path) -> None:
             require(workplace, tracking={"mlflow": address, "prefect_api": f"{address}/other"})
 
 
+class _Unversioned(BaseHTTPRequestHandler):
+    """Answers every question with a page, as Prefect's server does where the address lacks /api."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_a_server_that_is_not_prefects_is_refused(workplace: Path) -> None:
+    with (
+        answering(_Unversioned) as address,
+        pytest.raises(InputError, match=r"Prefect server .* is no API of Prefect; allowed: an address such as"),
+    ):
+        require(workplace, tracking={"prefect_api": address})
+
+
 class _Guarded(BaseHTTPRequestHandler):
     """Answers everyone who asks for its health, and for more only those who know a password."""
 
@@ -242,6 +263,7 @@ class _Guarded(BaseHTTPRequestHandler):
         free = self.path in ("/health", "/api/health")
         self.send_response(200 if free or self.headers.get("Authorization") == authorization else 401)
         self.end_headers()
+        self.wfile.write(b'"3.8.8"')
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.engine.store import Content, Recipe, Store, manifest
+from fedfisher_core.engine.store import Content, Recipe, Store, manifest, read_libraries
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.models.trunks.trunk import trunks
@@ -43,7 +43,8 @@ def test_a_page_names_the_libraries_that_made_the_results(tmp_path: Path, monkey
     made = []
     for number, version in enumerate(["2.0", "2.0", "3.0"]):
         monkeypatch.setattr(manifest, "libraries", lambda version=version: {"torch": version, "numpy": "1"})
-        made.append(store.write(Recipe(kind="a", version=1, settings={"number": number}), Content(documents={"b": 1})))
+        written = store.write(Recipe(kind="a", version=1, settings={"number": number}), Content(documents={"b": 1}))
+        made.append(read_libraries(written))
     assert made_with(made[:2], anew=False) == {"torch": "2.0", "numpy": "1"}
     assert made_with(made, anew=False) == {"torch": "2.0 and 3.0", "numpy": "1"}
     # What this process computes is made with its own.

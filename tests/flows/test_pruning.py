@@ -17,7 +17,7 @@ from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.reporting.rows import artifacts_json
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.settings.reading import validate
-from flows import cli
+from flows import cli, pruning
 from flows.cli import main
 from flows.pruning import find_unused, remove_unused
 from flows.work import prepare
@@ -308,3 +308,19 @@ def test_a_bucket_is_not_pruned(project: Path, capsys: pytest.CaptureFixture[str
     assert code == 2
     assert "run.store='s3://bucket/artifacts' is a bucket" in said
     assert said.endswith("so nothing was deleted; allowed: a folder")
+
+
+def test_a_file_that_a_run_deletes_meanwhile_counts_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (one,) = artifacts(project, used=0, unused=1)
+    listed = list(os.walk(one.path))
+    (one.path / listed[0][2][0]).unlink()
+    monkeypatch.setattr(pruning.os, "walk", lambda folder: listed)
+    left = sum(file.stat().st_size for file in one.path.iterdir())
+    assert pruning._size(one.path) == left > 0
+
+
+def test_a_closed_standard_input_asks_nothing(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = artifacts(project, used=1, unused=2)
+    monkeypatch.setattr("sys.stdin", None)
+    main(["store", "prune", "--yes"])
+    assert [one.path.exists() for one in made] == [True, False, False]

@@ -14,6 +14,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from fedfisher_core.engine.errors import InputError
 from flows import server
@@ -53,9 +54,9 @@ def test_a_locked_database_of_prefect_is_refused_at_once(tmp_path: Path, monkeyp
             PrefectServer(None).wait()
 
 
-def test_a_server_that_does_not_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_ends_as_it_starts_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "__name__", "no_module_of_this_name")
-    with pytest.raises(InputError, match=r"did not start.*PREFECT_API_URL"):
+    with pytest.raises(InputError, match=r"ended before it answered; what it printed says why"):
         PrefectServer(None).wait()
 
 
@@ -111,3 +112,21 @@ def test_a_request_that_the_database_was_too_busy_for_is_tried_again(busy: Calla
 
 def test_a_database_that_stays_too_busy_is_told_to_the_client(busy: Callable[[int], list[int]]) -> None:
     assert busy(9) == [3, HTTPStatus.SERVICE_UNAVAILABLE]
+
+
+def test_a_request_is_not_tried_again_for_a_client_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_WAITS", (0.0, 0.0))
+    tries = []
+
+    async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
+        tries.append(scope["path"])
+        await send({"type": "http.response.start", "status": HTTPStatus.SERVICE_UNAVAILABLE, "headers": []})
+
+    async def leave() -> Message:
+        return {"type": "http.disconnect"} if tries else {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(_: Message) -> None:
+        raise AssertionError("the client is gone")
+
+    asyncio.run(server.patient(refuse)({"type": "http", "path": "/slots"}, leave, send))
+    assert tries == ["/slots"]

@@ -11,10 +11,19 @@ from pathlib import Path
 import pytest
 
 from fedfisher_core.engine.locks import LockedError
-from fedfisher_core.reporting.runs import Record, Runs
+from fedfisher_core.reporting.runs import SUMMARY, Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks import tracking
-from tasks.tracking import artifact_locations, client_of, is_recorded, note, noted, recording, require_usable
+from tasks.tracking import (
+    artifact_locations,
+    client_of,
+    comparison_page_of,
+    is_recorded,
+    note,
+    noted,
+    recording,
+    require_usable,
+)
 
 RECORDER = """
 import sys, time
@@ -164,3 +173,14 @@ def test_of_what_a_server_holds_there_is_no_note() -> None:
     note(settings, {}, "a", ONE)
     assert noted(settings) == {}
     assert not is_recorded(settings, "a", ONE)
+
+
+def test_the_page_of_a_comparison_is_never_that_of_a_deleted_experiment(made: TrackingSettings) -> None:
+    client = client_of(made)
+    runs = client.create_experiment("mine")
+    summary = client.create_experiment(f"mine{SUMMARY}")
+    assert comparison_page_of(client, "mine").startswith(f"#/experiments/{summary}/")
+    client.delete_experiment(summary)
+    assert comparison_page_of(client, "mine").startswith(f"#/experiments/{runs}/")
+    client.delete_experiment(runs)
+    assert comparison_page_of(client, "mine") == ""

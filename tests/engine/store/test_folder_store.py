@@ -3,7 +3,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, Thread
 
 import pytest
 import torch
@@ -181,6 +181,26 @@ def test_code_that_is_older_than_what_made_results_is_refused(store: Store) -> N
         f"{store.location} has results of TrainClient by version 3 of its code, which is version 2 here; allowed: the "
         "newer code, or another run.store"
     )
+
+
+def test_two_runs_that_note_versions_at_once_keep_both_notes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, others = Store._noted_versions, list[Thread]()
+
+    def read(self: Store) -> dict[str, int]:
+        noted = real(self)
+        if not others:
+            # Another run begins between this one's reading and writing.
+            others.append(Thread(target=lambda: Store(store.root).note_versions({"SplitData": 1})))
+            others[0].start()
+            others[0].join(timeout=0.5)
+        return noted
+
+    monkeypatch.setattr(Store, "_noted_versions", read)
+    store.note_versions({"TrainClient": 1})
+    others[0].join()
+    for name in ("TrainClient", "SplitData"):
+        with pytest.raises(InputError, match=name):
+            store.require_versions({name: 0})
 
 
 def test_others_can_read_the_note_of_versions(store: Store) -> None:

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from prefect.settings import PREFECT_API_DATABASE_CONNECTION_URL, PREFECT_API_URL, temporary_settings
 
 from fedfisher_core.engine.store import Content, Recipe, Store
 from fedfisher_core.experiments.benchmark.rows import sorted_rows
@@ -182,6 +183,16 @@ def test_the_doctor_looks_at_any_experiment(project: Path, capsys: pytest.Captur
         main(["doctor", "theory.yaml", "--set", "tracking.mlflow=http://127.0.0.1:9"])
     assert caught.value.code == 1
     assert "PROBLEM     tracking.mlflow=" in capsys.readouterr().out
+
+
+def test_the_doctor_finds_a_database_of_prefect_that_can_not_be_used(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "prefect.db").write_bytes(b"no database " * 100)
+    own = {PREFECT_API_DATABASE_CONNECTION_URL: f"sqlite+aiosqlite:///{project}/prefect.db"}
+    with temporary_settings(own, restore_defaults={PREFECT_API_URL}), pytest.raises(SystemExit):
+        main(["doctor", "theory.yaml"])
+    assert "PROBLEM     Prefect's database" in capsys.readouterr().out
 
 
 def test_a_program_reads_what_the_doctor_found(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

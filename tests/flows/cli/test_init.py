@@ -59,6 +59,9 @@ def test_nothing_is_written_over_and_names_are_checked(workplace: Path, capsys: 
     assert "'taken' is there, and is not written over" in refused(capsys, "method", "taken")
     assert "there is a method 'fedavg'" in refused(capsys, "method", "fedavg")
     assert "allowed: a name of small letters" in refused(capsys, "method", "My Method")
+    # A keyword, a package that the new file would hide, and a module of Python's own.
+    for name in ("lambda", "torch", "statistics"):
+        assert f"Python has another use for {name!r}" in refused(capsys, "method", f"plugins/{name}")
     assert Path("mine.yaml").read_text() == "name: mine\n"
     assert sorted(path.name for path in workplace.iterdir()) == ["mine.yaml", "taken"]
 

@@ -100,12 +100,29 @@ def test_a_client_counts_once_and_is_not_replaced(folder: Path, capsys: pytest.C
             ["client0.safetensors", "./client0.safetensors", "-o", "merged"],
             "client0.safetensors is named twice; allowed",
         ),
-        (["client0.safetensors", "client1.safetensors", "-o", "client1.safetensors"], "is a client's file, which it"),
+        (
+            ["client0.safetensors", "client1.safetensors", "-o", "client1.safetensors"],
+            "--out=client1.safetensors is read by the command, which would replace it; allowed: another path",
+        ),
+        (
+            ["client0.safetensors", "--initial", "client1.safetensors", "-o", "./client1.safetensors"],
+            "--out=client1.safetensors is read by the command",
+        ),
     ):
         with pytest.raises(SystemExit):
             main(["merge", *asked, "--network", BUILDER, "--method", "fedavg"])
         assert said in capsys.readouterr().err
     assert Path("client1.safetensors").read_bytes() == before
+
+
+def test_statistics_do_not_replace_the_weights_that_they_are_of(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = Path("weights0.safetensors").read_bytes()
+    with pytest.raises(SystemExit):
+        main(statistics(0, "-o", "weights0.safetensors"))
+    assert "--out=weights0.safetensors is read by the command" in capsys.readouterr().err
+    assert Path("weights0.safetensors").read_bytes() == before
 
 
 @pytest.mark.parametrize("bias", [False, True])
