@@ -86,7 +86,9 @@ class DaskRunner(Runner):
 
     def require_alive(self, error: Exception) -> None:
         """Check that the scheduler is there, the only one that takes tasks back."""
-        if isinstance(error, CancelledError | OSError) or self._dask.client.status != "running":
+        # To Python, a task's time-out is an error of the operating system too.
+        lost = isinstance(error, CancelledError | OSError) and not isinstance(error, TimeoutError)
+        if lost or self._dask.client.status != "running":
             place = "of this run" if self._address is None else f"run.dask.scheduler={self._address!r}"
             raise InputError(
                 f"the Dask scheduler {place} is gone; what was done is kept, and another run goes on from it"

@@ -42,13 +42,13 @@ def resolve_settings(settings: S, config: str | None, *, default: S) -> S:
 
     Args:
         config: a file's name in `configs`, without its ending.
-        default: what `settings` are where none are given.
+        default: the very object that `settings` are where none are given; other settings may be equal to it.
 
     Raises:
         InputError: there is no such file, it is of another experiment, or both settings and a file are given.
     """
     if config is None:
-        return settings if settings != default else _of_params(default)
+        return settings if settings is not default else _of_params(default)
     files = {path.stem: path for path in sorted(CONFIGS.glob("*.yaml")) if path.stem != "dvc"}
     if config not in files:
         raise InputError(f"config={shown(config)}: no file in {CONFIGS}/ has this name; {nearest(config, list(files))}")

@@ -96,11 +96,12 @@ def _require_prefect(api: str | None) -> None:
         place = anonymous(api).rstrip("/")
         name = f"Prefect server {anonymous(api)!r} (tracking.prefect_api or PREFECT_API_URL)"
         _require_server(f"{place}/health", name)
-        version = _require_credentials(
+        code, version = _require_credentials(
             f"{place}/admin/version", _prefect_authorization(), name, "PREFECT_API_AUTH_STRING or PREFECT_API_KEY"
         )
-        # Prefect's cloud does not say its version. A server of Prefect answers with a string in JSON.
-        if not version.startswith(b'"') and not _is_cloud(place):
+        # A server of Prefect answers with a string in JSON. Prefect's cloud does not say its version.
+        is_other = code == HTTPStatus.NOT_FOUND or (code == HTTPStatus.OK and not version.startswith(b'"'))
+        if is_other and not _is_cloud(place):
             raise InputError(f"{name} is no API of Prefect; allowed: an address such as http://127.0.0.1:4200/api")
 
 
@@ -109,8 +110,8 @@ def _require_server(address: str, name: str) -> None:
         raise InputError(f"{name} can't be reached: {reason}")
 
 
-def _require_credentials(address: str, authorization: str | None, name: str, said: str) -> bytes:
-    """Check that a server that answers also accepts the credentials, or needs none; return how its answer begins."""
+def _require_credentials(address: str, authorization: str | None, name: str, said: str) -> tuple[int, bytes]:
+    """Check that a server that answers accepts the credentials, or needs none; return its code and first bytes."""
     try:
         with response_of(address, authorization=authorization, seconds=_PATIENCE_SECONDS) as answer:
             code, reason = answer.status_code, answer.reason_phrase
@@ -126,7 +127,7 @@ def _require_credentials(address: str, authorization: str | None, name: str, sai
     if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         state = "refuses the credentials" if authorization else "asks for credentials"
         raise InputError(f"{name} {state}: {code} {reason}; they are read from {said}")
-    return beginning
+    return code, beginning
 
 
 def _mlflow_authorization() -> str | None:

@@ -29,7 +29,7 @@ _NAME = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_run_files: list[ExitStack] = []
+_run_files: dict[UUID, ExitStack] = {}
 
 
 def with_run_record(flow: Flow[P, R]) -> Callable[P, R]:
@@ -72,10 +72,14 @@ def tidy(*, kept: int = _KEPT_RUNS, seconds: float = _SECONDS) -> None:
 
 def _note(flow: object, flow_run: FlowRun, state: object) -> None:
     """Lock a file that shows that this process runs a flow, as long as it lives."""
-    # Another command that looks which runs have ended holds it for a moment.
-    while (file := take(_folder() / str(flow_run.id))) is None:
-        time.sleep(_POLL_SECONDS)
-    _run_files.append(file)
+    end = time.monotonic() + _SECONDS
+    # Prefect calls this again where it tries a flow again.
+    while flow_run.id not in _run_files and time.monotonic() < end:
+        if (file := take(_folder() / str(flow_run.id))) is None:
+            # Another command that looks which runs have ended holds it for a moment.
+            time.sleep(_POLL_SECONDS)
+        else:
+            _run_files[flow_run.id] = file
 
 
 def _mark_dead(client: SyncPrefectClient, ended: list[UUID]) -> None:

@@ -206,9 +206,7 @@ class _Submission:
             return {}
         if isinstance(reason, JobsFailedError):
             return dict(reason.failures)
-        if not isinstance(reason, TimeoutError):
-            # To Python, a task's time-out is an error of the operating system, as a lost connection is.
-            self._runner.require_alive(reason)
+        self._runner.require_alive(reason)
         # The whole task was stopped; the results that it has stored are kept.
         left = [job for job in piece.jobs if job.key not in self.failed]
         made = {job.name for job in left if self._store.refer(job.kind, job.key) is not None}

@@ -21,7 +21,7 @@ def add_commands(commands: Commands) -> None:
     config = add_command(
         actions,
         "config",
-        "write a settings file with all keys, their defaults and what they set",
+        "write a settings file with the keys, their defaults and what they set",
         "init config mine",
         "init config configs/attack.yaml --experiment privacy_attack",
     )

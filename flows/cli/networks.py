@@ -94,7 +94,7 @@ def _statistics(options: argparse.Namespace) -> None:
     for key, group in chosen.items():
         if key not in ("fisher", "statistics") or not isinstance(group, dict):
             raise InputError(f"--set {shown(key)}; allowed: keys that begin with fisher. or statistics.")
-    _require_new_place([options.weights], options.out)
+    _require_new_place([options.weights, *_files_of(options.data)], options.out)
     inputs, labels = read_examples(options.data)
     weights = dict(read_weights_file(options.weights, str(options.weights)))
     layout = None if ":" in options.network else layout_of_examples(inputs)
@@ -144,7 +144,7 @@ def _merge_files(options: argparse.Namespace) -> None:
     settings = _chosen(options.overrides)
     choose_settings(options.method, methods.get(options.method), settings)
     _require_each_once(options.clients)
-    _require_new_place([*options.clients, options.initial], options.out)
+    _require_new_place([*options.clients, options.initial, *_files_of(options.validation)], options.out)
     headers = [read_header(path) for path in options.clients]
     model = _network_of(headers, options)
     clients = [read_client(path, model) for path in options.clients]
@@ -173,6 +173,11 @@ def _require_each_once(clients: Sequence[Path]) -> None:
     for number, path in enumerate(clients):
         if found[number] in found[:number]:
             raise InputError(f"{path} is named twice; allowed: each client once")
+
+
+def _files_of(folder: Path | None) -> list[Path]:
+    """List the files of a folder of examples."""
+    return [] if folder is None else [folder / name for name in ("inputs.npy", "labels.npy")]
 
 
 def _require_new_place(read: Sequence[Path | None], out: Path) -> None:

@@ -74,10 +74,12 @@ def test_without_settings_and_a_file_a_run_is_that_of_params_yaml(checkout: Path
     (checkout / "params.yaml").write_text("name: mine\nseeds: [7]\n")
     found = resolve_settings(DEFAULT, None, default=DEFAULT)
     assert (found.name, found.seeds) == ("mine", (7,))
-    given = DEFAULT.model_copy(update={"seeds": (1,)})
-    assert resolve_settings(given, None, default=DEFAULT) is given
+    # Settings that are given count, also where they are the defaults.
+    for given in (DEFAULT.model_copy(update={"seeds": (1,)}), BenchmarkSettings()):
+        assert resolve_settings(given, None, default=DEFAULT) is given
     # That file is of another experiment than an attack.
-    assert resolve_settings(AttackSettings(), None, default=AttackSettings()) == AttackSettings()
+    attack = AttackSettings()
+    assert resolve_settings(attack, None, default=attack) is attack
 
 
 @pytest.mark.parametrize(

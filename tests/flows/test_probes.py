@@ -248,11 +248,11 @@ class _Unversioned(BaseHTTPRequestHandler):
 
 
 def test_a_server_that_is_not_prefects_is_refused(workplace: Path) -> None:
-    with (
-        answering(_Unversioned) as address,
-        pytest.raises(InputError, match=r"Prefect server .* is no API of Prefect; allowed: an address such as"),
-    ):
-        require(workplace, tracking={"prefect_api": address})
+    said = r"Prefect server .* is no API of Prefect; allowed: an address such as"
+    # The second server is healthy and knows no page of a version, as MLflow's.
+    for kind in (_Unversioned, _Healthy):
+        with answering(kind) as address, pytest.raises(InputError, match=said):
+            require(workplace, tracking={"prefect_api": address})
 
 
 class _Guarded(BaseHTTPRequestHandler):

@@ -108,7 +108,7 @@ class Store:
     def note_versions(self, versions: Mapping[str, int]) -> None:
         """Note the versions of the code that makes results from now on; see `require_versions`."""
         lock, purpose = self.root / _LOCKS / "versions.lock", "note of the code's versions"
-        # Two runs that begin at once must not lose each other's.
+        # Two runs that begin at once on this folder must not lose each other's.
         with held(lock, purpose=purpose, timeout=_REMOVAL_SECONDS):
             noted = self._noted_versions()
             if raised := {name: version for name, version in versions.items() if noted.get(name, 0) < version}:

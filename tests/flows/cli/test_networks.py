@@ -115,14 +115,13 @@ def test_a_client_counts_once_and_is_not_replaced(folder: Path, capsys: pytest.C
     assert Path("client1.safetensors").read_bytes() == before
 
 
-def test_statistics_do_not_replace_the_weights_that_they_are_of(
-    folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = Path("weights0.safetensors").read_bytes()
-    with pytest.raises(SystemExit):
-        main(statistics(0, "-o", "weights0.safetensors"))
-    assert "--out=weights0.safetensors is read by the command" in capsys.readouterr().err
-    assert Path("weights0.safetensors").read_bytes() == before
+def test_statistics_do_not_replace_what_they_are_of(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for read in ("weights0.safetensors", "data0/labels.npy"):
+        before = Path(read).read_bytes()
+        with pytest.raises(SystemExit):
+            main(statistics(0, "-o", read))
+        assert f"--out={read} is read by the command" in capsys.readouterr().err
+        assert Path(read).read_bytes() == before
 
 
 @pytest.mark.parametrize("bias", [False, True])
