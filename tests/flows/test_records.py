@@ -8,7 +8,9 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from prefect.client.schemas.objects import FlowRun
 
+from fedfisher_core.engine.locks import take
 from flows import records
 from flows.records import tidy
 from tests.waiting import HANG_SECONDS
@@ -91,3 +93,17 @@ def test_a_note_that_another_removes_while_it_is_listed_is_passed_over(
         tidy(kept=0)
     assert {str(run) for run in removed} == {other.name for other in others}
     assert list(notes.iterdir()) == []
+
+
+def test_a_run_holds_its_file_though_another_command_looks_at_it(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = FlowRun(id=uuid4(), flow_id=uuid4())
+    monkeypatch.setattr(records, "_run_files", {})
+    looking = take(notes / str(run.id))
+    assert looking is not None
+    monkeypatch.setattr(records.time, "sleep", lambda _: looking.close())
+    records._note(None, run, None)
+    assert take(notes / str(run.id)) is None
+    # Prefect calls it once more where it tries a flow again.
+    monkeypatch.setattr(records.time, "sleep", lambda _: pytest.fail("it holds the file already"))
+    records._note(None, run, None)
+    records._run_files[run.id].close()

@@ -195,6 +195,17 @@ def test_the_doctor_finds_a_database_of_prefect_that_can_not_be_used(
     assert "PROBLEM     Prefect's database" in capsys.readouterr().out
 
 
+def test_a_damaged_database_of_runs_is_named_before_it_is_shown(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "mlflow.db").write_bytes(b"no database " * 100)
+    with pytest.raises(SystemExit) as caught:
+        main(["ui", "theory.yaml", "--set", "tracking.mlflow=sqlite:///mlflow.db"])
+    assert caught.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fedfisher: tracking.mlflow='sqlite:///mlflow.db' can't be opened")
+
+
 def test_a_program_reads_what_the_doctor_found(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["doctor", "theory.yaml", "--set", "two_layer.seeds=[0, 1]", "--set", "name=two", "--json"])
     found = json.loads(capsys.readouterr().out)
