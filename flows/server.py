@@ -187,7 +187,7 @@ def patient(app: "ASGIApp") -> "ASGIApp":
 
 
 def _received(body: bytes, receive: "Receive") -> "Receive":
-    """Return what gives an application the body of a request, and after that whatever comes."""
+    """Return what gives an application the body of a request, and after that what the client sends next."""
     parts = iter([{"type": "http.request", "body": body, "more_body": False}])
 
     async def hear() -> "Message":
