@@ -55,6 +55,11 @@ def _call(builder: str) -> nn.Module:
     return made
 
 
+def example_files(folder: Path) -> tuple[Path, Path]:
+    """Return the files of inputs and of labels in a folder of examples."""
+    return folder / "inputs.npy", folder / "labels.npy"
+
+
 def read_examples(folder: Path) -> tuple[Tensor, Tensor]:
     """Read inputs and labels as a network takes them.
 
@@ -64,7 +69,7 @@ def read_examples(folder: Path) -> tuple[Tensor, Tensor]:
     Raises:
         InputError: a file is missing or holds anything else.
     """
-    inputs, labels = (_array(folder / f"{name}.npy") for name in ("inputs", "labels"))
+    inputs, labels = (_array(path) for path in example_files(folder))
     return inputs, labels
 
 

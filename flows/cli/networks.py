@@ -87,14 +87,14 @@ def _positive(text: str) -> int:
 
 def _statistics(options: argparse.Namespace) -> None:
     from fedfisher import Client, write_client
-    from fedfisher.building import build, layout_of_examples, read_examples
+    from fedfisher.building import build, example_files, layout_of_examples, read_examples
     from fedfisher_core.models.trunks.reading import read_weights_file
 
     chosen = _chosen(options.overrides)
     for key, group in chosen.items():
         if key not in ("fisher", "statistics") or not isinstance(group, dict):
             raise InputError(f"--set {shown(key)}; allowed: keys that begin with fisher. or statistics.")
-    _require_new_place([options.weights, *_files_of(options.data)], options.out)
+    _require_new_place([options.weights, *example_files(options.data)], options.out)
     inputs, labels = read_examples(options.data)
     weights = dict(read_weights_file(options.weights, str(options.weights)))
     layout = None if ":" in options.network else layout_of_examples(inputs)
@@ -134,7 +134,7 @@ def _merge_adapters(options: argparse.Namespace) -> None:
 
 def _merge_files(options: argparse.Namespace) -> None:
     from fedfisher import merge, read_client
-    from fedfisher.building import read_examples
+    from fedfisher.building import example_files, read_examples
     from fedfisher.files import read_header, write_merged
     from fedfisher_core.engine.seeds import Stream, torch_generator
     from fedfisher_core.methods.configured import choose_settings
@@ -144,7 +144,9 @@ def _merge_files(options: argparse.Namespace) -> None:
     settings = _chosen(options.overrides)
     choose_settings(options.method, methods.get(options.method), settings)
     _require_each_once(options.clients)
-    _require_new_place([*options.clients, options.initial, *_files_of(options.validation)], options.out)
+    read = [*options.clients, *([options.initial] if options.initial else [])]
+    read += example_files(options.validation) if options.validation else []
+    _require_new_place(read, options.out)
     headers = [read_header(path) for path in options.clients]
     model = _network_of(headers, options)
     clients = [read_client(path, model) for path in options.clients]
@@ -175,14 +177,9 @@ def _require_each_once(clients: Sequence[Path]) -> None:
             raise InputError(f"{path} is named twice; allowed: each client once")
 
 
-def _files_of(folder: Path | None) -> list[Path]:
-    """List the files of a folder of examples."""
-    return [] if folder is None else [folder / name for name in ("inputs.npy", "labels.npy")]
-
-
-def _require_new_place(read: Sequence[Path | None], out: Path) -> None:
+def _require_new_place(read: Sequence[Path], out: Path) -> None:
     """Refuse a result that would replace what the command reads."""
-    if out.resolve() in [path.resolve() for path in read if path is not None]:
+    if out.resolve() in [path.resolve() for path in read]:
         raise InputError(f"--out={out} is read by the command, which would replace it; allowed: another path")
 
 

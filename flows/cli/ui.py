@@ -55,7 +55,7 @@ def _open_on_server(settings: "ExperimentSettings") -> None:
     place = comparison_page_of(client_of(tracking), settings.name)
     address = f"{tracking.mlflow.rstrip('/')}/{place}"
     _say(settings.name, address, recorded=bool(place))
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():
         webbrowser.open(address)
 
 
@@ -81,7 +81,7 @@ def _serve(settings: "ExperimentSettings", port: int) -> None:
     place = comparison_page_of(client, settings.name)
     address = f"http://127.0.0.1:{port}/{place}"
     _say(settings.name, address, recorded=bool(place))
-    if sys.stdout.isatty():
+    if sys.stdout is not None and sys.stdout.isatty():
         # It runs next to the server, which takes this process's place.
         subprocess.Popen([sys.executable, "-m", "flows.opening", address])
     # MLflow's job workers take seconds to start and serve nothing that is shown here.

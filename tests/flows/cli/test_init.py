@@ -66,6 +66,12 @@ def test_nothing_is_written_over_and_names_are_checked(workplace: Path, capsys: 
     assert sorted(path.name for path in workplace.iterdir()) == ["mine.yaml", "taken"]
 
 
+def test_the_documents_show_the_method_that_is_written(workplace: Path) -> None:
+    main(["init", "method", "my_method"])
+    _, _, code = Path("my_method/my_method.py").read_text().partition("\n\n")
+    assert f"```python\n{code}```" in (ROOT / "docs/methods.md").read_text()
+
+
 def test_a_package_with_a_method_passes_its_own_test(workplace: Path) -> None:
     main(["init", "method", "plugins/my-method"])
     folder = workplace / "plugins/my-method"
