@@ -13,36 +13,26 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.data.layouts import require_images
 from fedfisher_core.data.tensors import augment, normalise
 from fedfisher_core.engine.arithmetic import is_finite
-from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.progress import track
-from fedfisher_core.methods.distillation.generator import SMALLEST, draw_generator
+from fedfisher_core.methods.distillation.generator import draw_generator, require_room
 from fedfisher_core.methods.distillation.student import Pool, Teacher, train_on_pool
 from fedfisher_core.methods.distillation.synthesis import Objective, synthesise
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import mean_parameters, proportions
 from fedfisher_core.models.evaluation import accuracy
-from fedfisher_core.models.spec import ModelSpec, parameters_of
+from fedfisher_core.models.spec import parameters_of
 
 _log = logging.getLogger("fedfisher.dense")
 
 Factor = Annotated[float, Field(ge=0)]
 
 
-def large_enough(spec: ModelSpec) -> None:
-    """Refuse, by an InputError, examples that are no images, or smaller than the generator makes."""
-    images = require_images(spec.inputs, "the generator")
-    if min(images.height, images.width) < SMALLEST:
-        raise InputError(
-            f"images of {images.height}x{images.width} pixels; the generator makes {SMALLEST}x{SMALLEST} or more"
-        )
-
-
 @method(
     "dense",
     uploads=(Weights,),
     reference="https://arxiv.org/abs/2112.12371",
-    supports=large_enough,
+    supports=require_room,
     validates=lambda settings: settings.select,
 )
 def dense(

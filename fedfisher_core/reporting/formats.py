@@ -19,6 +19,7 @@ _NAMES = {
     "best_local": "Best local network",
     "ccvr": "CCVR",
     "centralised": "Central training",
+    "co_boosting": "Co-Boosting",
     "dare": "DARE",
     "dense": "DENSE",
     "ensemble": "Ensemble",

@@ -29,6 +29,7 @@ PLAIN = (
 )
 SERVED: dict[str, dict[str, Any]] = {
     **{method: {} for method in PLAIN},
+    "co_boosting": {"epochs": 2, "generator_steps": 2, "images": 8},
     "dense": {"epochs": 2, "generator_steps": 2, "images": 8},
     "fedlpa": {"rate": 0.01},
     # A tiny network's budget has no room for moments of inputs.

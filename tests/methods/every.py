@@ -14,6 +14,7 @@ from tests.methods.clients import aggregate, made_up_uploads
 
 QUICK: dict[str, dict[str, Any]] = {
     "ccvr": {"draws": 20, "epochs": 2},
+    "co_boosting": {"epochs": 2, "generator_steps": 2, "images": 8, "learning_rate": 0.5},
     "dense": {"epochs": 2, "generator_steps": 2, "images": 8},
     # A tiny network's budget has no room for three networks, or for the moments of its inputs.
     "fedbens_mixture": {"steps": 40, "wire": {"budget": "none"}},

@@ -27,6 +27,7 @@ ORDERED = {
     "centralised": "it is given one client",
 }
 RESHAPED = {
+    "co_boosting": "a student begins at the weights that all started from",
     "ccvr": "the head is trained anew",
     "pfnm": "the prior shrinks units",
     "pfnm_original": "the prior shrinks units",

@@ -4,7 +4,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.data.layouts import Images
+from fedfisher_core.data.layouts import Images, require_images
+from fedfisher_core.engine.errors import InputError
+from fedfisher_core.models.spec import ModelSpec
 
 SMALLEST = 4
 """Height and width of the smallest images that the generator makes; the first maps are then 1x1."""
@@ -12,6 +14,15 @@ SMALLEST = 4
 _FILTERS = 64
 _SLOPE = 0.2
 _DEVIATION = 0.02
+
+
+def require_room(spec: ModelSpec) -> None:
+    """Refuse, by an InputError, examples that are no images, or smaller than the generator makes."""
+    images = require_images(spec.inputs, "the generator")
+    if min(images.height, images.width) < SMALLEST:
+        raise InputError(
+            f"images of {images.height}x{images.width} pixels; the generator makes {SMALLEST}x{SMALLEST} or more"
+        )
 
 
 class UpsampledConvolution(nn.Module):

@@ -14,22 +14,33 @@ from fedfisher_core.methods.distillation.generator import Generator
 from fedfisher_core.models.batch_norm import BatchNorm
 
 View = Callable[[Tensor], Tensor]
+ImageLoss = Callable[[Tensor, Tensor, Tensor, Tensor | float], Tensor]
+"""Takes the student's logits, the teacher's, the labels and the distance from running statistics; gives a loss."""
+
 _BETAS = (0.5, 0.999)
 
 
 @dataclass(frozen=True)
 class Objective:
-    """Factors of the three losses that images are synthesised by (Zhang et al. 2022, L_gen).
+    """The loss that DENSE synthesises images by (Zhang et al. 2022, L_gen).
 
     Args:
-        classes: of the cross-entropy of the teacher's prediction with the labels.
-        batch_norm: of the distance from the statistics in the teacher's batch normalisation.
-        adversarial: of the loss that draws images to where student and teacher disagree.
+        classes: factor of the cross-entropy of the teacher's prediction with the labels.
+        batch_norm: factor of the distance from the statistics in the teacher's batch normalisation.
+        adversarial: factor of the loss that draws images to where student and teacher disagree.
     """
 
     classes: float
     batch_norm: float
     adversarial: float
+
+    def __call__(self, student: Tensor, teacher: Tensor, labels: Tensor, distance: Tensor | float) -> Tensor:
+        """Sum the three losses of logits of shape (images, classes)."""
+        return (
+            self.classes * functional.cross_entropy(teacher, labels)
+            + self.batch_norm * distance
+            + self.adversarial * adversarial_loss(student, teacher)
+        )
 
 
 @dataclass(frozen=True)
@@ -96,9 +107,10 @@ def synthesise(
     labels: Tensor,
     *,
     view: View,
-    objective: Objective,
+    objective: ImageLoss,
     steps: int,
     learning_rate: float,
+    gradient_norm: float | None = None,
 ) -> Synthesised:
     """Train a generator and its noise, and keep the images of the step with the smallest loss.
 
@@ -109,6 +121,7 @@ def synthesise(
         noise: shape (images, latent).
         labels: the classes that the teacher should see, shape (images,).
         view: from pixels between 0 and 1 to the networks' inputs; the images that are returned are those before it.
+        gradient_norm: longer gradients of the generator's weights are cut to it; None to cut none.
 
     Raises:
         ArithmeticError: the loss diverged.
@@ -123,11 +136,7 @@ def synthesise(
             pixels = generator(noise)
             inputs = view(pixels)
             taught = teacher(inputs)
-            loss = (
-                objective.classes * functional.cross_entropy(taught, labels)
-                + objective.batch_norm * sum(distances)
-                + objective.adversarial * adversarial_loss(student(inputs), taught)
-            )
+            loss = objective(student(inputs), taught, labels, sum(distances))
             value = loss.item()
             if not math.isfinite(value):
                 raise ArithmeticError(
@@ -138,6 +147,8 @@ def synthesise(
             # Gradients of the networks' weights are not needed, so they are not computed.
             for tensor, gradient in zip(learned, torch.autograd.grad(loss, learned), strict=True):
                 tensor.grad = gradient
+            if gradient_norm is not None:
+                nn.utils.clip_grad_norm_(generator.parameters(), gradient_norm)
             optimiser.step()
     assert best is not None
     return best
