@@ -166,6 +166,29 @@ class FederationSettings(RecipeSettings):
         return self
 
     @model_validator(mode="after")
+    def _public_images_are_for_privacy(self) -> "FederationSettings":
+        if self.data.public_validation and self.privacy is None:
+            raise ValueError("data.public_validation=true without privacy, which alone asks for it; allowed: false")
+        return self
+
+    @model_validator(mode="after")
+    def _factor_bits_are_of_the_papers_format(self) -> "FederationSettings":
+        own = {label: entry.wire.model_dump(exclude_unset=True) for label, entry in self.methods.items()}
+        formats = {label: wire.get("format", self.wire.format) for label, wire in own.items()}
+        for label, wire in own.items():
+            if "factor_bits" in wire and formats[label] != "paper":
+                raise ValueError(
+                    f"methods.{label}.wire.factor_bits={wire['factor_bits']} with format={formats[label]!r}; allowed: "
+                    "with 'paper' alone"
+                )
+        default = type(self.wire).model_fields["factor_bits"].default
+        if self.wire.factor_bits != default and "paper" not in formats.values():
+            raise ValueError(
+                f"wire.factor_bits={self.wire.factor_bits} without a method whose format is 'paper'; allowed: {default}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _privacy_is_of_one_round(self) -> "FederationSettings":
         if self.privacy is not None and self.rounds.count > 1:
             raise ValueError(

@@ -86,6 +86,21 @@ class FisherSettings(Strict):
             raise ValueError(f"fisher.estimator={self.estimator!r} with fisher.backend='nngeometry'; allowed: 'exact'")
         return self
 
+    @model_validator(mode="after")
+    def _estimators_have_their_own_settings(self) -> "FisherSettings":
+        for estimators, key in (
+            (("auto", "truncated"), "tolerance"),
+            (("auto", "truncated"), "directions"),
+            (("monte_carlo",), "samples"),
+        ):
+            value, default = getattr(self, key), type(self).model_fields[key].default
+            if value != default and self.estimator not in estimators:
+                raise ValueError(
+                    f"fisher.{key}={value} with fisher.estimator={self.estimator!r}; allowed: {default}, or the "
+                    f"estimator {' or '.join(estimators)}"
+                )
+        return self
+
     @model_serializer(mode="wrap")
     def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out the defaults of settings that were added later, so that names of older settings stay."""
@@ -136,8 +151,4 @@ class FisherSettings(Strict):
         unused = set() if self.estimator == "truncated" else {"tolerance", "directions"}
         if self.weight_sharing == "expand":
             unused.add("weight_sharing")
-        described = {name: value for name, value in dict(self).items() if name not in unused}
-        if self.estimator != "monte_carlo":
-            # The number of samples decides nothing here, but was always written.
-            described["samples"] = type(self).model_fields["samples"].default
-        return described
+        return {name: value for name, value in dict(self).items() if name not in unused}

@@ -29,6 +29,24 @@ from fedfisher_core.settings.reading import validate
         ({"fisher": {"tolerance": 1}}, "fisher.tolerance=1"),
         ({"wire": {"budget": 0}}, "wire.budget"),
         ({"wire": {"factor_bits": 1}}, "wire.factor_bits=1"),
+        ({"wire": {"factor_bits": 5}}, "wire.factor_bits=5 without a method whose format is 'paper'; allowed: 9"),
+        (
+            {"methods": {"a": {"method": "fedavg", "wire": {"factor_bits": 5}}}},
+            "methods.a.wire.factor_bits=5 with format='fedfisher'; allowed: with 'paper' alone",
+        ),
+        (
+            {"fisher": {"samples": 3}},
+            "fisher.samples=3 with fisher.estimator='auto'; allowed: 1, or the estimator monte_carlo",
+        ),
+        (
+            {"fisher": {"tolerance": 0.1, "estimator": "exact"}},
+            "fisher.tolerance=0.1 with fisher.estimator='exact'; allowed: 0.01, or the estimator auto or truncated",
+        ),
+        (
+            {"fisher": {"directions": None, "estimator": "empirical"}},
+            "fisher.directions=None with fisher.estimator='empirical'; allowed: 16, or the estimator auto or truncated",
+        ),
+        ({"data": {"public_validation": True}}, "data.public_validation=true without privacy, which alone asks for it"),
         ({"seeds": [-1]}, "seeds.0=-1"),
         ({"name": "a/b"}, "name='a/b'"),
         ({"name": ""}, "name=''"),
@@ -308,7 +326,6 @@ def test_an_exact_fisher_is_described_as_before_there_were_others() -> None:
     before = {"backend": "native", "estimator": "exact", "samples": 1, "passes": "shared", "memory_mib": 256}
     assert FisherSettings().chosen(10, private=False, on_gpu=False).described() == before
     assert FisherSettings(tolerance=0.5).chosen(10, private=False, on_gpu=False).described() == before
-    assert FisherSettings(samples=3).chosen(10, private=False, on_gpu=False).described() == before
     truncated = {**before, "estimator": "truncated", "tolerance": 0.01, "directions": 16}
     assert FisherSettings().chosen(100, private=False, on_gpu=False).described() == truncated
     assert "tolerance" not in FisherSettings().model_dump()
@@ -316,6 +333,16 @@ def test_an_exact_fisher_is_described_as_before_there_were_others() -> None:
     assert FisherSettings(**written) == FisherSettings(estimator="truncated", tolerance=0.5)
     assert "directions" not in FisherSettings().model_dump()
     assert FisherSettings(directions=None).model_dump()["directions"] is None
+
+
+def test_factor_bits_may_be_set_for_all_methods_or_for_one_in_the_papers_format() -> None:
+    for wire, own in (
+        ({"factor_bits": 5}, {"format": "paper"}),
+        ({"format": "paper"}, {"factor_bits": 5}),
+        ({"factor_bits": 5, "format": "paper"}, {}),
+    ):
+        methods = {"fedavg": {}, "a": {"method": "fedfisher_kfac", "wire": own}}
+        assert validate(BenchmarkSettings, {"wire": wire, "methods": methods})
 
 
 def test_the_digest_sees_every_setting_but_the_name() -> None:
