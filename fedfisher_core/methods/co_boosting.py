@@ -31,6 +31,8 @@ Factor = Annotated[float, Field(ge=0)]
 _ADVERSARIAL_TEMPERATURE = 3.0
 _DIRECTION_TEMPERATURE = 4.0
 _LONGEST_GRADIENT = 10.0
+# Roundings of the largest output up to which a slope counts as zero.
+_ROUNDED = 16
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ class HardObjective:
 def boosted(weights: Tensor, outputs: Tensor, labels: Tensor, step: float) -> Tensor:
     """Move the ensemble's weights by one signed gradient step, within 0 and 1 (Dai et al. 2024, equation 10).
 
-    Scaled weights make the same prediction, so that the gradient is orthogonal to them: not all of them can fall.
+    Scaled weights make the same prediction, so that the gradient is orthogonal to them: not all of them can fall. A
+    slope that is nothing but rounding, as that of clients with equal outputs, moves no weight.
 
     Args:
         weights: of the clients, shape (clients,).
@@ -71,19 +74,22 @@ def boosted(weights: Tensor, outputs: Tensor, labels: Tensor, step: float) -> Te
         labels: shape (images,).
     """
     weights = weights.detach().requires_grad_()
-    loss = functional.cross_entropy(torch.einsum("k,knc->nc", weights / weights.sum(), outputs), labels)
+    total = weights.sum()
+    loss = functional.cross_entropy(torch.einsum("k,knc->nc", weights / total, outputs), labels)
     (gradient,) = torch.autograd.grad(loss, weights)
-    return (weights.detach() - step * gradient.sign()).clamp(0, 1)
+    rounding = _ROUNDED * torch.finfo(outputs.dtype).eps * outputs.abs().max() / total.detach()
+    signs = torch.where(gradient.abs() > rounding, gradient.sign(), 0)
+    return (weights.detach() - step * signs).clamp(0, 1)
 
 
-def diversified(teacher: nn.Module, inputs: Tensor, size: float, generator: torch.Generator) -> Tensor:
+def diversified(teacher: nn.Module, inputs: Tensor, size: Tensor | float, generator: torch.Generator) -> Tensor:
     """Move each input by a signed step that changes the teacher's prediction in a random direction.
 
     Dai et al. 2024, equations 6 and 7; the direction is drawn uniformly from [-1, 1] class by class.
 
     Args:
         inputs: shape (images, channels, height, width).
-        size: of the step of every element.
+        size: of the step of every element, in a shape that broadcasts against the inputs.
         generator: draws the directions, on the CPU.
     """
     inputs = inputs.detach().requires_grad_()
@@ -118,7 +124,7 @@ def co_boosting(
     hardness: Annotated[Factor, Field(description="exponent of 1 - p in its weights; 0 for equal weights")] = 1.0,
     batch_norm_loss: Annotated[Factor, Field(description="factor of the distance of statistics")] = 0.0,
     adversarial_loss: Annotated[Factor, Field(description="factor of the divergence")] = 1.0,
-    perturbation: Annotated[Factor, Field(description="by which the student's inputs move")] = 8 / 255,
+    perturbation: Annotated[Factor, Field(description="of the student's pixels, where white is 1")] = 4 / 255,
     weight_step: Annotated[Factor, Field(description="of the ensemble's weights, at first; 0 for equal ones")] = 0.01,
     weight_decline: Annotated[float, Field(gt=0, le=1, description="of that step from epoch to epoch")] = 0.99,
 ) -> Aggregate:
@@ -126,9 +132,9 @@ def co_boosting(
 
     In each epoch a new generator makes images whose labels the ensemble finds hard and that student and ensemble judge
     differently; the ensemble's weights move to predict the labels of the images so far; and the student learns
-    from the ensemble on all images, moved a little. The defaults are those of the authors' code. It enlarges
-    images of 28x28 pixels to 32x32, keeps 8 bits of a pixel and reports the best epoch on test images. Here images
-    have the clients' size and full precision, and the last epoch counts.
+    from the ensemble on all images, moved a little. The defaults are those of the authors' script `co_boosting.sh`.
+    Their code enlarges images of 28x28 pixels to 32x32, keeps 8 bits of a pixel and reports the best epoch on test
+    images. Here images have the clients' size and full precision, and the last epoch counts.
 
     Images are cropped and mirrored where the clients' were.
 
@@ -147,6 +153,8 @@ def co_boosting(
         classes=class_loss, hardness=hardness, batch_norm=batch_norm_loss, adversarial=adversarial_loss
     )
     shape = require_images(server.spec.inputs, "the generator")
+    # The authors' 8 / 255 is of inputs whose deviation is taken as 0.5.
+    moves = (perturbation / torch.tensor(server.dataset.std, device=server.device)).reshape(-1, 1, 1)
     inputs = torch.empty(0, shape.channels, shape.height, shape.width, device=server.device)
     labels = torch.empty(0, dtype=torch.int64, device=server.device)
 
@@ -170,7 +178,10 @@ def co_boosting(
             torch.randn(images, latent, generator=server.generator).to(server.device),
             wanted,
             view=lambda pixels: normalise(pixels, server.dataset),
-            objective=objective,
+            # The distance is of all clients' layers together, and the authors take its mean over clients.
+            objective=lambda student, taught, wanted, distance: objective(
+                student, taught, wanted, distance / len(clients)
+            ),
             steps=generator_steps,
             learning_rate=generator_learning_rate,
             gradient_norm=_LONGEST_GRADIENT,
@@ -185,7 +196,7 @@ def co_boosting(
         begin_training(student, server.generator)
         total = 0.0
         for shown, _ in batches():
-            moved = diversified(teacher, shown, perturbation, server.generator)
+            moved = diversified(teacher, shown, moves, server.generator)
             loss = distillation_loss(student(moved), logits(teacher, moved), temperature)
             optimiser.zero_grad()
             loss.backward()

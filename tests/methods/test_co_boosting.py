@@ -19,6 +19,7 @@ from fedfisher_core.methods.shared.averaging import mean_parameters
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from tests import tiny
 from tests.methods.clients import bind_written, empty, server, trained_uploads
+from tests.models.test_batch_norm import SPEC as BATCH_NORM
 
 QUICK: dict[str, Any] = {"epochs": 3, "generator_steps": 3, "images": 12, "latent": 8, "batch_size": 8}
 
@@ -92,6 +93,17 @@ def test_weights_stay_within_their_bounds_and_never_all_vanish(seed: int) -> Non
         assert weights.sum() > 0
 
 
+@pytest.mark.parametrize("clients", [3, 5, 10])
+def test_weights_of_equal_clients_stay_where_they_are(clients: int) -> None:
+    # In floating point their slope is rounding, whose sign would move all of them, in the end to zero.
+    start = torch.full((clients,), 1 / clients)
+    weights, labels = start, torch.arange(32) % 10
+    for step in range(60):
+        outputs = (3 * drawn(32, 10, seed=step)).float().expand(clients, 32, 10)
+        weights = boosted(weights, outputs, labels, 0.01)
+    assert torch.equal(weights, start)
+
+
 def test_a_client_that_is_right_gains_weight_on_one_that_is_wrong() -> None:
     labels = torch.arange(12) % 3
     right = 4 * functional.one_hot(labels, 3).double()
@@ -120,6 +132,13 @@ def test_inputs_move_by_a_signed_step_along_the_drawn_direction() -> None:
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
+def test_a_step_may_differ_by_channel() -> None:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(8, 3)).double().eval()
+    inputs, sizes = drawn(5, 2, 2, 2), torch.tensor([0.1, 0.3]).reshape(-1, 1, 1)
+    moved = (diversified(network, inputs, sizes, torch.Generator().manual_seed(0)) - inputs).abs()
+    assert torch.allclose(moved, sizes.double().expand_as(moved), atol=1e-12)
+
+
 def test_the_student_comes_nearer_to_the_ensemble(clients: list[Upload]) -> None:
     (network,) = co_boosting(clients, epochs=15, learning_rate=0.1, weight_step=0.0).networks
     teacher = Teacher([tiny.TINY.load(upload[Weights].tensors).eval() for upload in clients], [1 / 3] * 3)
@@ -130,6 +149,14 @@ def test_the_student_comes_nearer_to_the_ensemble(clients: list[Upload]) -> None
             return distillation_loss(tiny.TINY.load(parameters)(inputs), teacher(inputs), 4.0).item()
 
     assert distance(network) < 0.7 * distance(tiny.initial())
+
+
+def test_the_distance_of_statistics_is_a_mean_over_clients() -> None:
+    upload = Upload(10, {Weights: Weights(tiny.initial(BATCH_NORM, seed=1))})
+    settings = {"epochs": 1, "class_loss": 0.0, "adversarial_loss": 0.0, "batch_norm_loss": 1.0}
+    one, two = (co_boosting([upload] * count, spec=BATCH_NORM, **settings) for count in (1, 2))
+    assert one.details["synthesis_loss"] > 0
+    assert two.details["synthesis_loss"] == pytest.approx(one.details["synthesis_loss"], rel=1e-5)
 
 
 def test_a_client_that_knows_nothing_loses_weight(clients: list[Upload]) -> None:
