@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedfisher_core.data.columns import names
+from fedfisher_core.data.columns import Names, names
+from fedfisher_core.data.labels import LONGEST_NAME, declared_names
 from fedfisher_core.data.layouts import Images, Layout, Texts, Vectors
 from fedfisher_core.data.pictures import decode, no_bombs
 from fedfisher_core.data.specs import FILE, DatasetSpec
@@ -29,6 +30,8 @@ _SPEC = b"fedfisher"
 _SPLIT = "split"
 
 _SEED = 0
+_LONGEST_ROW = 2**26
+"""Of a CSV of texts, in bytes."""
 _LARGEST = float(np.finfo(np.float32).max)
 _GREY = ("1", "L", "I", "I;16", "I;16L", "I;16B", "I;16N")
 
@@ -132,12 +135,13 @@ def import_table(source: Path, target: Path, *, label: str, test: float) -> None
     classes = _Classes.of(labels, source, test=test)
     numbers = np.array(rows)
     train = numbers[classes.splits == "train"]
+    varies = (np.ptp(train, axis=0) > 0) & (train.std(0) > 0)
     said = {
         "features": len(columns),
         "columns": [f"feature {name}" for name in columns],
-        "mean": train.mean(0).tolist(),
-        # What is the same in all training rows is not scaled; rounding leaves it a deviation.
-        "std": np.where(np.ptp(train, axis=0) > 0, train.std(0), 1.0).tolist(),
+        # What is the same in all training rows says nothing of classes: it becomes next to 0, in test rows too.
+        "mean": np.where(varies, train.mean(0), train[0]).tolist(),
+        "std": np.where(varies, train.std(0), _LARGEST).tolist(),
     }
     classes.write(target, dict(zip(said["columns"], numbers.T, strict=True)), said)
 
@@ -156,11 +160,28 @@ def import_texts(source: Path, target: Path, *, text: str, label: str, test: flo
     cells = texts(table, table.column((text,), "text")).to_pylist()
     if text == label:
         raise InputError(f"--text={text} and --label={label} name one column; allowed: two, as a text is no label")
-    found = names(table, table.column((label,), "label"))
-    classes = _Classes.of([str(found.names[code]).strip() for code in found.codes], source, test=test)
+    column = table.column((label,), "label")
+    found, declared = names(table, column), declared_names(table, column)
+    if declared is None:
+        classes = _Classes.of([str(found.names[code]).strip() for code in found.codes], source, test=test)
+    else:
+        classes = _Classes.of(_named(found, declared, table), source, test=test, order=declared)
     # The settings `data.text` replace length and tokenizer.
     said: dict[str, Any] = {"texts": [64, 30_522], "columns": [], "mean": [], "std": []}
     classes.write(target, {"text": cells}, said)
+
+
+def _named(found: Names, declared: Sequence[str], table: Table) -> list[str]:
+    """Replace the numbers of classes by the names that the file's metadata give them."""
+    if found.kind == "texts":
+        unknown = [one for one in found.names if one not in declared]
+    else:
+        unknown = [one for one in found.names if not (isinstance(one, int) and 0 <= one < len(declared))]
+    if unknown:
+        row = int(np.flatnonzero(found.codes == found.names.index(unknown[0]))[0])
+        raise table.refuse(row, f"label {shown(unknown[0])}; allowed: the {len(declared)} classes that are named")
+    named = found.names if found.kind == "texts" else [declared[one] for one in found.names]
+    return [named[code] for code in found.codes]
 
 
 def import_pictures(source: Path, target: Path, *, size: int, test: float) -> None:
@@ -179,6 +200,11 @@ def import_pictures(source: Path, target: Path, *, size: int, test: float) -> No
     if astray or not found:
         what = f"{astray[0]} lies in no class's folder" if astray else f"{source} has no pictures"
         raise InputError(f"{what}; allowed: {source}/CLASS/PICTURE")
+    folders = [one for one in sorted(source.iterdir()) if one.is_dir() and not one.name.startswith(".")]
+    if linked := [one for one in folders if one.is_symlink()]:
+        raise InputError(f"{linked[0]} is a link to a folder, which is not followed; allowed: folders")
+    if empty := [one for one in folders if not any(one in path.parents for path in found)]:
+        raise InputError(f"{empty[0]} has no pictures; allowed: a folder of pictures for each class")
     grey = all(_each(path, lambda path: Image.open(path).mode in _GREY) for path in found)
     pictures = [_each(path, lambda path: _png(path, size=size, grey=grey)) for path in found]
     channels = 1 if grey else 3
@@ -197,9 +223,17 @@ def _table(source: Path, *columns: str) -> Table:
         # Labels that are numbers are names here.
         options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(columns, pyarrow.string()))
         parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
-        return Table.of(pyarrow.csv.read_csv(source, parse_options=parsing, convert_options=options), str(source))
+        reading = pyarrow.csv.ReadOptions(block_size=_LONGEST_ROW)
+        read = pyarrow.csv.read_csv(source, reading, parsing, options)
     except (OSError, pyarrow.ArrowException) as error:
-        raise InputError(f"{source} can't be read: {in_one_line(error)}; allowed: a CSV in UTF-8") from error
+        raise InputError(
+            f"{source} can't be read: {in_one_line(error)}; allowed: a CSV in UTF-8, with rows of up to "
+            f"{_LONGEST_ROW >> 20} MiB"
+        ) from error
+    twice = next((name for name in columns if read.column_names.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"{source} has the column {shortened(twice)!r} twice; allowed: names that differ")
+    return Table.of(read, str(source))
 
 
 def _columns(header: Sequence[str], label: str, source: Path) -> list[str]:
@@ -242,7 +276,7 @@ class _Classes:
     """The labels and the split of some examples.
 
     Args:
-        names: of the classes, sorted.
+        names: of the classes, sorted, or in the order of a file's metadata.
         codes: the label of each example, as an index of names.
         splits: "train" or "test" for each example.
     """
@@ -252,9 +286,21 @@ class _Classes:
     splits: NDArray[np.str_]
 
     @classmethod
-    def of(cls, labels: Sequence[str], source: Path, *, test: float) -> "_Classes":
-        """Number the labels by name, and draw a fraction of each class for tests, at least one example."""
+    def of(cls, labels: Sequence[str], source: Path, *, test: float, order: Sequence[str] | None = None) -> "_Classes":
+        """Number the labels, and draw a fraction of each class for tests, at least one example.
+
+        Args:
+            order: of the names, of which those without examples are left out; None to sort them.
+        """
         names, codes, counts = np.unique(np.array(labels, dtype=str), return_inverse=True, return_counts=True)
+        if order is not None:
+            places = np.argsort([order.index(str(name)) for name in names])
+            names, counts, codes = names[places], counts[places], np.argsort(places)[codes]
+        long = next((name for name in names.tolist() if len(name) > LONGEST_NAME), None)
+        if long is not None:
+            raise InputError(
+                f"{source} has a label of {len(long):,} characters, {shortened(long)!r}; allowed: up to {LONGEST_NAME}"
+            )
         if len(names) < 2 or counts.min() < 2:
             said = (
                 f"class {str(names[counts.argmin()])!r} {'alone' if len(names) == 1 else 'once'}"

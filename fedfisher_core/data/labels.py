@@ -13,7 +13,7 @@ from fedfisher_core.data.tables import Table
 from fedfisher_core.engine.errors import InputError, printable, shortened
 
 _MOST_LISTED = 20
-_LONGEST_NAME = 200
+LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _read(table: Table, spec: DatasetSpec) -> _Column:
     found = _cells(table, column)
     if found.texts:
         return found
-    declared = _declared(table, column)
+    declared = declared_names(table, column)
     classes = spec.classes if declared is None else len(declared)
     wrong = np.flatnonzero((found.codes < 0) | (found.codes >= classes))
     if len(wrong):
@@ -184,13 +184,13 @@ def _cells(table: Table, column: str) -> _Column:
         numbers = [value if value < 2**63 else -1 for value in values]
         return _Column(np.array(numbers, dtype=np.int64)[codes], None, str(kind))
     for place, name in enumerate(values):
-        if len(name) > _LONGEST_NAME:
+        if len(name) > LONGEST_NAME:
             row = int(np.flatnonzero(codes == place)[0])
-            raise table.refuse(row, f"the label has {len(name):,} characters; allowed: up to {_LONGEST_NAME}")
+            raise table.refuse(row, f"the label has {len(name):,} characters; allowed: up to {LONGEST_NAME}")
     return _Column(codes, tuple(values), str(kind), texts=True)
 
 
-def _declared(table: Table, column: str) -> tuple[str, ...] | None:
+def declared_names(table: Table, column: str) -> tuple[str, ...] | None:
     """Read the names that the metadata of a split give the numbers of a column."""
     if column not in table.features:
         return None
@@ -203,12 +203,12 @@ def _declared(table: Table, column: str) -> tuple[str, ...] | None:
     if described["_type"] != "ClassLabel" or names is None:
         return None
     if isinstance(names, list) and all(isinstance(one, str) and one.strip() for one in names):
-        long = next((one for one in names if len(one) > _LONGEST_NAME), None)
+        long = next((one for one in names if len(one) > LONGEST_NAME), None)
         if long is None and len(set(names)) == len(names) > 0:
             return tuple(names)
     raise InputError(
         f"{table.where}: the metadata of column {column!r} name the classes {shortened(repr(names))}; allowed: a list "
-        f"of texts that differ, each of up to {_LONGEST_NAME} characters"
+        f"of texts that differ, each of up to {LONGEST_NAME} characters"
     )
 
 

@@ -148,14 +148,15 @@ def require_split(
 
 
 def _require_classes(count: int, each: int, labels: Indices) -> None:
-    if (classes := len(labels)) < each:
+    if (classes := np.count_nonzero(labels)) < each:
         raise InputError(
-            f"partition.classes_per_client={each} exceeds the {classes} classes of the data; allowed: up to {classes}"
+            f"partition.classes_per_client={each} exceeds the {classes} classes of the training examples; allowed: up "
+            f"to {classes}"
         )
-    if count * each < len(labels) and labels.all():
+    if count * each < classes:
         raise InputError(
             f"partition.clients={count} with partition.classes_per_client={each} leaves classes without a client; "
-            f"allowed: a product of the two of {len(labels)} or more"
+            f"allowed: a product of the two of {classes} or more"
         )
 
 
@@ -266,25 +267,24 @@ def _dirichlet_class(
 
 
 def _classes(rng: np.random.Generator, labels: Indices, classes: int, count: int, each: int) -> list[Indices]:
-    """Deal `each` classes to every client in turn, then share each class evenly among its clients."""
+    """Deal `each` classes to every client in turn, then share each class evenly among its clients.
+
+    Only classes with examples are dealt, each once before one is dealt again.
+    """
+    dealt = np.unique(labels)
     deck: list[int] = []
     owners: list[list[int]] = [[] for _ in range(classes)]
     for client in range(count):
         hand: list[int] = []
         while len(hand) < each:
             if not deck:
-                deck += rng.permutation(classes).tolist()
+                deck += rng.permutation(dealt).tolist()
             hand.append(deck.pop(next(i for i, label in enumerate(deck) if label not in hand)))
         for label in hand:
             owners[label].append(client)
     parts: list[list[Indices]] = [[] for _ in range(count)]
     for label, holders in enumerate(owners):
         members = rng.permutation(np.flatnonzero(labels == label))
-        if len(members) and not holders:
-            raise InputError(
-                f"partition.clients={count} with partition.classes_per_client={each} gives class {label} to no client; "
-                f"clients x classes_per_client must be at least {classes}"
-            )
         for client, piece in zip(holders, np.array_split(members, max(len(holders), 1)), strict=bool(holders)):
             parts[client].append(piece)
     return [np.concatenate(part) for part in parts]

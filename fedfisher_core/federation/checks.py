@@ -10,7 +10,7 @@ from fedfisher_core.client.local import estimator_of
 from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.data.counting import count_training
-from fedfisher_core.data.layouts import Texts
+from fedfisher_core.data.layouts import Images, Texts
 from fedfisher_core.data.partitions import require_split
 from fedfisher_core.data.shifts import require_shift
 from fedfisher_core.data.sources import find_source
@@ -66,6 +66,7 @@ def check_federations(settings: FederationSettings, *, title: str = "") -> Feder
         _require_scaling(settings, dataset)
         _require_coarse(settings, dataset)
     _require_texts(settings)
+    _require_pictures(settings)
     _warn_of_skipped(settings)
     require_models(settings)
     _require_objectives(settings)
@@ -125,7 +126,7 @@ def _require_enough_clients(settings: FederationSettings) -> None:
         return
     if cohort is not None and least > cohort:
         raise InputError(f"run.min_clients={least} exceeds rounds.cohort={cohort}; allowed: up to {cohort}")
-    unseen, smallest = settings.unseen_clients, min(settings.partition.clients)
+    unseen, smallest = settings.unseen_clients, settings.fewest_clients
     if least > smallest - unseen:
         less = f" less measures.personalisation.unseen_clients={unseen}" if unseen else ""
         raise InputError(
@@ -140,6 +141,16 @@ def _require_texts(settings: FederationSettings) -> None:
         raise InputError(
             f"data.text={text.model_dump(mode='json')}, but no texts are among data.dataset={list(given)}; allowed: "
             "the defaults, or data of texts"
+        )
+
+
+def _require_pictures(settings: FederationSettings) -> None:
+    """Check that there are images where the settings say what becomes of their sizes."""
+    sizes, given = settings.data.image_sizes, settings.data.dataset
+    if sizes != "same" and not any(isinstance(datasets.get(one).inputs, Images) for one in given):
+        raise InputError(
+            f"data.image_sizes={sizes!r}, but no images are among data.dataset={list(given)}; allowed: 'same', or data "
+            "of images"
         )
 
 

@@ -68,7 +68,7 @@ def _specs(federations: Collection[Federation]) -> Collection[tuple[ModelSpec, M
 
 def _require_settings(key: str, settings: FederationSettings) -> None:
     """Check the number of ranks, and the settings under which clients would start or send alike."""
-    ranks, clients = settings.model.lora.ranks or (), min(settings.partition.clients) - settings.unseen_clients
+    ranks, clients = settings.model.lora.ranks or (), settings.fewest_clients - settings.unseen_clients
     if len(ranks) > clients:
         raise InputError(f"{key} has more ranks than clients take part, {clients}; allowed: up to as many")
     if settings.rounds.count > 1:

@@ -108,7 +108,7 @@ class FederationSettings(RecipeSettings):
 
     @model_validator(mode="after")
     def _cohorts_are_of_clients(self) -> "FederationSettings":
-        cohort, fewest = self.rounds.cohort, min(self.partition.clients)
+        cohort, fewest = self.rounds.cohort, self.fewest_clients
         if cohort is not None and cohort > fewest:
             raise ValueError(f"rounds.cohort={cohort} exceeds partition.clients={fewest}; allowed: 1 to {fewest}")
         return self
@@ -124,7 +124,7 @@ class FederationSettings(RecipeSettings):
 
     @model_validator(mode="after")
     def _enough_clients_take_part(self) -> "FederationSettings":
-        unseen, fewest, cohort = self.unseen_clients, min(self.partition.clients), self.rounds.cohort
+        unseen, fewest, cohort = self.unseen_clients, self.fewest_clients, self.rounds.cohort
         most = fewest - (cohort or 1)
         if unseen > most:
             needed = "leaves none to take part" if cohort is None else f"leaves fewer than rounds.cohort={cohort}"
@@ -201,6 +201,11 @@ class FederationSettings(RecipeSettings):
     def may_validate(self) -> bool:
         """Whether the server may use its validation images: with privacy, only if they are public."""
         return self.privacy is None or self.data.public_validation
+
+    @property
+    def fewest_clients(self) -> int:
+        """Number of clients of the smallest federation that `skip` leaves."""
+        return min(one.clients for one in self.seeded_settings())
 
     @property
     def unseen_clients(self) -> int:

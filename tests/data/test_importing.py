@@ -2,7 +2,10 @@
 
 from pathlib import Path
 
+import datasets as hub
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 import torch
 from PIL import Image
@@ -105,11 +108,91 @@ def test_a_table_that_can_not_be_used_is_refused_by_its_line(workplace: Path, li
     assert not OUT.parent.exists()
 
 
-def test_what_is_the_same_in_all_rows_is_not_scaled(workplace: Path) -> None:
+@pytest.mark.parametrize("constant", ["0.1", "1700000000123456789", "1e-200"])
+def test_what_is_the_same_in_all_training_rows_becomes_nothing(workplace: Path, constant: str) -> None:
     # Rounding leaves the mean of so many 0.1 another number, and a deviation.
-    write_table(*(f"0.1,{'ab'[number % 2]},{number}" for number in range(120)))
+    write_table(*(f"{constant},{'ab'[number % 2]},{number}" for number in range(120)))
     import_table(TABLE, OUT, label="species", test=0.25)
-    assert read().spec.std[0] == 1.0
+    dataset = read()
+    for split in (dataset.train, dataset.test):
+        assert select(split, dataset.spec).inputs[:, 0].abs().max() < 1e-9
+        assert select(split, dataset.spec).inputs[:, 1].abs().max() > 1
+
+
+def test_a_test_row_with_another_value_than_the_training_rows_is_no_outlier(workplace: Path) -> None:
+    write_table(*(f"1.7e9,{'ab'[number % 2]},{number}" for number in range(12)))
+    import_table(TABLE, OUT, label="species", test=0.25)
+    held = int(read().test.inputs[0, 1])
+    write_table(*(f"{5 if number == held else 1.7e9},{'ab'[number % 2]},{number}" for number in range(12)))
+    import_table(TABLE, OUT, label="species", test=0.25)
+    dataset = read()
+    assert dataset.test.inputs[0, 0] == 5
+    assert select(dataset.test, dataset.spec).inputs[:, 0].abs().max() < 1e-9
+
+
+def test_a_column_whose_deviation_underflows_becomes_nothing(workplace: Path) -> None:
+    write_table(*(f"{number % 3}e-200,{'ab'[number % 2]},{number}" for number in range(12)))
+    import_table(TABLE, OUT, label="species", test=0.25)
+    assert select(read().train, read().spec).inputs[:, 0].abs().max() < 1e-9
+
+
+def test_names_of_classes_in_a_files_metadata_stay_in_their_order(workplace: Path) -> None:
+    named = hub.Features({"text": hub.Value("string"), "label": hub.ClassLabel(names=["late", "early", "never", "b"])})
+    given = {"text": [f"text {number}" for number in range(12)], "label": [0, 1, 3] * 4}
+    hub.Dataset.from_dict(given, features=named).to_parquet("hub.parquet")
+    import_texts(Path("hub.parquet"), OUT, text="text", label="label", test=0.25)
+    dataset = read_dataset(find_source(str(OUT)))
+    assert dataset.class_names == ("late", "early", "b")
+    assert dataset.train.labels.bincount().tolist() == [3, 3, 3]
+    table = pyarrow.parquet.read_table(OUT)
+    for text, label in zip(table["text"].to_pylist(), table["label"].to_pylist(), strict=True):
+        assert label == int(text.split()[1]) % 3
+
+
+def test_a_label_that_the_metadata_do_not_name_is_refused_by_its_row(workplace: Path) -> None:
+    named = hub.Features({"text": hub.Value("string"), "label": hub.ClassLabel(names=["a", "b"])})
+    whole = hub.Dataset.from_dict({"text": ["x"] * 4, "label": [0, 1, 0, 1]}, features=named)
+    whole.to_parquet("hub.parquet")
+    table = pyarrow.parquet.read_table("hub.parquet")
+    numbers = pyarrow.array([0, 1, 5, 1], pyarrow.int64())
+    pyarrow.parquet.write_table(
+        table.set_column(1, "label", numbers).replace_schema_metadata(table.schema.metadata), "hub.parquet"
+    )
+    with pytest.raises(InputError, match=r"hub.parquet, row 2: label 5; allowed: the 2 classes that are named"):
+        import_texts(Path("hub.parquet"), OUT, text="text", label="label", test=0.5)
+
+
+def test_a_column_of_texts_that_stands_twice_is_refused(workplace: Path) -> None:
+    TABLE.write_text("text,label,text\none,a,x\ntwo,b,y\n")
+    with pytest.raises(InputError, match=r"flowers.csv has the column 'text' twice; allowed: names that differ"):
+        import_texts(TABLE, OUT, text="text", label="label", test=0.5)
+
+
+def test_a_long_text_is_read_and_a_long_label_refused(workplace: Path) -> None:
+    long = "word " * 600_000
+    TABLE.write_text(f"text,label\n{long},a\ntwo,a\nthree,b\nfour,b\n")
+    import_texts(TABLE, OUT, text="text", label="label", test=0.5)
+    assert long in pyarrow.parquet.read_table(OUT)["text"].to_pylist()
+    OUT.unlink()
+    label = "a" * 201
+    TABLE.write_text(f"text,label\none,{label}\ntwo,{label}\nthree,b\nfour,b\n")
+    with pytest.raises(InputError, match=r"flowers\.csv has a label of 201 characters, .*; allowed: up to 200"):
+        import_texts(TABLE, OUT, text="text", label="label", test=0.5)
+    assert not OUT.exists()
+
+
+def test_a_class_whose_folder_is_a_link_or_empty_is_refused(workplace: Path) -> None:
+    for number in range(2):
+        for where in ("pictures/a", "pictures/b", "elsewhere/c"):
+            picture(f"{where}/{number}.png", 1)
+    Path("pictures/c").symlink_to(Path("elsewhere/c").absolute())
+    with pytest.raises(InputError, match="pictures/c is a link to a folder, which is not followed; allowed: folders"):
+        import_pictures(Path("pictures"), OUT, size=6, test=0.5)
+    Path("pictures/c").unlink()
+    Path("pictures/c").mkdir()
+    with pytest.raises(InputError, match="pictures/c has no pictures; allowed: a folder of pictures for each class"):
+        import_pictures(Path("pictures"), OUT, size=6, test=0.5)
+    assert not OUT.exists()
 
 
 def test_labels_of_texts_may_have_spaces_around_them(workplace: Path) -> None:

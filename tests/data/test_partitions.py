@@ -377,6 +377,14 @@ def test_a_draw_that_gives_a_class_to_nobody_counts_as_too_small(scheme: str) ->
         draw(scheme, alpha=0.001, clients=2, min_size=1, max_retries=1)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_classes_that_no_example_has_are_dealt_to_no_client(seed: int) -> None:
+    labels = LABELS[LABELS != 3]
+    counts = draw("classes", clients=3, classes_per_client=3, seed=seed, labels=labels).label_counts(labels, CLASSES)
+    assert [sum(count > 0 for count in row) for row in counts] == [3, 3, 3]
+    assert np.array(counts).sum(0).tolist() == np.bincount(labels, minlength=CLASSES).tolist()
+
+
 def test_classes_that_no_example_has_need_no_client() -> None:
     labels = np.array([50] * 8 + [0, 0])
     require_split(settings("classes", classes_per_client=2), setting("classes", clients=4), labels, validation_size=0)

@@ -156,3 +156,14 @@ def test_batch_normalisation_is_refused_before_any_work(arranged_workplace: Path
     settings = tiny.tiny_settings(arranged_workplace, data={"dataset": "banners"}, model={"name": "normalised"})
     with pytest.raises(InputError, match=r"model 'normalised': layer 'norm' has type BatchNorm2d, .*: GroupNorm"):
         check_federations(settings)
+
+
+def test_sizes_of_images_are_no_setting_of_a_table(arranged_workplace: Path) -> None:
+    settings = tiny.tiny_settings(
+        arranged_workplace, data={"dataset": "table", "image_sizes": "any"}, model={"name": "mlp"}
+    )
+    with pytest.raises(
+        InputError,
+        match=r"data\.image_sizes='any', but no images are among data\.dataset=\['table'\]; allowed: 'same', or data",
+    ):
+        check_federations(settings)

@@ -345,6 +345,16 @@ def test_factor_bits_may_be_set_for_all_methods_or_for_one_in_the_papers_format(
         assert validate(BenchmarkSettings, {"wire": wire, "methods": methods})
 
 
+@pytest.mark.parametrize(
+    "changes", [{"rounds": {"cohort": 10, "count": 2}}, {"measures": {"personalisation": {"unseen_clients": 9}}}]
+)
+def test_federations_that_are_skipped_limit_nothing(changes: dict[str, Any]) -> None:
+    partition = {"clients": [5, 50]}
+    assert validate(BenchmarkSettings, {"partition": partition, "skip": [{"clients": 5}], **changes})
+    with pytest.raises(InputError, match=r"partition\.clients=5"):
+        validate(BenchmarkSettings, {"partition": partition, **changes})
+
+
 def test_the_digest_sees_every_setting_but_the_name() -> None:
     base = BenchmarkSettings()
     assert base.digest() == base.model_copy(update={"name": "other"}).digest()
