@@ -35,6 +35,7 @@ from fedfisher_core.settings import FisherSettings
 
 _A = ".lora_A.weight"
 _UNEVEN = 1e-4
+_LARGEST_ALPHA = 1_000_000
 """How far a Gram matrix and its transpose may differ, as a part of the number and of the largest."""
 CONFIG, TENSORS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 _NOT_LORA = (
@@ -151,7 +152,7 @@ def merge_adapters(
     shapes = {name: tensor.shape for name, tensor in tensors[0].items()}
     spec = OwnModel("adapters", Vectors(1), classes=1, widths=(rank,), builder=lambda asked: _holder(shapes, asked))
     configured = configure_own(method, settings, spec, statistics=None, budget="none", format="float32")
-    _require_served(configured, [one.rank for one in adapters], given=set() if grams is None else {Gram})
+    _require_served(configured, adapters, given=set() if grams is None else {Gram})
     server = Server(
         spec=spec,
         dataset=DatasetSpec("adapters", None, 1, Vectors(1)),
@@ -197,9 +198,13 @@ def _read_config(path: Path) -> dict[str, Any]:
     patterns = config.get("alpha_pattern") or {}
     if not isinstance(patterns, dict):
         raise InputError(f"{path} has alpha_pattern={shown(patterns)}; allowed: names of layers with numbers")
-    numbers = [config.get("lora_alpha"), *patterns.values()]
-    if not all(isinstance(one, int | float) for one in numbers):
-        raise InputError(f"{path} has lora_alpha={shown(config.get('lora_alpha'))}; allowed: a number")
+    for key, alpha in (
+        ("lora_alpha", config.get("lora_alpha")),
+        *(("alpha_pattern", one) for one in patterns.values()),
+    ):
+        number = isinstance(alpha, int | float) and not isinstance(alpha, bool)
+        if not number or not abs(alpha) <= _LARGEST_ALPHA:
+            raise InputError(f"{path} has {key}={shown(alpha)}; allowed: numbers up to {_LARGEST_ALPHA:,}")
     return config
 
 
@@ -275,7 +280,7 @@ def _require_gram(given: Tensor, size: int, *, who: str) -> None:
         raise InputError(f"{who} has {numbers} on its diagonal; allowed: means of squares, of which one is positive")
 
 
-def _require_served(configured: ConfiguredMethod, ranks: Sequence[int], *, given: set[type[Statistic]]) -> None:
+def _require_served(configured: ConfiguredMethod, adapters: Sequence[Adapter], *, given: set[type[Statistic]]) -> None:
     found, who = configured.method, f"method {configured.method.name!r}"
     if Gram in given and Gram not in found.uploads:
         able = ", ".join(name for name in methods if _serves_grams(methods.get(name)))
@@ -294,9 +299,13 @@ def _require_served(configured: ConfiguredMethod, ranks: Sequence[int], *, given
             f"{who} needs {needs[0]}, which no adapter has; allowed: methods that need weights alone, and "
             "regmean_products with Gram matrices"
         )
-    if len(set(ranks)) > 1 and not found.of_products:
-        able = ", ".join(name for name in methods if _serves_ranks(methods.get(name)))
-        raise InputError(f"{who} needs adapters of one rank, and these have {ranks}; allowed: {able}")
+    if found.of_products:
+        return
+    for name in (name for name in adapters[0].tensors if ".lora_A." in name):
+        ranks = [len(one.tensors[name]) for one in adapters]
+        if len(set(ranks)) > 1:
+            able = ", ".join(name for name in methods if _serves_ranks(methods.get(name)))
+            raise InputError(f"{who} needs adapters of one rank, and these have {ranks} in {name!r}; allowed: {able}")
 
 
 def _serves_ranks(method: Method) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from fedfisher.examples import Pairs, gather, require_classes
+from fedfisher.examples import Pairs, gather, require_classes, require_tokens
 from fedfisher.network import Network
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistics.configured import ConfiguredStatistic, configure_statistics
@@ -67,6 +67,7 @@ class Client:
         examples = gather(data, who="the client's data")
         self.network = Network.of(model, examples.inputs, fisher=fisher)
         require_classes(examples, self.network.spec.classes, who="the client's data")
+        require_tokens(examples, self.network.spec.inputs, who="the client's data")
         self.weights = self.network.read(parameters_of(model) if weights is None else weights, who="the client")
         self.num_examples = len(examples)
         spec = self.network.spec
@@ -97,7 +98,9 @@ class Client:
         (configured,) = configure_statistics([statistics.get(name)], {name: settings})
         # This fails before any work if the statistic does not exist for a layer, and the message names the layer.
         configured.shapes(self.network.spec)
-        return dict(self.compute([configured])[name].tensors)
+        computed = self.compute([configured])[name].tensors
+        # Copies, as the client keeps what it has computed for uploads.
+        return {key: tensor.clone() for key, tensor in computed.items()}
 
     def upload(
         self,

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fedfisher_core.data.layouts import Layout, Tokens
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.errors import InputError, in_one_line
@@ -56,6 +57,16 @@ def require_classes(examples: Examples, classes: int, *, who: str) -> None:
         raise InputError(
             f"{who} has the label {wrong}; allowed: 0 to {classes - 1}, as the network has {classes} outputs"
         )
+
+
+def require_tokens(examples: Examples, layout: Layout, *, who: str) -> None:
+    """Check that each token is one of the network's; `who` owns the examples, for messages."""
+    if not isinstance(layout, Tokens):
+        return
+    least, most = int(examples.inputs.min()), int(examples.inputs.max())
+    if least < 0 or most >= layout.vocabulary:
+        wrong = least if least < 0 else most
+        raise InputError(f"{who} has the token {wrong}; allowed: 0 to {layout.vocabulary - 1}, as the network has")
 
 
 def _is_pair(batch: Any) -> bool:

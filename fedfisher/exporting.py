@@ -19,7 +19,7 @@ from fedfisher.exporting_adapters import AdaptedNetwork, find_artifact, require_
 from fedfisher.onnx_file import write_onnx
 from fedfisher_core.data.layouts import Images, Layout, Texts, Tokens
 from fedfisher_core.data.specs import DatasetSpec, datasets
-from fedfisher_core.engine.errors import InputError, shortened, shown
+from fedfisher_core.engine.errors import InputError, in_one_line, shortened, shown
 from fedfisher_core.engine.failures import read_failed
 from fedfisher_core.engine.installed import require_packages
 from fedfisher_core.engine.store import Store, read_document, read_tensors
@@ -49,11 +49,15 @@ import torch
 folder = Path(__file__).parent
 about = json.loads((folder / "network.json").read_text())
 network = torch.export.load(folder / "network.pt2").module()
-mean, std = (torch.tensor(about["normalisation"][part]).reshape(about["constants_shape"]) for part in ("mean", "std"))
+# In double precision large numbers, such as Unix times, stay distinct.
+mean, std = (
+    torch.tensor(about["normalisation"][part], dtype=torch.float64).reshape(about["constants_shape"])
+    for part in ("mean", "std")
+)
 
 
 def predict(examples: torch.Tensor) -> list[str]:
-    """Name the class of each example; images are pixels in [0, 1]."""
+    """Name the class of each example; images are pixels in [0, 1], and large numbers are float64."""
     return [about["class_names"][label] for label in network(%s).argmax(1).tolist()]
 '''
 
@@ -143,7 +147,10 @@ class GlobalNetwork:
         inputs, generator = self.dataset.inputs, torch.Generator().manual_seed(0)
         if isinstance(inputs, Tokens):
             return self.network, inputs.drawn(2, generator)
-        mean, std = (torch.tensor(self.normalisation[part]).reshape(self.constants_shape) for part in ("mean", "std"))
+        mean, std = (
+            torch.tensor(self.normalisation[part], dtype=torch.float64).reshape(self.constants_shape)
+            for part in ("mean", "std")
+        )
         examples = torch.rand(2, *inputs.shape, generator=generator)
         return _Normalising(self.network, mean, std).eval(), examples
 
@@ -162,7 +169,7 @@ class _Normalising(nn.Module):
 
     def forward(self, examples: Tensor) -> Tensor:
         """Return a row of outputs for each example."""
-        outputs: Tensor = self.network((examples - self.mean) / self.std)
+        outputs: Tensor = self.network(((examples - self.mean) / self.std).float())
         return outputs
 
 
@@ -241,13 +248,16 @@ def _about(row: Row, weights: Parameters) -> dict[str, Any]:
 
 @contextmanager
 def _made(folder: Path) -> Iterator[Path]:
-    """Fill a new folder, which is there only if all its files are."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        made = Path(temporary) / "made"
-        made.mkdir()
-        yield made
-        shutil.move(made, folder)
+    """Fill a new folder, which is there only if all its files are; `InputError` if it can't be written."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
+            made = Path(temporary) / "made"
+            made.mkdir()
+            yield made
+            shutil.move(made, folder)
+    except OSError as error:
+        raise InputError(f"{folder} can't be written: {in_one_line(error)}; allowed: a new folder") from error
 
 
 def _program(network: nn.Module, dataset: DatasetSpec) -> torch.export.ExportedProgram:

@@ -1,7 +1,7 @@
 """Files of what clients have computed, and of merged networks.
 
 A client's file is one of safetensors. A tensor is named by its statistic, a slash and its own name, as in
-`kfac/hidden/input`. The header is JSON under `fedfisher_client` of the file's metadata; its schema and a reader in
+`kfac/hidden.inputs`. The header is JSON under `fedfisher_client` of the file's metadata; its schema and a reader in
 NumPy are in `examples/read_client_file`.
 """
 
@@ -36,6 +36,7 @@ from fedfisher_core.settings.reading import validate
 
 METADATA = "fedfisher_client"
 VERSION = 1
+ENDING = ".safetensors"
 
 
 class _Part(BaseModel):
@@ -208,8 +209,10 @@ def write_merged(
         clients: whose networks were merged.
 
     Raises:
-        InputError: the network is an ensemble, which has the weights of several networks.
+        InputError: the network is an ensemble, which has the weights of several networks, or the path has another
+            ending than .safetensors.
     """
+    require_ending(Path(path))
     if isinstance(module, Ensemble):
         raise InputError(
             f"method {method!r} keeps the networks of all clients; allowed: methods that leave one network"
@@ -223,6 +226,12 @@ def write_merged(
         "clients": [one.header.weights_digest for one in clients],
     }
     write_file(Path(path), save(weights, {"fedfisher_merged": json.dumps(said)}))
+
+
+def require_ending(path: Path) -> None:
+    """Check that a file of weights will be read as what it is, which readers tell by its ending."""
+    if path.suffix != ENDING:
+        raise InputError(f"{path} ends in {path.suffix or 'nothing'}; allowed: NAME{ENDING}")
 
 
 def read_header(path: Path) -> ClientHeader:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher.client import configure_own
-from fedfisher.examples import Pairs, gather, require_classes
+from fedfisher.examples import Pairs, gather, require_classes, require_tokens
 from fedfisher.network import Network
 from fedfisher_core.client.uploads import Upload as Arrived
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.engine.errors import DivergedClientError, InputError
+from fedfisher_core.engine.errors import DivergedClientError, InputError, shown
 from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server, require_networks
@@ -45,6 +45,13 @@ class Preprocessing:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     augment: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "std"):
+            if not isinstance(getattr(self, name), tuple | list):
+                raise InputError(
+                    f"preprocessing: {name}={shown(getattr(self, name))}; allowed: one number a channel, such as (0.5,)"
+                )
 
 
 class Ensemble(nn.Module):
@@ -104,6 +111,7 @@ def merge(
         InputError: names what the method does not support, and what is allowed.
         DivergedClientError: names a client with a number that is not finite.
     """
+    clients = list(clients)
     if not clients:
         raise InputError("there are no clients; allowed: one or more")
     network = clients[0].network
@@ -196,6 +204,7 @@ def _validation(network: Network, data: Pairs | None) -> Examples:
     if examples.inputs.dtype != network.spec.inputs.taken:
         raise InputError(f"validation has inputs of {examples.inputs.dtype}; allowed: {network.spec.inputs.taken}")
     require_classes(examples, network.spec.classes, who="validation")
+    require_tokens(examples, network.spec.inputs, who="validation")
     return examples.to(network.device)
 
 

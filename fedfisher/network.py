@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -149,25 +149,41 @@ class Network:
 def replace_batch_norm(module: nn.Module) -> nn.Module:
     """Copy a network, and replace torch's batch normalisations by layers whose running statistics are weights.
 
-    Clients send these weights. In evaluation, the outputs stay the same up to rounding.
+    Clients send these weights. In evaluation, the outputs stay the same up to rounding. What was not trained stays so.
 
     Raises:
-        UnsupportedLayerError: a batch normalisation keeps no running statistics.
+        UnsupportedLayerError: a batch normalisation keeps no running statistics, or has a forward of its own.
     """
     copied = copy.deepcopy(module)
-    layers = [(name, one) for name, one in copied.named_modules() if isinstance(one, BatchNormalisation)]
-    for name, layer in layers:
-        if layer.running_mean is None or layer.running_var is None:
-            raise UnsupportedLayerError(
-                f"layer {name!r} keeps no running statistics; allowed: track_running_stats=True"
-            )
-        made = BatchNorm(layer.num_features, eps=layer.eps, momentum=0.1 if layer.momentum is None else layer.momentum)
-        state = read_running_statistics(
-            nn.Sequential(made), {f"0.{key}": one for key, one in layer.state_dict().items()}
-        )
-        made.load_state_dict({key.removeprefix("0."): one for key, one in state.items()}, strict=layer.affine)
-        copied.set_submodule(name, made.to(layer.running_mean.device).train(layer.training))
+    made: dict[int, BatchNorm] = {}
+    # A layer at several places stays one layer.
+    for name, layer in list(copied.named_modules(remove_duplicate=False)):
+        if not isinstance(layer, BatchNormalisation):
+            continue
+        if id(layer) not in made:
+            made[id(layer)] = _with_statistics_as_weights(name, layer)
+        if layer is copied:
+            return made[id(layer)]
+        copied.set_submodule(name, made[id(layer)])
     return copied
+
+
+def _with_statistics_as_weights(name: str, layer: BatchNormalisation) -> BatchNorm:
+    base = next(one for one in get_args(BatchNormalisation) if isinstance(layer, one))
+    if type(layer).forward is not base.forward:
+        raise UnsupportedLayerError(
+            f"layer {name!r} has type {type(layer).__name__}, whose forward is not that of {base.__name__}; allowed: "
+            f"{base.__name__}, and what else it does as a layer of its own"
+        )
+    if layer.running_mean is None or layer.running_var is None:
+        raise UnsupportedLayerError(f"layer {name!r} keeps no running statistics; allowed: track_running_stats=True")
+    made = BatchNorm(layer.num_features, eps=layer.eps, momentum=0.1 if layer.momentum is None else layer.momentum)
+    state = read_running_statistics(nn.Sequential(made), {f"0.{key}": one for key, one in layer.state_dict().items()})
+    made.load_state_dict({key.removeprefix("0."): one for key, one in state.items()}, strict=layer.affine)
+    for key in ("weight", "bias"):
+        own = getattr(layer, key)
+        getattr(made, key).requires_grad_(own is not None and own.requires_grad)
+    return made.to(layer.running_mean).train(layer.training)
 
 
 def _without_memory(parameter: nn.Parameter) -> nn.Parameter:

@@ -154,7 +154,8 @@ def co_boosting(
     )
     shape = require_images(server.spec.inputs, "the generator")
     # The authors' 8 / 255 is of inputs whose deviation is taken as 0.5.
-    moves = (perturbation / torch.tensor(server.dataset.std, device=server.device)).reshape(-1, 1, 1)
+    white, black = (normalise(torch.full((1, *server.spec.inputs.shape), one), server.dataset) for one in (1.0, 0.0))
+    moves = perturbation * (white - black).to(server.device)
     inputs = torch.empty(0, shape.channels, shape.height, shape.width, device=server.device)
     labels = torch.empty(0, dtype=torch.int64, device=server.device)
 

@@ -61,7 +61,9 @@ class Canary:
         return cls(made, int(torch.randint(classes, (), generator=generator)))
 
     def planted(self, inputs: Tensor, labels: Tensor, *, times: int = 1) -> tuple[Tensor, Tensor]:
-        """Add the first sentence to a client's texts and labels, some times."""
+        """Add the first sentence to a client's texts and labels, some times; `InputError` for fewer than one."""
+        if times < 1:
+            raise InputError(f"a canary is planted times={times}; allowed: 1 or more")
         added = self.sentences[:1].to(inputs.device).expand(times, -1)
         return torch.cat([inputs, added]), torch.cat([labels, labels.new_full((times,), self.label)])
 

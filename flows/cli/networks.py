@@ -94,6 +94,11 @@ def _statistics(options: argparse.Namespace) -> None:
     for key, group in chosen.items():
         if key not in ("fisher", "statistics") or not isinstance(group, dict):
             raise InputError(f"--set {shown(key)}; allowed: keys that begin with fisher. or statistics.")
+    if ":" in options.network and options.classes is not None:
+        raise InputError(
+            f"--classes={options.classes} with --network={options.network}, a function that knows how many; allowed: "
+            "without, or with the name of a network"
+        )
     _require_new_place([options.weights, *example_files(options.data)], options.out)
     inputs, labels = read_examples(options.data)
     weights = dict(read_weights_file(options.weights, str(options.weights)))
@@ -135,7 +140,7 @@ def _merge_adapters(options: argparse.Namespace) -> None:
 def _merge_files(options: argparse.Namespace) -> None:
     from fedfisher import merge, read_client
     from fedfisher.building import example_files, read_examples
-    from fedfisher.files import read_header, write_merged
+    from fedfisher.files import read_header, require_ending, write_merged
     from fedfisher_core.engine.seeds import Stream, torch_generator
     from fedfisher_core.methods.configured import choose_settings
     from fedfisher_core.methods.method import methods
@@ -147,6 +152,7 @@ def _merge_files(options: argparse.Namespace) -> None:
     read = [*options.clients, *([options.initial] if options.initial else [])]
     read += example_files(options.validation) if options.validation else []
     _require_new_place(read, options.out)
+    require_ending(options.out)
     headers = [read_header(path) for path in options.clients]
     model = _network_of(headers, options)
     clients = [read_client(path, model) for path in options.clients]

@@ -89,9 +89,26 @@ def test_the_mean_of_factors_needs_equal_ranks(workplace: Path) -> None:
     name = f"{LAYER}.lora_A.weight"
     torch.testing.assert_close(made.tensors[name], (one.tensors[name] + alike.tensors[name]) / 2)
     with pytest.raises(
-        InputError, match=r"'fedavg' needs adapters of one rank, .*\[2, 3\]; allowed: fedex_lora, flexlora, knots$"
+        InputError,
+        match=r"'fedavg' needs adapters of one rank, .*\[2, 3\] in '.*'; allowed: fedex_lora, flexlora, knots$",
     ):
         fedfisher.merge_adapters([one, other], method="fedavg")
+
+
+def test_ranks_are_compared_layer_by_layer(workplace: Path) -> None:
+    def both(number: int, ranks: tuple[int, int]) -> fedfisher.Adapter:
+        own: dict[str, Tensor] = {}
+        for layer, rank in zip(("query", "value"), ranks, strict=True):
+            drawn = {name: one for name, one in tensors(number, rank).items() if ".lora_" in name}
+            own |= {name.replace("query", layer): one for name, one in drawn.items()}
+        return fedfisher.read_adapter(save(f"both{number}", own))
+
+    given = [both(0, (2, 4)), both(1, (4, 2))]
+    with pytest.raises(InputError, match=r"needs adapters of one rank, and these have \[2, 4\] in '.*query.*'"):
+        fedfisher.merge_adapters(given, method="fedavg")
+    assert fedfisher.merge_adapters(given, method="flexlora").rank == 4
+    alike = [both(number, (2, 4)) for number in range(2)]
+    assert fedfisher.merge_adapters(alike, method="fedavg").rank == 4
 
 
 def gram_of(inputs: Tensor) -> dict[str, Tensor]:
@@ -187,7 +204,11 @@ def test_gram_matrices_do_not_serve_methods_for_factors(workplace: Path) -> None
         ({"use_dora": True}, r"use_dora=True; allowed: LoRA without it"),
         ({"peft_type": "IA3"}, r"peft_type='IA3'; allowed: LORA"),
         ({"bias": "all"}, r"bias='all'; allowed: none"),
-        ({"lora_alpha": "2"}, r"lora_alpha='2'; allowed: a number"),
+        ({"lora_alpha": "2"}, r"lora_alpha='2'; allowed: numbers up to 1,000,000"),
+        ({"lora_alpha": True}, r"lora_alpha=True; allowed: numbers"),
+        ({"lora_alpha": 10**400}, r"lora_alpha=1000.*; allowed: numbers"),
+        ({"lora_alpha": float("nan")}, "allowed: "),
+        ({"alpha_pattern": {"query": None}}, r"alpha_pattern=None; allowed: numbers"),
         ({"alpha_pattern": [1]}, r"alpha_pattern=\[1\]; allowed: names of layers with numbers"),
     ],
 )

@@ -15,8 +15,10 @@ from onnxruntime import InferenceSession
 from safetensors.torch import load_file, save_file
 
 from fedfisher.client import digest_of
-from fedfisher.exporting import choose_row, export
+from fedfisher.exporting import GlobalNetwork, choose_row, export
+from fedfisher_core.data.importing import import_table
 from fedfisher_core.data.layouts import Images
+from fedfisher_core.data.tensors import select
 from fedfisher_core.engine import installed
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.failures import FailedJob, failed_json
@@ -141,6 +143,34 @@ def test_numbers_and_tokens_are_predicted_as_they_were_decoded(
     named = runpy.run_path(str(tmp_path / "out/load.py"))["predict"](examples)
     right = sum(one == data.class_names[label] for one, label in zip(named, data.test.labels.tolist(), strict=True))
     assert right / len(named) == done.rows["fedavg"].accuracy
+
+
+def test_large_numbers_stay_distinct_in_what_is_exported(workplace: Path) -> None:
+    rows = [f"{1_700_000_000 + 40 * number + 3 * (number % 2)},{'ab'[number % 2]}" for number in range(200)]
+    Path("times.csv").write_text("\n".join(["time,label", *rows]) + "\n")
+    import_table(Path("times.csv"), Path("times.parquet"), label="label", test=0.25)
+    done = benchmarked(
+        workplace,
+        {"fedavg": {}},
+        data={"dataset": "times.parquet", "validation_size": 0},
+        partition={"scheme": "iid"},
+        model={"name": "linear", "bias": True},
+    ).done
+    export(done.rows["fedavg"], done.store, Path("out"))
+    inputs = load_data(done.data).test.inputs
+    found = runpy.run_path("out/load.py")
+    scaled = (inputs - found["mean"]) / found["std"]
+    assert torch.allclose(scaled[:, 0].diff(), inputs[:, 0].diff() / found["std"].item(), rtol=1e-9)
+    raw, _ = GlobalNetwork.of(done.rows["fedavg"], done.store).of_raw_examples()
+    own = raw.network(select(load_data(done.data).test, load_data(done.data).spec).inputs)
+    assert torch.allclose(raw(inputs), own, atol=1e-5)
+
+
+def test_a_place_that_can_not_be_written_is_refused(run: tuple[Benchmarked, Path], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    row = choose_row(run[1], method="fedavg", settings={"seed": 0})
+    with pytest.raises(InputError, match=r"file/out can't be written: .*; allowed: a new folder"):
+        export(row, stored(run[1]), tmp_path / "file/out")
 
 
 @pytest.mark.parametrize(

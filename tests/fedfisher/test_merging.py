@@ -294,6 +294,73 @@ def test_a_normalisation_without_running_statistics_is_refused() -> None:
         fedfisher.replace_batch_norm(normalised(0, track_running_stats=False))
 
 
+class Activated(nn.BatchNorm2d):
+    """Batch normalisation that does more."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return super().forward(inputs).relu()
+
+
+def test_a_normalisation_that_does_more_is_refused() -> None:
+    with refused("^layer '1' has type Activated, whose forward is not that of BatchNorm2d; allowed: BatchNorm2d, and"):
+        fedfisher.replace_batch_norm(nn.Sequential(nn.Conv2d(1, 4, 3), Activated(4)))
+
+
+def test_a_normalisation_at_two_places_stays_one() -> None:
+    shared = nn.BatchNorm1d(4)
+    before = nn.Sequential(nn.Linear(6, 4), shared, nn.ReLU(), nn.Linear(4, 4), shared)
+    before(examples(30, 0, 6)[0])
+    after = fedfisher.replace_batch_norm(before.eval())
+    assert after[1] is after[4]
+    assert not any(isinstance(one, nn.BatchNorm1d) for one in after.modules())
+    given = examples(9, 1, 6)[0]
+    assert before(given).allclose(after(given), atol=1e-5)
+
+
+def test_a_network_may_be_a_normalisation() -> None:
+    before = nn.BatchNorm1d(6)
+    before(examples(30, 0, 6)[0])
+    given = examples(9, 1, 6)[0]
+    assert before.eval()(given).allclose(fedfisher.replace_batch_norm(before)(given), atol=1e-5)
+
+
+def test_what_was_not_trained_stays_so() -> None:
+    frozen, plain = nn.BatchNorm1d(4).requires_grad_(False), nn.BatchNorm1d(4, affine=False)
+    after = fedfisher.replace_batch_norm(nn.Sequential(frozen, plain, nn.BatchNorm1d(4)))
+    trained = [[getattr(layer, name).requires_grad for name in ("weight", "bias")] for layer in after]
+    assert trained == [[False, False], [False, False], [True, True]]
+
+
+@pytest.mark.parametrize("wrong", [7, -1])
+def test_a_token_that_the_network_has_not_is_refused(wrong: int) -> None:
+    tokens, labels = torch.arange(20).reshape(4, 5) % 7, torch.tensor([0, 1, 2, 0])
+    odd = tokens.clone()
+    odd[3, 2] = wrong
+    with refused(f"^the client's data has the token {wrong}; allowed: 0 to 6, as the network has$"):
+        fedfisher.Client(drawn(Words, 0), (odd, labels))
+    known = [fedfisher.Client(drawn(Words, seed), (tokens, labels)) for seed in range(2)]
+    with refused(f"^validation has the token {wrong}; allowed: 0 to 6"):
+        fedfisher.merge(known, method="best_local", validation=(odd, labels))
+
+
+def test_what_a_client_hands_out_is_its_callers() -> None:
+    given = fedfisher.Client(network(), examples())
+    for name in ("weights", "kfac"):
+        for tensor in given.statistics(name).values():
+            tensor.zero_()
+        assert all(tensor.any() for tensor in given.statistics(name).values()), name
+
+
+def test_clients_may_come_one_by_one() -> None:
+    merged, expected = (fedfisher.merge(given, method="fedavg") for given in ((one for one in clients(2)), clients(2)))
+    assert all(torch.equal(a, b) for a, b in zip(merged.parameters(), expected.parameters(), strict=True))
+
+
+def test_constants_of_images_are_one_a_channel() -> None:
+    with refused(r"^preprocessing: mean=0\.5; allowed: one number a channel, such as \(0\.5,\)$"):
+        fedfisher.Preprocessing(mean=0.5, std=(0.5,))  # type: ignore[arg-type]
+
+
 def test_memory_that_one_example_needs_is_named() -> None:
     wide = drawn(sequence(nn.Linear(36, 400), nn.ReLU(), nn.Linear(400, 3)), 0)
     given = fedfisher.Client(wide, examples(), fisher={"memory_mib": 1})

@@ -145,3 +145,8 @@ def test_what_can_not_be_drawn_is_refused(sentences: int, kept: tuple[int, ...])
         InputError, match=r"a canary of .*; allowed: two sentences or more, and tokens and places for twice"
     ):
         Canary.drawn(like=LIKE, classes=3, sentences=sentences, generator=torch.Generator(), kept=kept)
+
+
+def test_a_canary_is_planted_at_least_once() -> None:
+    with pytest.raises(InputError, match=r"a canary is planted times=0; allowed: 1 or more"):
+        Canary(torch.ones(2, 3, dtype=torch.int64), 0).planted(torch.ones(1, 3), torch.ones(1), times=0)

@@ -198,6 +198,17 @@ def other_classes() -> None:
         ),
         (None, statistics(0, "--network", "absent:f"), "--network=absent:f can't be called: ModuleNotFoundError"),
         (None, statistics(0, "--network", "pathlib:Path"), "--network=pathlib:Path returns "),
+        (
+            prepared,
+            merging("--method", "fedavg", "-o", "merged.pt"),
+            "merged.pt ends in .pt; allowed: NAME.safetensors",
+        ),
+        (prepared, merging("--method", "fedavg", "-o", "merged"), "merged ends in nothing; allowed: NAME.safetensors"),
+        (
+            None,
+            statistics(0, "--classes", "7"),
+            "a function that knows how many; allowed: without, or with the name of",
+        ),
         (None, statistics(0, "--of", "kfca"), "unknown statistic 'kfca'; did you mean 'kfac'?"),
         (None, statistics(0, "--set", "fishers.samples=3"), "--set 'fishers'; allowed: keys that begin with fisher."),
         (None, statistics(0, "--set", "fisher.samples=0"), "fisher.samples=0"),
