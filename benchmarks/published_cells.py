@@ -160,7 +160,7 @@ def _rows_for(cell: PublishedResult, labels: Sequence[str], report: BenchmarkRep
     for methods in report.settings.values():
         for label in labels:
             rows = methods.get(label, ())
-            if rows and is_comparable(rows[0]) and federation_of(rows[0]) == federation_of(cell):
+            if rows and all(map(is_comparable, rows)) and federation_of(rows[0]) == federation_of(cell):
                 return Ours(report.name, rows)
     return None
 

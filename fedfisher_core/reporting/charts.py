@@ -25,6 +25,8 @@ GREY = "#8b949e"
 """The colour of what stays in the background."""
 
 _WIDTH, _HEIGHT, _ROW, _LABEL, _CHARACTER = 720, 330, 19, 13, 6.5
+# Room for a method's name next to its line; the rest of a longer one is in its tooltip.
+_NAME = 250
 # Ink of this opacity has a contrast above 4.5 on white and on black.
 _MUTED = 0.7
 _HIDDEN = "hidden"
@@ -88,7 +90,8 @@ def to_html(chart: Chart) -> Markup:
     svg = re.sub(r'<path class="(?:background|foreground)"[^>]*/>|<g></g>', "", svg)
     svg = re.sub(r' class="mark-[^"]*"', "", svg)
     svg = re.sub(r' font-family="[^"]*"', "", svg).replace("<svg ", f'<svg font-family="{_FONT}" ', 1)
-    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)
+    # Coordinates stand within tags, and names between them.
+    svg = re.sub(r"<[^>]*>", lambda tag: re.sub(r"(\d\.\d\d)\d+", r"\1", tag[0]), svg)
     return Markup('<div class="plot" aria-hidden="true">{}</div><script type="application/json">{}</script>').format(
         Markup(svg), script_data(spec)
     )
@@ -246,9 +249,10 @@ def line_chart(
     key = end.mark_point(shape="stroke", size=60, strokeWidth=2.5).encode(
         x=alt.value(alt.ExprRef("width + 14")), color=shade
     )
-    text = end.mark_text(align="left", baseline="middle").encode(
+    text = end.mark_text(align="left", baseline="middle", limit=_NAME).encode(
         x=alt.value(alt.ExprRef("width + 22")),
         text="name:N",
+        tooltip="name:N",
         opacity=alt.condition("datum.front", alt.value(1), alt.value(_MUTED)),
     )
     named_ends = alt.layer(key, text, data=alt.Data(values=labels)).transform_filter(

@@ -158,6 +158,22 @@ def mean_by_seed(settings: Sequence[Mapping[K, float]]) -> dict[K, float]:
     }
 
 
+def of_several_seeds(pairs: Sequence[tuple[Mapping[K, float], Mapping[K, float]]]) -> list[int]:
+    """Choose settings in which two methods have several seeds in common; all, where each has one at most.
+
+    A setting of one seed would leave no other seed to any setting in a mean over settings.
+
+    Args:
+        pairs: accuracies by seed of both methods, in each setting.
+
+    Returns:
+        The places of the settings.
+    """
+    return [place for place, (ours, others) in enumerate(pairs) if len(ours.keys() & others.keys()) > 1] or list(
+        range(len(pairs))
+    )
+
+
 def paired_difference(ours: Mapping[K, float], others: Mapping[K, float]) -> PairedDifference | None:
     """Subtract accuracies seed by seed, or by another repetition; None without a common seed.
 

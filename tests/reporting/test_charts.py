@@ -88,3 +88,20 @@ def test_groups_stand_apart_under_their_names() -> None:
     svg = to_html(CHARTS["dots"])
     names = re.findall(r">([^<>]+)</text>", svg)
     assert [name for name in names if name in {"A", "B", "Other:"}] == ["A", "Other:", "B"]
+
+
+def test_numbers_in_names_keep_their_digits() -> None:
+    points = [Point(name, name, x, 1.23456) for name in ("fedavg, lr 0.0032", "b") for x in ("α = 0.075", "α = 0.1")]
+    page = to_html(line_chart(points, axes=("", "accuracy")))
+    drawing = page[: page.index("<script")]
+    assert "0.075" in drawing
+    assert "fedavg, lr 0.0032" in drawing
+    assert not re.search(r'="[^"]*\d\.\d{3}', drawing)
+
+
+def test_a_long_name_leaves_room_for_the_lines() -> None:
+    points = [Point(one, one, x, 50.0) for one in ("a long name " * 8, "b") for x in ("α = 0.1", "α = 0.5")]
+    drawing = to_html(line_chart(points, axes=("", "accuracy"))).partition("<script")[0]
+    places = [re.search(rf"<text[^>]*translate\(([\d.]+)[^>]*>{x}<", drawing) for x in ("α = 0.1", "α = 0.5")]
+    first, last = (float(place[1]) for place in places if place is not None)
+    assert last - first > 150

@@ -7,13 +7,20 @@ from itertools import combinations
 from fedfisher_core.experiments.benchmark.rows import Role, method_of
 from fedfisher_core.experiments.benchmark.summary import MethodSummary, OverviewLine, Setting, SettingSummary, overview
 from fedfisher_core.reporting.formats import FEDFISHER, MINUS, OURS, in_words, percent, plural
-from fedfisher_core.reporting.measure import BASELINE, PairedDifference, mean_by_seed, paired_difference
+from fedfisher_core.reporting.measure import (
+    BASELINE,
+    PairedDifference,
+    mean_by_seed,
+    of_several_seeds,
+    paired_difference,
+)
 from fedfisher_core.reporting.ranks import holm
 
 LEVEL = 0.05
 """Probability that tests find a difference between any two methods of a page that do not differ."""
 
 _MOST_NAMED = 3
+_MOST_DIGITS = 4
 
 
 @dataclass(frozen=True)
@@ -99,7 +106,8 @@ class Compared:
     """One method less another: the means over the settings in which both ran with as many seeds, seed by seed.
 
     Args:
-        num_settings: in which both ran so; in which both ran at all where there is none.
+        num_settings: in which both ran so, those of one seed only where none has more; in which both ran at all where
+            there is none.
     """
 
     num_settings: int
@@ -172,6 +180,8 @@ def _compared(one: OverviewLine | None, other: OverviewLine | None) -> Compared 
     common = [place for place in _places(one) if other.cells[place] is not None]
     # A setting in which one lacks a seed would leave that seed out of all settings.
     common = [place for place in common if _by_seed(one, place).keys() == _by_seed(other, place).keys()] or common
+    kept = of_several_seeds([(_by_seed(one, place), _by_seed(other, place)) for place in common])
+    common = [common[place] for place in kept]
     ours, others = (mean_by_seed([_by_seed(line, place) for place in common]) for line in (one, other))
     difference = paired_difference(ours, others)
     return None if difference is None else Compared(len(common), difference)
@@ -210,7 +220,9 @@ def _lead(ranked: Sequence[Standing]) -> str:
     second, difference = compared[0]
     apart = f"{to_other(difference, second.method)}, the next"
     if second.behind_leader is not None and second.behind_leader.num_settings < top.num_settings:
-        apart += f" (in the {second.behind_leader.num_settings} settings in which both have all seeds)"
+        shared = second.behind_leader.num_settings
+        apart += " (in the only setting" if shared == 1 else f" (in the {shared} settings"
+        apart += " in which both have all seeds)"
     # Those that lack settings or seeds come after the others, even with a higher mean.
     higher = any(one.line.mean("accuracy") > top.line.mean("accuracy") for one in ranked[1:])
     highest = f"the highest mean{' of those with most settings and seeds' if higher else ''}"
@@ -234,13 +246,17 @@ def _lead(ranked: Sequence[Standing]) -> str:
 
 
 def _place(one: Standing, ranked: Sequence[Standing]) -> str:
-    told = f"{one.name} is number {ranked.index(one) + 1} of {len(ranked)}"
+    # Methods that lack settings or seeds stand after the others, whatever their accuracy.
+    rows = [sum(len(cell.rows) for cell in standing.line.present) for standing in (one, ranked[0])]
+    name, told = one.name, [f"number {ranked.index(one) + 1} of {len(ranked)}"]
+    if rows[0] < rows[1]:
+        name, told = f"{one.name}, which lacks settings or seeds,", []
     # Of the second, the first sentence says how far it is behind.
     if one.behind_leader is not None and one is not ranked[1]:
-        told += f", {in_points(one.behind_leader.difference)} below {ranked[0].name}"
+        told.append(to_other(-one.behind_leader.difference, ranked[0].method))
     if one.above_baseline is not None and ranked[0].method != BASELINE:
-        told += f", {to_other(one.above_baseline.difference, BASELINE)}"
-    return told
+        told.append(to_other(one.above_baseline.difference, BASELINE))
+    return f"{name} is {', '.join(told)}" if told else f"{one.name} lacks settings or seeds"
 
 
 def to_other(difference: PairedDifference, other: str) -> str:
@@ -253,14 +269,21 @@ def to_other(difference: PairedDifference, other: str) -> str:
 def in_points(difference: PairedDifference) -> str:
     """Write a difference of fractions in points, with its 95 % interval over seeds if it has one."""
     interval = difference.interval
-    bounds = "" if interval is None else f" ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
-    return f"{100 * difference.mean:.1f} points{bounds}".replace("-", MINUS)
+    # As many digits as show that an interval leaves 0 out.
+    digits = 1
+    if interval is not None and interval[0] * interval[1] > 0:
+        nearest = 100 * min(map(abs, interval))
+        digits = next((one for one in range(1, _MOST_DIGITS) if round(nearest, one) > 0), _MOST_DIGITS)
+    bounds = "" if interval is None else f" ({100 * interval[0]:z.{digits}f} to {100 * interval[1]:z.{digits}f})"
+    return f"{100 * difference.mean:z.{digits}f} points{bounds}".replace("-", MINUS)
 
 
 def _listed(names: Sequence[str]) -> str:
+    # A name may hold commas.
+    comma = "; " if any("," in name for name in names) else ", "
     if len(names) > _MOST_NAMED:
-        return f"{', '.join(names[:_MOST_NAMED])} and {len(names) - _MOST_NAMED} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+        return f"{comma.join(names[:_MOST_NAMED])} and {len(names) - _MOST_NAMED} more"
+    return " and ".join([comma.join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
 def setting_names(settings: Sequence[Setting]) -> dict[Setting, str]:

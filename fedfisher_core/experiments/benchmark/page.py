@@ -206,6 +206,7 @@ def render_page(page: PageData, rows: Sequence[Row], published: Sequence[Publish
         page,
         rows=rows,
         summaries=summaries,
+        lacking=any(one.num_settings < len(summaries) for one in found),
         names=setting_names([summary.setting for summary in summaries]),
         standings=gather(found, lambda one: one.line.role),
         roles=Role,

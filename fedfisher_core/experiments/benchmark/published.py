@@ -289,10 +289,12 @@ def not_run(rows: Iterable[Row], published: Sequence[PublishedResult]) -> list[s
 
     Returns:
         Settings that did not run at all, one text for those with the same data set, network and alphas; then methods
-        that did not run in settings that did.
+        that did not run in settings that did, or lacked clients there with some seed.
     """
-    rows = [row for row in rows if is_comparable(row)]
-    settings, ours = {federation_of(row) for row in rows}, {_key(row) for row in rows}
+    rows = list(rows)
+    settings = {federation_of(row) for row in rows if is_comparable(row)}
+    methods = [method for summary in summarise(rows) for method in summary.methods]
+    ours = {_key(method.row) for method in methods if all(map(is_comparable, method.rows))}
     absent = [result for result in published if federation_of(result) not in settings]
     missing = [result for result in published if federation_of(result) in settings and _key(result) not in ours]
     federations = gather(absent, lambda one: (one.dataset, one.model, one.num_clients))
@@ -306,7 +308,7 @@ def not_run(rows: Iterable[Row], published: Sequence[PublishedResult]) -> list[s
         + (f", α = {', '.join(skews)}" if skews else "")
         for (dataset, model, skews), own in together.items()
     ] + [
-        f"{method} in {plural(len(own), 'setting')} that ran"
+        f"{method} in {plural(len({federation_of(one) for one in own}), 'setting')} that ran"
         for method, own in gather(missing, lambda one: one.method).items()
     ]
 

@@ -216,11 +216,16 @@ def _unheard(rows: Sequence[Row]) -> list[str]:
     return [
         f"**Clients that are hardly heard.** In {sum(one < _HARDLY for one in found)} of {len(found)} federations a "
         f"client’s Fisher in `{method}`, weighted by its examples, has less than a hundredth of the mean client’s "
-        f"trace, the least {min(found):.1g} of it. Such a client has few examples, or is sure of its classes, and "
+        f"trace, the least {min(found):.2g} of it. Such a client has few examples, or is sure of its classes, and "
         "others decide about its weights."
         for method, found in sorted(traces.items())
         if min(found) < _HARDLY
     ]
+
+
+def _per_cent(fraction: float) -> str:
+    """Write a fraction in per cent, to two digits, without an exponent."""
+    return f"{float(f'{100 * fraction:.2g}'):g}"
 
 
 def _scatter(scatters: Sequence[float]) -> str:
@@ -228,7 +233,7 @@ def _scatter(scatters: Sequence[float]) -> str:
         return ""
     if not any(scatters):
         return " No direction had to be drawn."
-    low, high = (f"{100 * one:.2g}" for one in (min(scatters), max(scatters)))
+    low, high = (_per_cent(one) for one in (min(scatters), max(scatters)))
     return (
         f" Directions were drawn, which put a client’s Fisher at the network’s outputs off by {low} to {high} % of its "
         "norm (root of the expected square, mean over clients)."
@@ -245,12 +250,12 @@ def _secure_sums(rows: Sequence[Row]) -> list[str]:
         if row.secure_rounding is not None and row.secure_rounding > COARSE:
             coarse[row.method] = max(row.secure_rounding, coarse.get(row.method, 0.0))
     return [
-        f"**Warning:** up to {100 * fraction:.2g} % of the numbers in a secure sum of `{method}` were cut off, so that "
-        "the sum is another. A larger `wire.secure.clip` or `most_examples` cuts off less."
+        f"**Warning:** up to {_per_cent(fraction)} % of the numbers in a secure sum of `{method}` were cut off, so "
+        "that the sum is another. A larger `wire.secure.clip` or `most_examples` cuts off less."
         for method, fraction in sorted(clipped.items())
     ] + [
         f"**Warning:** the secure sums of `{method}` are coarse: rounding puts one of them off by up to "
-        f"{100 * rounding:.2g} % of its root mean square, which may cost accuracy. `wire.secure.bits: 64`, a "
+        f"{_per_cent(rounding)} % of its root mean square, which may cost accuracy. `wire.secure.bits: 64`, a "
         "smaller `clip`, or a `most_examples` nearer to the largest client's, rounds less."
         for method, rounding in sorted(coarse.items())
     ]

@@ -164,10 +164,15 @@ def lead(track: Track) -> str:
         return f"{track_name.capitalize()}: {top} has the best mean rank. No other method has its seeds in a setting."
     nearest = others[0]
     apart = f"{to_other(nearest.difference, nearest.other)} over {plural(nearest.num_settings, 'setting')}"
+    if nearest.difference.n == 1:
+        return f"{track_name.capitalize()}: {top} has the best mean rank; it is {apart}. One seed shows no lead."
     level = [one for one in others if one.difference.interval is None or one.difference.interval[0] <= 0]
     if level:
         return f"{track_name.capitalize()}: no method leads. {top} has the best mean rank; it is {apart}."
-    return f"{track_name.capitalize()}: {top} leads all {plural(len(others), 'other method')}. It is {apart}, the next."
+    which = (
+        "the only other method" if len(others) == 1 else f"all {len(others)} methods that share most settings with it"
+    )
+    return f"{track_name.capitalize()}: {top} leads {which}. It is {apart}, the next."
 
 
 def trade_off_charts(entries: Sequence[Entry], attacked: Mapping[str, float]) -> list[Chart]:
@@ -193,7 +198,7 @@ def trade_off_charts(entries: Sequence[Entry], attacked: Mapping[str, float]) ->
         trades = [
             Trade(method, in_words(method), spent, 100 * statistics.fmean(one.accuracy for one in found))
             for method, found in whole.items()
-            if (spent := cost(method))
+            if (spent := cost(method)) is not None
         ]
         if trades:
             axes = (axis, "mean accuracy, %")

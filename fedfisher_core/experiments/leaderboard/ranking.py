@@ -10,7 +10,14 @@ from fedfisher_core.experiments.benchmark.rows import Role, Row
 from fedfisher_core.experiments.benchmark.summary import Setting
 from fedfisher_core.experiments.leaderboard.entries import BenchmarkReport, Entry, name_of
 from fedfisher_core.reporting.formats import Table, percent, plural, points
-from fedfisher_core.reporting.measure import Measure, PairedDifference, gather, mean_by_seed, paired_difference
+from fedfisher_core.reporting.measure import (
+    Measure,
+    PairedDifference,
+    gather,
+    mean_by_seed,
+    of_several_seeds,
+    paired_difference,
+)
 from fedfisher_core.reporting.ranks import mean_ranks
 from fedfisher_core.settings.reading import nearest
 
@@ -20,7 +27,8 @@ class OverSeeds:
     """One method compared with another seed by seed: mean accuracies over settings.
 
     Args:
-        num_settings: settings in which both ran with every seed of the setting.
+        num_settings: settings in which both ran with every seed of the setting; those of one seed only where none has
+            more.
         difference: of the one less the other, over the seeds that all these settings have.
     """
 
@@ -36,7 +44,7 @@ class AboveBest:
 
     Args:
         dataset: whose settings are compared; None for all.
-        num_settings: settings in which both ran with every seed.
+        num_settings: settings in which both ran with every seed; those of one seed only where none has more.
         difference: of the one less the other, over the seeds that all these settings have.
     """
 
@@ -82,9 +90,7 @@ def over_seeds(entries: Sequence[Entry], labels: Sequence[str]) -> tuple[OverSee
             for one, another in both
             if one.rank is not None and one.accuracy_by_seed.keys() == another.accuracy_by_seed.keys()
         ]
-        difference = paired_difference(*(mean_by_seed(own) for own in zip(*pairs, strict=True))) if pairs else None
-        if difference is not None:
-            found.append(OverSeeds(other, kinds[other], len(pairs), difference))
+        found += [OverSeeds(other, kinds[other], number, difference) for number, difference in _over_settings(pairs)]
     return tuple(sorted(found, key=lambda one: (one.difference.mean, one.other)))
 
 
@@ -101,11 +107,18 @@ def above_best(entries: Sequence[Entry], first: str) -> tuple[AboveBest, ...]:
                 pairs.setdefault(where, []).append((mine, best))
     found = []
     for where, chosen in pairs.items():
-        ours, theirs = (mean_by_seed([one.accuracy_by_seed for one in own]) for own in zip(*chosen, strict=True))
-        difference = paired_difference(ours, theirs)
-        if difference is not None:
-            found.append(AboveBest(where, len(chosen), difference))
+        by_seed = [(mine.accuracy_by_seed, best.accuracy_by_seed) for mine, best in chosen]
+        found += [AboveBest(where, number, difference) for number, difference in _over_settings(by_seed)]
     return tuple(found)
+
+
+def _over_settings(
+    pairs: Sequence[tuple[Mapping[int, float], Mapping[int, float]]],
+) -> list[tuple[int, PairedDifference]]:
+    """Compare two methods over settings: the number of settings, and the difference; nothing without a common seed."""
+    pairs = [pairs[place] for place in of_several_seeds(pairs)]
+    difference = paired_difference(*(mean_by_seed(own) for own in zip(*pairs, strict=True))) if pairs else None
+    return [] if difference is None else [(len(pairs), difference)]
 
 
 def in_reports(entries: Sequence[Entry], first: str) -> tuple[InReport, ...]:

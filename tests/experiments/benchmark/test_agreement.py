@@ -145,6 +145,7 @@ def test_what_is_published_and_did_not_run_is_listed() -> None:
         "svhn, mlp, 5, 20 clients, α = 0.1",
         "dense in 2 settings that ran",
     ]
+    assert not_run(own, [missing[0], replace(missing[0], table="another")]) == ["dense in 1 setting that ran"]
     assert not_run(own, [published(0.5, 0.1)]) == []
     assert not_run(own, [published(0.5, 0.1, partition="column", alpha=None)]) == ["mnist, mlp, 5 clients"]
 
@@ -196,3 +197,5 @@ def test_a_method_that_lacked_a_client_with_any_seed_is_not_compared() -> None:
     assert compare([first, *others], [published(0.7, 0.01)])
     lacking = replace(others[-1], failed_clients=[1])
     assert compare([first, *others[:-1], lacking], [published(0.7, 0.01)]) == ()
+    assert not_run([first, *others], [published(0.7, 0.01)]) == []
+    assert not_run([first, *others[:-1], lacking], [published(0.7, 0.01)]) == ["fedavg in 1 setting that ran"]

@@ -9,6 +9,7 @@ from fedfisher_core.experiments.benchmark.answer import (
     answer,
     compare_pairs,
     decided,
+    in_points,
     setting_names,
     standings,
     to_other,
@@ -131,6 +132,45 @@ def test_what_fedfisher_and_our_own_methods_do_is_said() -> None:
         "FedFisher (K-FAC) is number 3 of 5, 20.0 points below RegMean, 5.0 points above FedAvg; Gaussian distillation "
         "is number 5 of 5, 30.0 points below RegMean, 5.0 points below FedAvg."
     )
+
+
+def test_a_method_that_lacks_seeds_has_no_number_and_may_be_above(rows_of_kfac: list[Row]) -> None:
+    _, what = sentences(rows_of_kfac)
+    assert what == (
+        "FedFisher (K-FAC), which lacks settings or seeds, is 20.5 points (14.1 to 26.9) above RegMean, 41.0 points "
+        "above FedAvg."
+    )
+
+
+@pytest.fixture
+def rows_of_kfac() -> list[Row]:
+    accuracies = {"regmean": [0.7, 0.71, 0.7], "fedfisher_kfac": [0.9, 0.92], "fedavg": [0.49, 0.51, 0.5]}
+    return [replace(row, method_settings={"method": row.method}) for row in rows_of(accuracies)]
+
+
+def test_a_setting_of_one_seed_takes_no_seed_from_the_others() -> None:
+    rows = [
+        row
+        for alpha, seeds in ((0.1, 3), (0.5, 3), (1.0, 1))
+        for method, own in {"a": [0.9, 0.91, 0.93], "b": [0.8, 0.8, 0.8]}.items()
+        for row in rows_of({method: own[:seeds]}, alpha=alpha)
+    ]
+    (who,) = sentences(rows)
+    assert "11.3 points (7.5 to 15.1) above b, the next (in the 2 settings in which both have all seeds)." in who
+
+
+def test_an_interval_that_leaves_0_out_shows_it() -> None:
+    assert in_points(PairedDifference(0.00041, 1e-5, 3)) == "0.04 points (0.04 to 0.04)"
+    assert in_points(PairedDifference(-0.00001, 0.001, 3)) == "0.0 points (−0.2 to 0.2)"
+
+
+def test_names_with_commas_are_listed_by_semicolons() -> None:
+    scattered = {f"fedfisher_kfac, {name}": [0.1, 0.9, 0.5] for name in "xy"}
+    (who,) = [one for one in sentences(rows_of({"a": [0.9, 0.91, 0.92], "b": [0.8, 0.81, 0.83], **scattered}))][:1]
+    assert who.endswith("its interval to FedFisher (K-FAC), x and FedFisher (K-FAC), y includes 0.")
+    scattered["z"] = [0.2, 0.8, 0.5]
+    who = sentences(rows_of({"a": [0.9, 0.91, 0.92], "b": [0.8, 0.81, 0.83], **scattered}))[0]
+    assert who.endswith("its interval to FedFisher (K-FAC), x; FedFisher (K-FAC), y and z includes 0.")
 
 
 def test_of_a_leader_it_is_said_how_far_it_is_above_fedavg() -> None:

@@ -55,6 +55,8 @@ def test_a_page_says_how_far_drawn_directions_put_fishers_off() -> None:
     rows = [make_row(fisher="monte_carlo (1)", fisher_scatter=scatter) for scatter in (0.0314, 0.2)]
     (remark,) = remarks(rows)
     assert "off by 3.1 to 20 % of its norm" in remark
+    (remark,) = remarks([make_row(fisher="monte_carlo (1)", fisher_scatter=scatter) for scatter in (0.5, 2.877)])
+    assert "off by 50 to 290 % of its norm" in remark
     (remark,) = remarks([make_row(fisher="truncated (0.01, 16 at most)", fisher_scatter=0.0)])
     assert remark.endswith("No direction had to be drawn.")
 

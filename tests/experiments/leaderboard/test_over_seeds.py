@@ -47,6 +47,31 @@ def test_a_track_of_reports_without_a_common_seed_compares_nothing(tmp_path: Pat
     assert lead(found) == "Best effort: a has the best mean rank. No other method has its seeds in a setting."
 
 
+def test_a_setting_of_one_seed_takes_no_seed_from_the_others(tmp_path: Path) -> None:
+    groups = [
+        scored(method, *accuracies[: 1 if alpha == 3 else 3], alpha=float(alpha), track="best_effort")
+        for alpha in range(1, 4)
+        for method, accuracies in {"a": (0.9, 0.8, 0.85), "b": (0.5, 0.6, 0.55)}.items()
+    ]
+    write_report(tmp_path, "one", *groups)
+    (found,) = compare_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    (other,) = found.over_seeds
+    assert (other.num_settings, other.difference.n) == (2, 3)
+    assert [(one.num_settings, one.difference.n) for one in found.above_best] == [(2, 3), (2, 3)]
+    assert lead(found) == (
+        "Best effort: a leads the only other method. It is 30.0 points (5.2 to 54.8) above b over 2 settings, the next."
+    )
+
+
+def test_one_seed_claims_nothing(tmp_path: Path) -> None:
+    groups = [scored(method, one, alpha=0.1, track="best_effort") for method, one in (("a", 0.9), ("b", 0.5))]
+    write_report(tmp_path, "one", *groups)
+    (found,) = compare_tracks(make_entries(read_reports([tmp_path]).benchmarks))
+    assert lead(found) == (
+        "Best effort: a has the best mean rank; it is 40.0 points above b over 1 setting. One seed shows no lead."
+    )
+
+
 def test_the_first_of_a_track_is_compared_with_the_best_other_of_each_setting(tmp_path: Path) -> None:
     others = {"mnist": {"b": (0.6, 0.7), "c": (0.5, 0.5)}, "svhn": {"b": (0.1, 0.1), "c": (0.4, 0.7)}}
     groups = [

@@ -116,7 +116,9 @@ def test_a_sentence_says_who_leads_the_best_effort_and_charts_show_costs(tmp_pat
     ]
     html = write_board(tmp_path, {"one": rows})
     page = Page(html)
-    assert "Best effort: kfac leads all 2 other methods. It is 10.5 points (4.1 to 16.9) above" in page.text
+    assert (
+        "Best effort: kfac leads all 2 methods that share most settings with it. It is 10.5 points (4.1 to" in page.text
+    )
     assert "First in the track best effort: kfac" in page.text
     assert EVIL not in html
     assert len(page.charts) == 2
