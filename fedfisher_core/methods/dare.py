@@ -12,7 +12,8 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import weighted_sum
-from fedfisher_core.methods.shared.task_vectors import moved, task_vectors
+from fedfisher_core.methods.shared.task_vectors import merge_learnt, moved, task_vectors
+from fedfisher_core.models.spec import Parameters
 
 
 @method(
@@ -32,13 +33,17 @@ def dare(
     Each number of tau_i = w_i - w_0 is 0 with probability p, and divided by 1 - p otherwise, which keeps its
     expectation. p is the default of the authors' repository (yule-BUAA/MergeLM,
     `model_merging_methods/mask_weights_utils.py`), as is the plain mean of the models afterwards. The paper drops
-    up to 0.99 of what fine-tuning changed in large language models; training from random weights changes more.
+    up to 0.99 of what fine-tuning changed in large language models; training from random weights changes more. Running
+    statistics become their mean.
     """
-    thinned = (
-        {name: _thin(tensor, drop, server.generator) for name, tensor in change.items()}
-        for change in task_vectors(server, uploads)
-    )
-    return Aggregate.of(moved(server, weighted_sum(thinned, [1 / len(uploads)] * len(uploads)), 1.0))
+
+    def thinned_mean(changes: Sequence[Parameters]) -> Parameters:
+        thinned = (
+            {name: _thin(tensor, drop, server.generator) for name, tensor in change.items()} for change in changes
+        )
+        return weighted_sum(thinned, [1 / len(changes)] * len(changes))
+
+    return Aggregate.of(moved(server, merge_learnt(server, task_vectors(server, uploads), thinned_mean), 1.0))
 
 
 def _thin(tensor: Tensor, drop: float, generator: torch.Generator) -> Tensor:

@@ -27,11 +27,14 @@ def _terms(upload: Upload) -> dict[str, Parameters]:
 
 
 def _match(
-    initial: Parameters, *, fisher: Parameters, product: Parameters, weights: Parameters, clients: float, prior: float
+    server: Server, *, fisher: Parameters, product: Parameters, weights: Parameters, clients: float, prior: float
 ) -> Aggregate:
     """Solve for the change, of sum_i n_i F_i, sum_i n_i F_i w_i, sum_i w_i and N."""
-    merged = {}
-    for name, start in initial.items():
+    merged, measured = {}, server.spec.shapes().keys() - server.spec.learnt()
+    for name, start in server.initial.items():
+        if name in measured:
+            merged[name] = (weights[name] / clients).float()
+            continue
         start = start.double()
         matched = product[name] - fisher[name] * start + prior * (weights[name] - clients * start)
         merged[name] = (start + matched / (fisher[name] + prior)).float()
@@ -43,7 +46,7 @@ def _of_sums(server: Server, sums: Sums, *, prior: float) -> Aggregate:
     # Where a Fisher is not known, its product with the weights is not known either.
     product = {name: torch.where(fisher[name] > 0, tensor, 0) for name, tensor in sums.totals["product"].items()}
     return _match(
-        server.initial,
+        server,
         fisher=fisher,
         product=product,
         weights=sums.totals["weights"],
@@ -74,12 +77,13 @@ def gradient_matching(
     tau = sum_i H^-1 (n_i F_i + delta) tau_i. So changes are averaged where the Fishers are not 0, and added where they
     all vanish. An average of posteriors would not do that. This is `code/uncertainty_based_gradient_matching.py` of the
     authors' repository (UKPLab/iclr2024-model-merging) with n_i as scaling factors and delta as in its script. Its
-    Fisher H_0 of the data that the start was trained on is 0, as the start is random here.
+    Fisher H_0 of the data that the start was trained on is 0, as the start is random here. Running statistics, which
+    are measured rather than learnt, become their mean.
     """
     sizes = [float(upload.num_examples) for upload in uploads]
     ones = [1.0] * len(uploads)
     return _match(
-        server.initial,
+        server,
         fisher=weighted_sum((weighted_by(DiagonalFisher, upload)["fisher"] for upload in uploads), sizes),
         product=weighted_sum((weighted_by(DiagonalFisher, upload)["product"] for upload in uploads), sizes),
         weights=weighted_sum(

@@ -68,5 +68,6 @@ def least_squares(gram: Tensor, product: Tensor) -> Tensor:
     Returns:
         W, shape (outputs, inputs), in single precision.
     """
-    # Pixels that are always 0 make the sum singular: the pseudo-inverse leaves their weights at 0.
-    return (torch.linalg.pinv(gram, hermitian=True) @ product).T.float()
+    # Pixels that are always 0 make the sum singular: the pseudo-inverse leaves their weights at 0. Eigenvalues below
+    # its cutoff are rounding, as the matrices were sent in single precision.
+    return (torch.linalg.pinv(gram, rtol=torch.finfo(torch.float32).eps, hermitian=True) @ product).T.float()

@@ -12,7 +12,7 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.selection import Factors, keep_best, tries_several
-from fedfisher_core.methods.shared.task_vectors import moved, task_vectors
+from fedfisher_core.methods.shared.task_vectors import merge_learnt, moved, task_vectors
 from fedfisher_core.models.spec import Parameters
 
 
@@ -38,9 +38,9 @@ def ties(
     sum over clients, and tau is the mean over the clients with this sign. A sum of 0 gets the sign that most
     coordinates have. The result is w_0 + lambda tau. All of that is `src/utils/merge_utils.py` of the authors'
     repository (prateeky2806/ties-merging), whose cut keeps one number more. Their models share a pre-trained start,
-    these the initial weights.
+    these the initial weights. Running statistics, which are measured rather than learnt, become their mean.
     """
-    merged = trimmed_mean(task_vectors(server, uploads), share)
+    merged = merge_learnt(server, task_vectors(server, uploads), lambda changes: trimmed_mean(changes, share))
     return keep_best(server, scale, lambda factor: moved(server, merged, factor), name="scale")
 
 

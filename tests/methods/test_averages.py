@@ -17,6 +17,7 @@ from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, bind_written, empty, made_up_uploads, server, trained_uploads
+from tests.models.test_batch_norm import SPEC as BATCH_NORM
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS]
 by_bias = pytest.mark.parametrize("spec", SPECS, ids=["no bias", "bias"])
@@ -376,3 +377,23 @@ def test_the_client_that_counts_least_is_known() -> None:
     found = aggregate("fedfisher_kfac", uploads).details["least_trace"]
     assert found == pytest.approx(min(traces) / (sum(traces) / 3), rel=1e-5)
     assert 0 < found < 1
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [("ties", {}), ("dare", {"drop": 0.5}), ("gradient_matching", {}), ("iso_c", {})],
+)
+def test_running_statistics_become_their_mean(name: str, settings: dict[str, Any]) -> None:
+    clients = [tiny.initial(BATCH_NORM, seed=seed) for seed in range(1, 4)]
+    for seed, one in enumerate(clients):
+        one["norm.mean"] = torch.tensor([1.0, -2.0, 0.5]) * (1 + seed)
+        one["norm.log_variance"] = torch.tensor([-3.0, 0.0, 2.0]) + seed
+    # A channel that is dead at all clients has no Fisher.
+    fishers = [DiagonalFisher({key: torch.zeros_like(tensor) for key, tensor in one.items()}) for one in clients]
+    uploads = [
+        Upload(10, {Weights: Weights(one), DiagonalFisher: fisher})
+        for one, fisher in zip(clients, fishers, strict=True)
+    ]
+    (network,) = aggregate(name, uploads, spec=BATCH_NORM, **settings).networks
+    for key in ("norm.mean", "norm.log_variance"):
+        assert torch.allclose(network[key], torch.stack([one[key] for one in clients]).mean(0), atol=1e-5), key

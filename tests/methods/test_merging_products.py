@@ -83,9 +83,10 @@ def test_methods_see_one_start_and_no_network_but_by_load() -> None:
         start = seen.initial
         assert seen.initial is start
         torch.testing.assert_close(start[NAME], dense(weights(9))[NAME])
-        for ask in (seen.spec.skeleton, seen.spec.build, seen.spec.learnt):
-            with pytest.raises(RuntimeError, match=r"'adapted' .* in the place of adapters.*; allowed: shapes, load"):
+        for ask in (seen.spec.skeleton, seen.spec.build):
+            with pytest.raises(RuntimeError, match=r"'adapted' .* in the place of adapters.*; allowed: shapes, learnt"):
                 ask()
+        assert seen.spec.learnt() == seen.spec.shapes().keys()
         assert seen.network(start)(tiny.examples(4).inputs).shape == (4, tiny.CLASSES)
         return Aggregate.of(start)
 

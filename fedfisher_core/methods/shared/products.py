@@ -125,7 +125,7 @@ class ProductSpec(ModelSpec):
         """Refuse: no network of the family has products in the place of factors, and `load` takes factors of them."""
         raise RuntimeError(
             f"model {self.name!r} was asked for a network with products in the place of adapters, which its family "
-            "does not build; allowed: shapes, load and factors"
+            "does not build; allowed: shapes, learnt, load and factors"
         )
 
     def shapes(self) -> dict[str, Size]:
@@ -137,6 +137,10 @@ class ProductSpec(ModelSpec):
             for name, shape in shapes.items()
             if name not in pairs.values()
         }
+
+    def learnt(self) -> frozenset[str]:
+        """See `ModelSpec`."""
+        return self.adapted.learnt() & self.shapes().keys()
 
     def load(self, parameters: Mapping[str, Tensor]) -> nn.Module:
         """See `ModelSpec`."""

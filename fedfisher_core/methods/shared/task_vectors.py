@@ -21,6 +21,21 @@ def task_vectors(server: Server, uploads: Sequence[Upload]) -> list[Parameters]:
     ]
 
 
+def merge_learnt(
+    server: Server, changes: Sequence[Parameters], merge: Callable[[Sequence[Parameters]], Parameters]
+) -> Parameters:
+    """Merge what training learnt; running statistics, which are measured, become their mean.
+
+    Args:
+        changes: tau_i, by name.
+        merge: makes one change of the clients'.
+    """
+    measured = server.spec.shapes().keys() - server.spec.learnt()
+    merged = merge([{name: one for name, one in change.items() if name not in measured} for change in changes])
+    means = {name: torch.stack([change[name] for change in changes]).mean(0, dtype=torch.float64) for name in measured}
+    return {name: means[name] if name in measured else merged[name] for name in changes[0]}
+
+
 def moved(server: Server, change: Parameters, scale: float) -> Parameters:
     """Go from the start along a merged task vector: w_0 + lambda tau, in single precision.
 
