@@ -46,7 +46,9 @@ class Choice:
 CHOICES = (
     Choice("the most accurate network", OURS, f"{OURS}, compressed"),
     Choice("accuracy, from sums of networks and each K-FAC", "fedfisher_kfac", "fedfisher_kfac, compressed"),
+    Choice("accuracy, from each client's network and K-FAC", "fedlpa", None),
     Choice("accuracy, and a server of some seconds", "regmean", None),
+    Choice("no work but training and a mean", BASELINE, "fedavg"),
     Choice("a server of less than a second", "fisher_merge", None),
     Choice("secure sums (measured without masks)", "gradient_matching", None),
     Choice("little given away: sums alone, and attacked", "fedfisher_diag", "fedfisher_diag"),
@@ -111,15 +113,18 @@ def in_points(difference: PairedDifference) -> PairedDifference:
 
 
 def server_seconds(reports: Sequence[BenchmarkReport], method: str) -> PairedDifference:
-    """Average the seconds of a server over settings, seed by seed."""
+    """Average the seconds of a server over the settings in which the method has all seeds, seed by seed."""
     settings = [methods[method] for report in reports for methods in report.settings.values()]
-    return mean_of(mean_by_seed([{row.seed: row.server_seconds for row in rows} for rows in settings]))
+    most = max(len(rows) for rows in settings)
+    whole = [rows for rows in settings if len(rows) == most]
+    return mean_of(mean_by_seed([{row.seed: row.server_seconds for row in rows} for rows in whole]))
 
 
 def bit_ratio(reports: Sequence[BenchmarkReport], method: str) -> str:
     """Divide what a method uploads by what FedAvg does: the least and the most over settings."""
     ratios = [
-        sum(row.upload_bits for row in methods[method]) / sum(row.upload_bits for row in methods[BASELINE])
+        sum(row.upload_bits for row in methods[method])
+        / sum(row.upload_bits for row in methods[BASELINE] if row.seed in {one.seed for one in methods[method]})
         for report in reports
         for methods in report.settings.values()
     ]
@@ -188,7 +193,7 @@ def table(reports: Path) -> str:
         cells = (
             one.need,
             f"`{one.method}`",
-            with_interval(in_points(ahead[one.method])),
+            "0" if one.method == BASELINE else with_interval(in_points(ahead[one.method])),
             bit_ratio(chosen, one.method),
             with_interval(server_seconds(chosen, one.method), 2),
             with_interval(in_points(recognised(reports, one.attacked)), least=0, most=100)

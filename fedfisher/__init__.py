@@ -3,7 +3,7 @@
     clients = [fedfisher.Client(model, loader) for model, loader in trained]
     merged = fedfisher.merge(clients, method="fedfisher_kfac")
 
-Nothing is registered, and no settings file is needed: a network is any `torch.nn.Module`, its examples are any loader
+Nothing is registered, and no settings file is needed: a network is a `torch.nn.Module`, its examples are any loader
 of inputs and labels, and the result is a module. `docs/merging.md` shows more.
 """
 

@@ -206,7 +206,7 @@ class ModelSpec:
             if isinstance(layer, BatchNormalisation):
                 raise UnsupportedLayerError(
                     f"model {self.name!r}: {typed(name, layer)}, whose statistics of batches no client sends; allowed: "
-                    f"GroupNorm, LayerNorm or fedfisher_core.models.batch_norm.BatchNorm in its place"
+                    f"GroupNorm or LayerNorm in its place, or fedfisher.replace_batch_norm"
                 )
 
     def _require_parameters_only(self, network: nn.Module) -> None:
