@@ -63,6 +63,7 @@ export DO_NOT_TRACK=1 PREFECT_SERVER_ANALYTICS_ENABLED=false MLFLOW_DISABLE_TELE
 PREFECT_API_DATABASE_CONNECTION_URL="postgresql+asyncpg://$place/prefect" \
 PREFECT_SERVER_API_AUTH_STRING="admin:$TEAM_PASSWORD" \
   prefect server start --host "$host" --port "${PREFECT_PORT:-4200}" &
+prefect=$!
 
 MLFLOW_BACKEND_STORE_URI="postgresql+psycopg://$place/mlflow" \
 MLFLOW_AUTH_CONFIG_PATH="$private/users.ini" \
@@ -70,6 +71,13 @@ MLFLOW_FLASK_SERVER_SECRET_KEY=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d '
 MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
   mlflow server --app-name basic-auth --host "$host" --port "${MLFLOW_PORT:-5000}" \
   --artifacts-destination "${MLFLOW_FIGURES:-mlartifacts}" &
+mlflow=$!
 
-# Where one of them ends, so does the other.
-wait -n
+# Where one of them ends, so does the other. macOS has a bash without `wait -n`.
+while kill -0 "$prefect" 2> /dev/null && kill -0 "$mlflow" 2> /dev/null; do
+  sleep 1
+done
+for server in "$prefect" "$mlflow"; do
+  # The exit code is that of the one that has ended.
+  kill -0 "$server" 2> /dev/null || wait "$server"
+done

@@ -9,14 +9,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import distributions, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedfisher_core.engine.errors import InputError, JobError, OutputError, UnwritableError, anonymous
+from fedfisher_core.engine.errors import InputError, JobError, OutputError, anonymous
 from fedfisher_core.engine.failures import described
 from fedfisher_core.engine.installed import require_packages
 from fedfisher_core.engine.job import Numerics
@@ -24,6 +24,7 @@ from fedfisher_core.engine.store import Mark, Store, open_store
 from fedfisher_core.settings import CacheSettings, WorkSettings
 from flows.dask_client import connected
 from flows.reach import why_unreachable
+from tasks.computing import JobsFailedError
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -240,7 +241,7 @@ class Guarded:
 
         Raises:
             JobError: names this machine, what it has, and what is allowed; or the error in reading the work.
-            UnwritableError: names this machine, whose disk is full.
+            JobsFailedError: names this machine where its disk is full.
         """
         worker = f"a Dask worker on {socket.gethostname()}"
         for name, wanted in self.wanted.items():
@@ -253,8 +254,13 @@ class Guarded:
             _SEEN_MARKS.add(self.mark)
         try:
             return self.work()
-        except UnwritableError as error:
-            raise UnwritableError(f"{worker}: {error}") from error
+        except JobsFailedError as error:
+            raise JobsFailedError(
+                {
+                    name: replace(one, reason=f"{worker}: {one.reason}") if one.by_machine else one
+                    for name, one in error.failures.items()
+                }
+            ) from error
         except (ImportError, AttributeError) as error:
             # A job's own errors arrive as text, so these mean that the work could not be read.
             raise JobError(f"{worker} can't read a task: {error}", traceback.format_exc()) from error

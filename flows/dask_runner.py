@@ -14,7 +14,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ThreadPoolTaskRunner
 from prefect_dask import DaskTaskRunner
 
-from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.errors import InputError, OutputError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.locks import scratch
 from fedfisher_core.engine.store import Mark, open_store
@@ -52,7 +52,7 @@ class DaskRunner(Runner):
             except OSError as error:
                 if self._address is not None:
                     # The scheduler was there at the check.
-                    raise self._gone() from error
+                    raise InputError(self._gone()) from error
                 raise
             except (KeyboardInterrupt, TerminationSignal):
                 # The run does not wait for workers here either: they end with this process.
@@ -89,11 +89,11 @@ class DaskRunner(Runner):
         # To Python, a task's time-out is an error of the operating system too.
         lost = isinstance(error, CancelledError | OSError) and not isinstance(error, TimeoutError)
         if lost or self._dask.client.status != "running":
-            raise self._gone() from error
+            raise OutputError(self._gone()) from error
 
-    def _gone(self) -> InputError:
+    def _gone(self) -> str:
         place = "of this run" if self._address is None else f"run.dask.scheduler={self._address!r}"
-        return InputError(f"the Dask scheduler {place} is gone; what was done is kept, and another run goes on from it")
+        return f"the Dask scheduler {place} is gone; what was done is kept, and another run goes on from it"
 
 
 def _shielded_from_ctrl_c(start: Callable[[], object]) -> None:

@@ -16,7 +16,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 
-from fedfisher_core.engine.errors import IncompleteError, InputError, shown
+from fedfisher_core.engine.errors import IncompleteError, InputError, UnwritableError, shown
 from fedfisher_core.engine.failures import failed_jobs, failed_json, traces_text
 from fedfisher_core.engine.installed import is_core
 from fedfisher_core.engine.store import read_libraries
@@ -68,9 +68,11 @@ def _of_params(default: S) -> S:
 
 
 def run_name() -> str:
-    """Name a run after its settings, or after the file that it takes them from."""
+    """Name a run after its settings, which may be those of params.yaml, or after the file that it takes them from."""
     given: dict[str, Any] = flow_run.parameters
-    return given.get("config") or given["settings"].name
+    settings = given["settings"]
+    default = type(settings)()
+    return given.get("config") or (_of_params(default) if settings == default else settings).name
 
 
 def end_tasks(flow: Flow[..., object], flow_run: FlowRun, state: State[object]) -> None:
@@ -152,10 +154,14 @@ def _require_complete(work: Work, *, reported: bool) -> None:
     failed = work.outcome.failed
     if failed:
         causes = failed_jobs(failed)
-        traces = write_file(work.folder / TRACES, traces_text(failed).encode())
-        if not reported and (work.folder / RESULTS).is_file():
-            # What an earlier run has found must not be taken for the result of this one.
-            write_file(work.folder / FAILED, failed_json(causes))
+        try:
+            traces = str(write_file(work.folder / TRACES, traces_text(failed).encode()))
+            if not reported and (work.folder / RESULTS).is_file():
+                # What an earlier run has found must not be taken for the result of this one.
+                write_file(work.folder / FAILED, failed_json(causes))
+        except UnwritableError as error:
+            # The failures count, and not that they can't be written down.
+            traces = f"none, as {error}; the first failure: {causes[0].job}: {causes[0].reason}"
         raise IncompleteError(
             f"{work.settings.name}: {plural(len(causes), 'job')} failed and {sum(len(one.left_out) for one in causes)} "
             f"that need them were left out; tracebacks: {traces}",

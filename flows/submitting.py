@@ -135,7 +135,7 @@ class Runner:
         return work
 
     def require_alive(self, error: Exception) -> None:
-        """Check that tasks can still run; `InputError` if they can't."""
+        """Check that tasks can still run; `OutputError` if they can't."""
 
 
 class _Submission:

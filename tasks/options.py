@@ -20,6 +20,8 @@ from fedfisher_core.engine.malloc import keep_freed_memory
 from fedfisher_core.settings import WorkSettings
 from tasks.waiting import gpu_slot
 
+log = logging.getLogger("fedfisher")
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -98,7 +100,10 @@ def _seconds_of_task() -> float:
 
 
 async def _may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-    """Retry unless the same input must fail in the same way."""
+    """Retry unless the same input must fail in the same way; say so, as a retry that succeeds leaves no other trace."""
     result = await state.aresult(raise_on_failure=False)
     failures = getattr(result, "failures", {}).values()
-    return not isinstance(result, InputError) and not (failures and all(one.by_user for one in failures))
+    may = not isinstance(result, InputError) and not (failures and all(one.by_user for one in failures))
+    if may and run.run_count <= task.retries:
+        log.warning("%s failed and is tried again: %s", run.name, " ".join(str(result).split()))
+    return may

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.engine.errors import OutputError
-from fedfisher_core.engine.locks import scratch
+from fedfisher_core.engine.errors import OutputError, UnwritableError
+from fedfisher_core.engine.locks import LockedError, scratch
 from fedfisher_core.reporting.runs import SUMMARY, Dataset, Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks.networks import keep
@@ -44,8 +44,8 @@ def record(settings: TrackingSettings, experiment: str, runs: Callable[[], Runs]
         How many runs were written; those that had not changed were not.
 
     Raises:
-        InputError: MLflow can't use a local database, or another process writes to it for too long.
-        OutputError: MLflow can't be written to.
+        InputError: MLflow can't use a local database.
+        OutputError: MLflow can't be written to, or another process writes to it for too long.
     """
     wanted = runs()
     client = client_of(settings)
@@ -60,7 +60,7 @@ def record(settings: TrackingSettings, experiment: str, runs: Callable[[], Runs]
             _describe(client, written)
             note(settings, known, experiment, wanted)
             return sum(len(one.anew) for one in written.values())
-    except (MlflowException, SQLAlchemyError, OSError) as error:
+    except (MlflowException, SQLAlchemyError, OSError, LockedError, UnwritableError) as error:
         said = str(error).partition("\n")[0]
         raise OutputError(f"runs can't be recorded at {settings.mlflow}: {said}; all results are kept") from error
 

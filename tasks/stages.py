@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect import Task
 
-from fedfisher_core.engine.errors import OutputError
+from fedfisher_core.engine.errors import OutputError, UnwritableError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.reporting.rows import write_folder
 from tasks.options import step
@@ -61,5 +61,5 @@ def report(folder: Path, rows: Sequence[Any], files: Mapping[str, bytes], conten
     try:
         write_script(folder.parent)
         return write_folder(folder, rows, files, content)
-    except OSError as error:
+    except (OSError, UnwritableError) as error:
         raise OutputError(f"the report can't be written to {folder}: {error}; all results are kept") from error

@@ -13,7 +13,7 @@ class InputError(ValueError):
 
 
 class UnwritableError(InputError):
-    """A store, or a copy of it, that this machine can't write; another machine may be able to."""
+    """A store, a copy of it or a file that this machine can't write; another machine may be able to."""
 
 
 class UnsupportedLayerError(InputError):
@@ -50,7 +50,7 @@ class DivergedAttackError(ArithmeticError):
 
 
 class OutputError(RuntimeError):
-    """Results that are kept, but could not be written where people look for them; the message names the location."""
+    """Work that is kept, but could not be written where people look for it, or not go on; the message says where."""
 
 
 class JobError(RuntimeError):

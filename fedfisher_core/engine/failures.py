@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedfisher_core.engine.errors import DivergedClientError, InputError, JobError, printable
+from fedfisher_core.engine.errors import DivergedClientError, InputError, JobError, UnwritableError, printable
 from fedfisher_core.engine.files import read_regular
 
 _LONGEST = 300
@@ -22,22 +22,25 @@ class Failure:
     Args:
         job: name of the job that failed: this one, or one that it needs.
         by_user: whether other settings or other data would mend it.
+        by_machine: whether another machine might do better, as where this one has a full disk.
     """
 
     job: str
     reason: str
     trace: str
     by_user: bool
+    by_machine: bool = False
 
     @staticmethod
     def of(job: str, error: Exception) -> "Failure":
         """Write a job's error down as text, without the objects that its traceback keeps in memory."""
-        by_user = isinstance(error, InputError | DivergedClientError)
-        text = str(error) if by_user or isinstance(error, JobError) else described(error)
+        by_machine = isinstance(error, UnwritableError)
+        by_user = isinstance(error, InputError | DivergedClientError) and not by_machine
+        text = str(error) if by_user or by_machine or isinstance(error, JobError) else described(error)
         line = printable(" ".join(text.split()))
         reason = line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
         trace = error.trace if isinstance(error, JobError) else "".join(traceback.format_exception(error))
-        return Failure(job, reason, trace, by_user)
+        return Failure(job, reason, trace, by_user, by_machine)
 
 
 @dataclass(frozen=True)

@@ -122,12 +122,12 @@ class AdaptedMiniLM(AdaptedEncoder):
 
     def encode(self, tokens: Tensor, adapters: Adapters) -> Tensor:
         """See the base class."""
-        features: Tensor = _frozen(tokens.device)(tokens, adapters)
+        features: Tensor = frozen_encoder(tokens.device)(tokens, adapters)
         return features
 
 
 @lru_cache(maxsize=2)
-def _frozen(device: torch.device) -> nn.Module:
+def frozen_encoder(device: torch.device) -> nn.Module:
     """The encoder that all networks of a process share; no network holds it, as no client sends it."""
     from fedfisher_core.models.trunks.trunk import load_trunk
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fedfisher_core.engine.errors import InputError, in_one_line, shortened, shown
+from fedfisher_core.engine.errors import InputError, UnwritableError, in_one_line, shortened, shown
 from fedfisher_core.engine.files import open_regular, parse_json, read_regular
 from fedfisher_core.settings.reading import nearest
 
@@ -163,7 +163,7 @@ def write_file(path: Path, data: bytes) -> Path:
     """Write a file so that a reader sees the old or the new content, never a part; its folder is made if missing.
 
     Raises:
-        InputError: the file can't be written, such as where the disk is full.
+        UnwritableError: the file can't be written, such as where the disk is full.
     """
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
@@ -174,7 +174,7 @@ def write_file(path: Path, data: bytes) -> Path:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{path} can't be written: {error.strerror}") from error
+        raise UnwritableError(f"{path} can't be written: {error.strerror}") from error
     return path
 
 

@@ -1,6 +1,7 @@
 """Which clusters are refused before any work: those whose workers are not there, differ, or see something else."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -19,11 +20,13 @@ import pytest
 from distributed import Client
 
 from fedfisher_core.engine.errors import InputError, JobError, UnwritableError
+from fedfisher_core.engine.failures import Failure
 from fedfisher_core.engine.store import Store, bucket
 from fedfisher_core.models.memory import Load, machine_bytes
 from fedfisher_core.settings import RunSettings
 from flows import cluster
 from flows.cluster import Guarded, require_cluster, versions, worker_report
+from tasks.computing import JobsFailedError
 from tests.servers import (
     added_worker,
     answering,
@@ -289,12 +292,17 @@ def test_a_full_disk_is_named_with_its_machine(tmp_path: Path, like_here: str) -
 
     # Dask sends a function that no module has as it is.
     def fail() -> None:
-        raise UnwritableError("run.store can't be written: No space left on device")
+        full, bad = UnwritableError("run.store can't be written: No space left on device"), InputError("alpha=0")
+        raise JobsFailedError({name: Failure.of(name, error) for name, error in (("a", full), ("b", bad))})
 
     with store.marked() as mark, Client(like_here, set_as_default=False) as client:
         full = Guarded(versions(), store, mark, fail)
-        with pytest.raises(UnwritableError, match=r"^a Dask worker on .*: run\.store can't be written"):
+        with pytest.raises(JobsFailedError) as caught:
             client.submit(full, pure=False).result(timeout=HANG_SECONDS)
+    full, bad = caught.value.failures["a"], caught.value.failures["b"]
+    assert re.match(r"a Dask worker on .*: run\.store can't be written: No space left on device$", full.reason)
+    # Another machine may do better, and other settings would not.
+    assert (full.by_user, bad.by_user, bad.reason) == (False, True, "alpha=0")
 
 
 def test_work_that_a_worker_can_not_read_is_told_with_its_machine(tmp_path: Path, like_here: str) -> None:

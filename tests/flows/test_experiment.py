@@ -2,6 +2,7 @@
 
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from prefect.utilities.callables import parameter_schema
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
-from flows.experiment import flow_of, resolve_settings
+from flows.experiment import flow_of, resolve_settings, run_name
 from tests.configs import CONFIGS, ROOT
 
 FILES = [*CONFIGS, ROOT / "params.yaml"]
@@ -80,6 +81,18 @@ def test_without_settings_and_a_file_a_run_is_that_of_params_yaml(checkout: Path
     # That file is of another experiment than an attack.
     attack = AttackSettings()
     assert resolve_settings(attack, None, default=attack) is attack
+
+
+def test_prefect_names_a_run_after_what_it_runs(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (checkout / "params.yaml").write_text("name: mine\n")
+    for given, name in (
+        ({"settings": BenchmarkSettings()}, "mine"),
+        ({"settings": BenchmarkSettings(name="own")}, "own"),
+        ({"settings": BenchmarkSettings(), "config": "few_shot"}, "few_shot"),
+        ({"settings": AttackSettings()}, AttackSettings().name),
+    ):
+        monkeypatch.setattr("flows.experiment.flow_run", SimpleNamespace(parameters=given))
+        assert run_name() == name
 
 
 @pytest.mark.parametrize(
