@@ -19,6 +19,7 @@ from fedfisher_core.engine.performing import execute
 from fedfisher_core.engine.store import Artifact, open_store, read_tensors
 from fedfisher_core.experiments.benchmark.plan import make_plan
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
+from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.global_models import read_result
 from fedfisher_core.federation.partition import label_counts
 from fedfisher_core.federation.secure import COARSE, coarsest, collect_securely
@@ -395,3 +396,16 @@ def test_a_budget_beside_a_secure_sum_is_refused() -> None:
 def test_the_benchmarks_wire_may_ask_for_secure_sums() -> None:
     assert bind_written("fedavg", {}, [tiny.TINY], WireSettings.model_validate(SECURE)).summation is not None
     assert bind_written("fedavg", {}, [tiny.TINY], WireSettings(budget="none")).summation is None
+
+
+def test_a_step_in_which_examples_are_no_whole_numbers_is_refused(workplace: Path) -> None:
+    secure = {"bits": 32, "most_examples": 2**30}
+    chosen = {"fedavg": {"wire": {"budget": "none", "server_view": "secure_sum", "secure": secure}}}
+    with pytest.raises(
+        InputError,
+        match=r"most_examples=1073741824 with 3 clients and wire\.secure\.bits=32 counts examples in steps of 2; "
+        r"allowed: up to 536870912, or 64 bits",
+    ):
+        check_federations(tiny.tiny_settings(workplace, methods=chosen))
+    secure["bits"] = 64
+    assert check_federations(tiny.tiny_settings(workplace, methods=chosen))

@@ -39,8 +39,14 @@ def uniform_codes(values: Array, levels_log2: int) -> tuple[np.float32, Codes]:
 
 
 def uniform_values(scale: np.float32, codes: Codes, levels_log2: int) -> Array:
-    """Undo `uniform_codes`: m (code - L) / L, flat; off by at most m / (2 L), and m 2**-23 by single precision."""
+    """Undo `uniform_codes`: m (code - L) / L, flat; off by at most m / (2 L), and m 2**-23 by single precision.
+
+    Raises:
+        CorruptArtifactError: a code is above 2 L, which no encoder writes.
+    """
     levels = np.int32(2**levels_log2 - 1)
+    if codes.max(initial=0) > 2 * levels:
+        raise CorruptArtifactError(f"payload has the code {codes.max()}; expected 0 to {2 * levels}")
     values = (codes.view(np.int32) - levels).astype(np.float32)
     values /= np.float32(levels)
     values *= scale
@@ -119,7 +125,9 @@ def short_float_values(codes: Codes, width: int) -> NDArray[np.float64]:
 
 
 def write_scale(writer: BitWriter, scale: np.float32) -> None:
-    """Append one float32."""
+    """Append one float32; an InputError where it is not finite, as `read_scale` reads no other."""
+    if not np.isfinite(scale):
+        raise InputError(f"a tensor's largest number is {scale} in single precision; allowed: finite numbers")
     writer.write(np.array([scale], dtype=np.float32).view(np.uint32), SCALE_BITS)
 
 

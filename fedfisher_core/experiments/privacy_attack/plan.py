@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.client.statistics.statistic import ServerView
 from fedfisher_core.data.counting import count_training
 from fedfisher_core.data.layouts import require_images
@@ -158,8 +159,10 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
     _require_batch(settings)
     if (ranks := settings.model.lora.ranks) is not None:
         raise InputError(f"model.lora.ranks={list(ranks)} with an attack; allowed: one rank")
+    _require_uploads_alone(settings)
     for victim in settings.victims():
         federations = check_federations(victim.settings, title=victim.title)
+        _require_whole_sums(federations.methods)
         cases = {label: _cases(label, configured, settings) for label, configured in federations.methods.items()}
         each = [case for chosen in cases.values() for case in chosen.values()]
         if settings.fisher.estimator == "empirical" and any(case.statistics for case in each):
@@ -182,6 +185,27 @@ def make_plan(settings: AttackSettings) -> AttackPlan:
             jobs += trials[-1].jobs()
         jobs += federations.jobs()
     return AttackPlan(jobs=jobs, settings=settings, trials=tuple(trials))
+
+
+def _require_uploads_alone(settings: AttackSettings) -> None:
+    """Refuse objectives whose reports tell the server more than the uploads that are attacked."""
+    for label in settings.train.objective:
+        if configure_objective(label, settings.train.objective).objective.exchange is not None:
+            raise InputError(
+                f"train.objective={label!r} sends reports, which the attack does not look at; allowed: objectives "
+                "without reports"
+            )
+
+
+def _require_whole_sums(methods: Mapping[str, ConfiguredMethod]) -> None:
+    """Refuse sums that lack clients, as the attack is on the sum of all."""
+    for label, configured in methods.items():
+        dropouts = configured.wire.secure.dropouts
+        if configured.summation is not None and dropouts:
+            raise InputError(
+                f"method {label!r}: wire.secure.dropouts={dict(dropouts)} with an attack, which is on the sum of all "
+                "clients; allowed: no drop-outs"
+            )
 
 
 def _require_attackable(dataset: str, settings: AttackSettings) -> None:

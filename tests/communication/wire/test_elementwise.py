@@ -8,6 +8,8 @@ from hypothesis.extra.numpy import arrays
 
 from fedfisher_core.communication.wire.codec import Array, BitReader, BitWriter, Codec, TensorSpec
 from fedfisher_core.communication.wire.elementwise import Float32, Root, Uniform, write_scale
+from fedfisher_core.communication.wire.leading import Truncated
+from fedfisher_core.communication.wire.low_rank import LowRank
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError
 
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -96,7 +98,7 @@ def test_root_refuses_a_negative_entry_by_name() -> None:
 @pytest.mark.parametrize("codec", [Root((16,)), Uniform(15)])
 def test_a_scale_that_no_sender_has_is_refused(codec: Codec, scale: float) -> None:
     writer = BitWriter()
-    write_scale(writer, np.float32(scale))
+    writer.write(np.array([scale], dtype=np.float32).view(np.uint32), 32)
     writer.write(np.array([1, 2, 3], dtype=np.uint32), 16)
     with pytest.raises(CorruptArtifactError, match="payload has the scale"):
         codec.decode([TensorSpec("fisher", (3,))], BitReader(writer.to_bytes()))
@@ -108,3 +110,28 @@ def test_levels_out_of_range_are_refused(levels_log2: int) -> None:
         Uniform(levels_log2)
     with pytest.raises(InputError, match="widths are"):
         Root((8, levels_log2 + 1 if levels_log2 else 0))
+
+
+def test_a_code_that_no_encoder_writes_is_refused() -> None:
+    writer = BitWriter()
+    write_scale(writer, np.float32(1))
+    writer.write(np.array([3, 2, 1, 0], dtype=np.uint32), 2)
+    reader = BitReader(writer.to_bytes())
+    with pytest.raises(CorruptArtifactError, match="payload has the code 3; expected 0 to 2"):
+        Uniform(1).decode([TensorSpec("a", (4,))], reader)
+
+
+def test_a_number_that_single_precision_can_not_hold_is_refused_where_it_is_sent() -> None:
+    for codec, tensors in (
+        (LowRank(2, 8), {"a": np.full((3, 3), 3e38, dtype=np.float32)}),
+        (
+            Truncated(1, 8),
+            {
+                "mean": np.zeros(3, dtype=np.float32),
+                "directions": np.full((2, 3), 3e38, dtype=np.float32),
+                "deviations": np.full(3, 3e38, dtype=np.float32),
+            },
+        ),
+    ):
+        with pytest.raises(InputError, match="largest number is inf in single precision"), np.errstate(over="ignore"):
+            codec.encode(tensors, BitWriter())

@@ -84,6 +84,24 @@ def test_the_default_plan_has_the_five_cases(tmp_path: Path) -> None:
             "inversion.factors='later_inputs', but the attacked network has 1 layer.*allowed: all, first_inputs",
         ),
         (
+            {"methods": {"fedavg": {}}, "train": {"momentum": 0, "objective": ["scaffold"]}},
+            "train.objective='scaffold' sends reports, which the attack does not look at; allowed: objectives without",
+        ),
+        (
+            {
+                "methods": {
+                    "fedavg": {
+                        "wire": {
+                            "server_view": "secure_sum",
+                            "budget": "none",
+                            "secure": {"dropouts": {0: "upload"}, "threshold": 2},
+                        }
+                    }
+                }
+            },
+            "'fedavg': wire.secure.dropouts=.* with an attack, which is on the sum of all clients; allowed: no drop",
+        ),
+        (
             {"methods": {"fedfisher_kfac": {"wire": {"server_view": "secure_sum", "budget": "none"}}}},
             "method 'fedfisher_kfac' needs each client's own kfac",
         ),
