@@ -58,8 +58,8 @@ def require_protocol(label: str, configured: ConfiguredMethod, clients: int) -> 
     if (beyond := _exponent(secure.most_examples) - places) > 0:
         raise InputError(
             f"method {label!r}: wire.secure.most_examples={secure.most_examples} with {clients} clients and "
-            f"wire.secure.bits={secure.bits} counts examples in steps of {2**beyond}; allowed: up to {2**places}, or 64 "
-            "bits"
+            f"wire.secure.bits={secure.bits} counts examples in steps of {2**beyond}; allowed: up to {2**places}, or "
+            "64 bits"
         )
     survivors = [number for number in range(clients) if number not in secure.dropouts]
     if len(survivors) < threshold:
