@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.engine.errors import InputError, JobError, OutputError, anonymous
-from fedfisher_core.engine.failures import described
+from fedfisher_core.engine.failures import JobsFailedError, described
 from fedfisher_core.engine.installed import require_packages
 from fedfisher_core.engine.job import Numerics
 from fedfisher_core.engine.store import Mark, Store, open_store
 from fedfisher_core.settings import CacheSettings, WorkSettings
 from flows.dask_client import connected
 from flows.reach import why_unreachable
-from tasks.computing import JobsFailedError
 
 if TYPE_CHECKING:
     from distributed import Client

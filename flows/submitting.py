@@ -20,7 +20,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from fedfisher_core.engine.costs import usable_processors
-from fedfisher_core.engine.failures import Failure
+from fedfisher_core.engine.failures import Failure, JobsFailedError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import Transients
 from fedfisher_core.engine.plan import Agenda, Outcome, groups_of
@@ -29,7 +29,7 @@ from fedfisher_core.federation.federation import ClientJob, client_name
 from fedfisher_core.settings import RunSettings, WorkSettings
 from flows.progress import Progress
 from flows.terminal import configure_logging
-from tasks.computing import JobsFailedError, compute
+from tasks.computing import compute
 from tasks.options import limited
 from tasks.stages import task_for
 

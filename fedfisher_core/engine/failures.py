@@ -43,6 +43,21 @@ class Failure:
         return Failure(job, reason, trace, by_user, by_machine)
 
 
+class JobsFailedError(RuntimeError):
+    """Some jobs of a task failed; the results of the others are kept.
+
+    Args:
+        failures: by name of the job, as text, since not every error can be sent to another process.
+    """
+
+    def __init__(self, failures: Mapping[str, Failure]) -> None:
+        super().__init__(failures)
+        self.failures = failures
+
+    def __str__(self) -> str:
+        return "; ".join(f"{name}: {failure.reason}" for name, failure in self.failures.items())
+
+
 @dataclass(frozen=True)
 class FailedJob:
     """A job that failed, for people.

@@ -20,13 +20,12 @@ import pytest
 from distributed import Client
 
 from fedfisher_core.engine.errors import InputError, JobError, UnwritableError
-from fedfisher_core.engine.failures import Failure
+from fedfisher_core.engine.failures import Failure, JobsFailedError
 from fedfisher_core.engine.store import Store, bucket
 from fedfisher_core.models.memory import Load, machine_bytes
 from fedfisher_core.settings import RunSettings
 from flows import cluster
 from flows.cluster import Guarded, require_cluster, versions, worker_report
-from tasks.computing import JobsFailedError
 from tests.servers import (
     added_worker,
     answering,

@@ -99,7 +99,7 @@ class Batched(nn.Module):
 def test_batch_normalisation_is_refused_and_another_is_named(name: str, layer: str) -> None:
     with pytest.raises(
         UnsupportedLayerError,
-        match=f"model '{name}': layer 'norm' has type {layer}, .*; allowed: GroupNorm, LayerNorm or ",
+        match=f"model '{name}': layer 'norm' has type {layer}, .*; allowed: GroupNorm or LayerNorm in its place, or ",
     ):
         ModelSpec(name, Images(1, 6, 6), classes=3).initialise(torch.Generator())
 

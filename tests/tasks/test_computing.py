@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import pytest
 
 from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.failures import JobsFailedError
 from fedfisher_core.engine.job import Job, NoInputs
 from fedfisher_core.engine.store import Content, Store
-from tasks.computing import JobsFailedError, compute
+from tasks.computing import compute
 
 
 class PaperError(Exception):

@@ -10,9 +10,8 @@ import pytest
 from prefect.states import Failed
 
 from fedfisher_core.engine.errors import InputError, OutputError, UnwritableError
-from fedfisher_core.engine.failures import Failure
+from fedfisher_core.engine.failures import Failure, JobsFailedError
 from fedfisher_core.reporting import chart_script
-from tasks.computing import JobsFailedError
 from tasks.options import step
 from tasks.stages import report
 
