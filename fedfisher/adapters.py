@@ -35,8 +35,9 @@ from fedfisher_core.settings import FisherSettings
 
 _A = ".lora_A.weight"
 _UNEVEN = 1e-4
-_LARGEST_ALPHA = 1_000_000
 """How far a Gram matrix and its transpose may differ, as a part of the number and of the largest."""
+_LARGEST_ALPHA = 1_000_000
+"""Of `lora_alpha`, which multiplies a product; a larger one would leave single precision."""
 CONFIG, TENSORS, PICKLE = "adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"
 _NOT_LORA = (
     *("use_dora", "use_qalora", "use_bdlora", "lora_bias", "layer_replication", "trainable_token_indices"),

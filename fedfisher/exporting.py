@@ -1,5 +1,6 @@
 """The global network of a finished benchmark, as files that torch alone can load."""
 
+import errno
 import json
 import shutil
 import tempfile
@@ -41,6 +42,7 @@ _SETTINGS = (
 
 _LOADING = '''"""Load the network with torch alone, and predict the classes of examples."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -257,7 +259,10 @@ def _made(folder: Path) -> Iterator[Path]:
             yield made
             shutil.move(made, folder)
     except OSError as error:
-        raise InputError(f"{folder} can't be written: {in_one_line(error)}; allowed: a new folder") from error
+        # What else goes wrong in between is no fault of the folder.
+        if error.errno != errno.ENOSPC and not str(error.filename).startswith(str(folder.parent)):
+            raise
+        raise InputError(f"{folder} can't be written: {in_one_line(error)}") from error
 
 
 def _program(network: nn.Module, dataset: DatasetSpec) -> torch.export.ExportedProgram:

@@ -203,7 +203,7 @@ def import_pictures(source: Path, target: Path, *, size: int, test: float) -> No
     folders = [one for one in sorted(source.iterdir()) if one.is_dir() and not one.name.startswith(".")]
     if linked := [one for one in folders if one.is_symlink()]:
         raise InputError(f"{linked[0]} is a link to a folder, which is not followed; allowed: folders")
-    if empty := [one for one in folders if not any(one in path.parents for path in found)]:
+    if empty := sorted(set(folders) - {path.parent for path in found}):
         raise InputError(f"{empty[0]} has no pictures; allowed: a folder of pictures for each class")
     grey = all(_each(path, lambda path: Image.open(path).mode in _GREY) for path in found)
     pictures = [_each(path, lambda path: _png(path, size=size, grey=grey)) for path in found]

@@ -121,9 +121,13 @@ class FisherSettings(Strict):
         """
         exact = private or self.backend == "nngeometry" or classes <= FEW_CLASSES
         by_classes = "exact" if exact else "truncated"
+        estimator = by_classes if self.estimator == "auto" else self.estimator
+        # What the estimator does not use must not make two Fishers differ.
+        unused = {"tolerance": DEFAULT_TOLERANCE, "directions": DEFAULT_DIRECTIONS} if estimator != "truncated" else {}
         return self.model_copy(
             update={
-                "estimator": by_classes if self.estimator == "auto" else self.estimator,
+                **unused,
+                "estimator": estimator,
                 "memory_mib": self.memory_mib or (GPU_MEMORY_MIB if on_gpu else MEMORY_MIB),
             }
         )

@@ -169,7 +169,7 @@ def test_large_numbers_stay_distinct_in_what_is_exported(workplace: Path) -> Non
 def test_a_place_that_can_not_be_written_is_refused(run: tuple[Benchmarked, Path], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     row = choose_row(run[1], method="fedavg", settings={"seed": 0})
-    with pytest.raises(InputError, match=r"file/out can't be written: .*; allowed: a new folder"):
+    with pytest.raises(InputError, match=r"file/out can't be written: "):
         export(row, stored(run[1]), tmp_path / "file/out")
 
 

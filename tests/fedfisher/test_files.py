@@ -46,6 +46,14 @@ def read(paths: list[Path]) -> list[fedfisher.ClientFile]:
     return [fedfisher.read_client(path, network()) for path in paths]
 
 
+@pytest.mark.parametrize("fisher", [{"tolerance": 0.05}, {"directions": 3}, {"estimator": "monte_carlo", "samples": 2}])
+def test_a_file_has_the_settings_that_its_fisher_uses(tmp_path: Path, fisher: dict[str, Any]) -> None:
+    given = fedfisher.Client(network(), examples(), fisher=fisher)
+    fedfisher.write_client(given, tmp_path / "client.safetensors", of=("kfac",))
+    found = fedfisher.read_client(tmp_path / "client.safetensors", network())
+    assert found.network.fisher == given.network.fisher
+
+
 @pytest.mark.parametrize("budget", ["none", "fedavg"])
 @pytest.mark.parametrize("method", ["fedavg", "fedfisher_kfac", "fedfisher_diag", "regmean", "pfnm"])
 def test_files_merge_to_the_same_bits_as_their_clients(paths: list[Path], method: str, budget: str) -> None:

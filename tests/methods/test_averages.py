@@ -381,7 +381,14 @@ def test_the_client_that_counts_least_is_known() -> None:
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [("ties", {}), ("dare", {"drop": 0.5}), ("gradient_matching", {}), ("iso_c", {})],
+    [
+        ("ties", {}),
+        ("ties", {"scale": [0.3]}),
+        ("dare", {"drop": 0.5}),
+        ("gradient_matching", {}),
+        ("iso_c", {"scale": [0.3]}),
+        ("tsv_m", {"scale": [0.3]}),
+    ],
 )
 def test_running_statistics_become_their_mean(name: str, settings: dict[str, Any]) -> None:
     clients = [tiny.initial(BATCH_NORM, seed=seed) for seed in range(1, 4)]

@@ -221,8 +221,7 @@ def _lead(ranked: Sequence[Standing]) -> str:
     apart = f"{to_other(difference, second.method)}, the next"
     if second.behind_leader is not None and second.behind_leader.num_settings < top.num_settings:
         shared = second.behind_leader.num_settings
-        apart += " (in the only setting" if shared == 1 else f" (in the {shared} settings"
-        apart += " in which both have all seeds)"
+        apart += f" (compared in {plural(shared, 'setting')})"
     # Those that lack settings or seeds come after the others, even with a higher mean.
     higher = any(one.line.mean("accuracy") > top.line.mean("accuracy") for one in ranked[1:])
     highest = f"the highest mean{' of those with most settings and seeds' if higher else ''}"

@@ -182,7 +182,7 @@ def _dot(one: Standing, most: int) -> Dot:
 def settings_charts(summaries: Sequence[SettingSummary], found: Sequence[Standing]) -> list[Chart]:
     """Draw accuracies by setting, a chart for each group of settings that differ only in how the data is split.
 
-    Groups of one setting share a chart. The eight methods of one network with the highest means over all settings have
+    Groups of one setting share a chart. The first eight methods of one network in the table of accuracies have
     a colour, which is the same in all charts.
     """
     if len(summaries) < 2:

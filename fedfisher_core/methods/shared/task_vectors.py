@@ -39,11 +39,17 @@ def merge_learnt(
 def moved(server: Server, change: Parameters, scale: float) -> Parameters:
     """Go from the start along a merged task vector: w_0 + lambda tau, in single precision.
 
+    Running statistics, which are measured, go the whole way.
+
     Args:
         change: tau, by name, in single or double precision.
         scale: lambda.
     """
-    return {name: (server.initial[name] + scale * tensor).float() for name, tensor in change.items()}
+    measured = server.spec.shapes().keys() - server.spec.learnt()
+    return {
+        name: (server.initial[name] + (1.0 if name in measured else scale) * tensor).float()
+        for name, tensor in change.items()
+    }
 
 
 def merge_matrices(changes: Sequence[Parameters], merge: Callable[[Tensor], Tensor]) -> Parameters:
