@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.clients import train_clients
+from benchmarks.differences import columns
 from benchmarks.imagined import (
     MORE,
     Client,
@@ -41,13 +42,13 @@ from fedfisher_core.federation.data import load_data
 from fedfisher_core.federation.federation import Federation, PartitionInputs
 from fedfisher_core.federation.jobs import Federations
 from fedfisher_core.federation.partition import examples_of
+from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.methods.distillation import pseudo_inputs
 from fedfisher_core.methods.distillation.pseudo_inputs import distil
 from fedfisher_core.methods.server import Server
 from fedfisher_core.methods.solvers.exact import conjugate_gradients
 from fedfisher_core.methods.solvers.quadratic import Quadratic, kronecker_quadratic, with_penalty
 from fedfisher_core.models.evaluation import accuracy
-from fedfisher_core.reporting.measure import Measure, paired_difference
 from fedfisher_core.settings.reading import validate
 
 SETTINGS = (("mnist", "mlp"), ("fashion_mnist", "lenet"))
@@ -68,6 +69,7 @@ class Trained:
         server: builds networks, and holds the weights that all clients started from.
         quadratic: FedFisher's objective with K-FAC.
         models: the clients' weights.
+        factors: of their K-FAC.
         held_out: images that no client trained on.
     """
 
@@ -75,6 +77,7 @@ class Trained:
     server: Server
     quadratic: Quadratic
     models: tuple[Parameters, ...]
+    factors: tuple[Mapping[str, Kronecker], ...]
     held_out: Examples
 
 
@@ -130,13 +133,15 @@ VARIANTS = {
 }
 
 
-def federations_of(dataset: str, model: str, seeds: Sequence[int], store: Path, **data: int) -> Federations:
+def federations_of(
+    dataset: str, model: str, seeds: Sequence[int], store: Path, *, alpha: float = 0.1, **data: int
+) -> Federations:
     """Plan the federations of one setting, with settings of the data; 5,000 images are held out."""
     settings = {
         "name": "pseudo_inputs",
         "seeds": list(seeds),
         "data": {"dataset": dataset, "held_out": 5000, **data},
-        "partition": {"scheme": "dirichlet_client", "alpha": 0.1, "clients": CLIENTS},
+        "partition": {"scheme": "dirichlet_client", "alpha": alpha, "clients": CLIENTS},
         "model": {"name": model},
         "train": {"epochs": 10},
         "methods": {"gaussian_distillation": {"wire": {"budget": "none"}}},
@@ -153,7 +158,7 @@ def trained(federations: Federations, federation: Federation) -> Trained:
     held = [examples_of(federation, inputs, client) for client in range(CLIENTS)]
     total = sum(len(each) for each in held)
     models = tuple(one[Weights].tensors for one in made.statistics)
-    factors = [KFAC.of(one[KFAC].tensors).factors for one in made.statistics]
+    factors = tuple(KFAC.of(one[KFAC].tensors).factors for one in made.statistics)
     shares = [len(each) / total for each in held]
     shape = held[0].inputs.shape[1:]
     low, high = (normalise(torch.full((1, *shape), value), federation.dataset)[0] for value in (0.0, 1.0))
@@ -166,6 +171,7 @@ def trained(federations: Federations, federation: Federation) -> Trained:
         server=server,
         quadratic=kronecker_quadratic(models, factors, shares),
         models=models,
+        factors=factors,
         held_out=select(data.test, data.spec),
     )
 
@@ -270,12 +276,8 @@ def main() -> None:
             print(f"\n{dataset}, {model}, {len(options.seeds)} seeds")
             print(f"{'':44}{'accuracy, %':16}{'less the method as it is':28}numbers")
             for name, rights in found.items():
-                difference = paired_difference(rights, found["as it is"])
-                interval = difference.interval if difference is not None else None
-                beside = "" if interval is None else f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}"
-                mean = 0.0 if difference is None else 100 * difference.mean
                 sent = f"{numbers[name]:,.0f}" if name in numbers else ""
-                print(f"{name:44}{Measure.of(list(rights.values())).percent():16}{mean:6.2f}  {beside:20}{sent}")
+                print(f"{name:44}{columns(rights, found['as it is'])}{sent}")
 
 
 if __name__ == "__main__":

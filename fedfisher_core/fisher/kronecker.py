@@ -39,6 +39,10 @@ class Kronecker:
             return self.outputs @ matrix * self.inputs
         return self.outputs @ matrix @ self.inputs
 
+    def times(self, factor: float) -> "Kronecker":
+        """Multiply the block by a number."""
+        return Kronecker(self.inputs, factor * self.outputs)
+
     def damped(self, damping: float) -> "Kronecker":
         """Add to both factors, which approximates A (x) G + damping I (Martens and Grosse 2015, section 6.3).
 

@@ -13,6 +13,7 @@ from fedfisher_core.methods.shared.fedfisher import (
     ConjugateGradients,
     FactoredDamping,
     KroneckerSolver,
+    TraceFloor,
     aggregate_by,
     kronecker_objective,
     least_trace,
@@ -35,11 +36,16 @@ def fedfisher_kfac(
     *,
     solver: KroneckerSolver = DEFAULT_SOLVER,
     factored_damping: FactoredDamping = 0.0,
+    trace_floor: TraceFloor = 0.0,
 ) -> Aggregate:
     """Minimise sum_i p_i (w - w_i)^T (A_i (x) G_i) (w - w_i) (FedFisher, equation 7).
 
     Args:
         factored_damping: see `Kronecker.damped`; every client's factors are damped before they are summed.
+        trace_floor: see `raised`. With 1, no client's Fisher has less than the mean trace. That gained 2.5 points in
+            the mean of four settings on images that no client trained on (reports/unheard.txt), and was not confirmed
+            on other splits, so that it is not the default.
     """
-    made = aggregate_by(solver, kronecker_objective(uploads, factored_damping=factored_damping), server)
+    objective = kronecker_objective(uploads, factored_damping=factored_damping, trace_floor=trace_floor)
+    made = aggregate_by(solver, objective, server)
     return replace(made, details={**made.details, LEAST_TRACE: least_trace(uploads)})

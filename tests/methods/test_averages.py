@@ -379,6 +379,32 @@ def test_the_client_that_counts_least_is_known() -> None:
     assert 0 < found < 1
 
 
+def with_factors(upload: Upload, times: float) -> Upload:
+    factors = {name: block.times(times) for name, block in upload[KFAC].factors.items()}
+    return Upload(upload.num_examples, {Weights: upload[Weights], KFAC: KFAC(factors)})
+
+
+@pytest.mark.parametrize("floor", [0.5, 1.0])
+def test_a_client_that_is_sure_is_heard_with_a_floor_under_its_trace(floor: float) -> None:
+    uploads = made_up_uploads([tiny.initial(seed=seed) for seed in range(3)])
+    hushed = [with_factors(upload, 1e-6 if client == 1 else 1.0) for client, upload in enumerate(uploads)]
+    (found,) = aggregate("fedfisher_kfac", hushed, trace_floor=floor).networks
+    traces = [sum(block.trace for block in upload[KFAC].factors.values()) for upload in hushed]
+    least = floor * float(P @ np.array(traces))
+    by_hand = [with_factors(upload, max(1.0, least / trace)) for upload, trace in zip(hushed, traces, strict=True)]
+    (expected,) = aggregate("fedfisher_kfac", by_hand).networks
+    (plain,) = aggregate("fedfisher_kfac", hushed).networks
+    for name, tensor in expected.items():
+        assert torch.allclose(found[name], tensor, atol=1e-5), name
+    assert not all(torch.allclose(plain[name], tensor, atol=1e-2) for name, tensor in expected.items())
+
+
+def test_a_floor_raises_no_fisher_of_zeros() -> None:
+    uploads = [with_factors(upload, 0.0) for upload in made_up_uploads([tiny.initial(seed=seed) for seed in range(3)])]
+    found, expected = (aggregate("fedfisher_kfac", uploads, trace_floor=floor).networks[0] for floor in (1.0, 0.0))
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
 @pytest.mark.parametrize(
     ("name", "settings"),
     [

@@ -1,7 +1,7 @@
 """What the variants of FedFisher share: how their objective is minimised."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt
@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, Po
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload
+from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import proportions
 from fedfisher_core.methods.solvers import exact as closed_form
@@ -147,17 +148,46 @@ FactoredDamping = Annotated[
 ]
 
 
-def kronecker_objective(uploads: Sequence[Upload], *, factored_damping: float) -> Quadratic:
+TraceFloor = Annotated[
+    float, Field(ge=0, le=10, description="least trace of a client's Fisher, as a part of the mean; 0 for none")
+]
+
+
+def kronecker_objective(uploads: Sequence[Upload], *, factored_damping: float, trace_floor: float = 0.0) -> Quadratic:
     """Form sum_i p_i (w - w_i)^T (A_i (x) G_i) (w - w_i) (FedFisher, equation 7).
 
     Args:
         uploads: the weights w_i and the factors A_i, G_i of every layer.
         factored_damping: see `Kronecker.damped`; every client's factors are damped before they are summed.
+        trace_floor: see `raised`.
     """
-    damped = [
+    shares = proportions(uploads)
+    damped: list[Mapping[str, Kronecker]] = [
         {name: block.damped(factored_damping) for name, block in upload[KFAC].factors.items()} for upload in uploads
     ]
-    return kronecker_quadratic([upload[Weights].tensors for upload in uploads], damped, proportions(uploads))
+    if trace_floor:
+        damped = raised(damped, shares, trace_floor)
+    return kronecker_quadratic([upload[Weights].tensors for upload in uploads], damped, shares)
+
+
+def raised(
+    fishers: Sequence[Mapping[str, Kronecker]], shares: Sequence[float], floor: float
+) -> list[Mapping[str, Kronecker]]:
+    """Multiply Fishers whose trace is below a part of the mean over clients, weighted by their shares.
+
+    A client that is sure of its classes has a Fisher near 0, and would hardly be heard. A Fisher of zeros stays so.
+    """
+    traces = [trace_of(one) for one in fishers]
+    least = floor * sum(share * trace for share, trace in zip(shares, traces, strict=True))
+    return [
+        {name: block.times(least / trace) for name, block in one.items()} if 0 < trace < least else one
+        for one, trace in zip(fishers, traces, strict=True)
+    ]
+
+
+def trace_of(fisher: Mapping[str, Kronecker]) -> float:
+    """The trace of a client's Fisher over all layers."""
+    return sum(block.trace for block in fisher.values())
 
 
 LEAST_TRACE = "least_trace"
@@ -170,10 +200,7 @@ def least_trace(uploads: Sequence[Upload]) -> float:
     though it may be the only one that knows these classes.
     """
     shares = proportions(uploads)
-    traces = [
-        share * sum(block.trace for block in upload[KFAC].factors.values())
-        for share, upload in zip(shares, uploads, strict=True)
-    ]
+    traces = [share * trace_of(upload[KFAC].factors) for share, upload in zip(shares, uploads, strict=True)]
     return min(traces) * len(traces) / sum(traces) if any(traces) else 1.0
 
 
