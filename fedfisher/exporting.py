@@ -42,7 +42,6 @@ _SETTINGS = (
 
 _LOADING = '''"""Load the network with torch alone, and predict the classes of examples."""
 
-import errno
 import json
 from pathlib import Path
 
