@@ -153,8 +153,8 @@ def require_served(configured: ConfiguredMethod, clients: int, *, validated: boo
         raise InputError(f"{who} trains one network on the data of all clients; allowed: methods that merge networks")
     if configured.validates and not validated:
         raise InputError(
-            f"{who} needs validation examples of the server, by which it chooses among several values; allowed: "
-            "merge(..., validation=loader), --validation, or one value where its default has several"
+            f"{who} needs validation examples of the server; allowed: merge(..., validation=loader), --validation, or "
+            "one value where its default has several"
         )
     if configured.shared_start and not started:
         raise InputError(
