@@ -14,7 +14,7 @@ from fedfisher_core.fisher.products import flat
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import proportions
-from fedfisher_core.methods.shared.task_vectors import moved, task_vectors
+from fedfisher_core.methods.shared.task_vectors import measured_names, moved, task_vectors
 from fedfisher_core.models.spec import parameters_of
 
 
@@ -73,9 +73,8 @@ def fipa(
     base = mean if elsewhere == "mean" else torch.zeros_like(mean)
     found, directions = _shortest(rows, torch.cat(seen) - rows @ base, cutoff)
     like = [server.initial[name] for name in names]
-    # Running statistics are measured rather than learnt.
-    learnt = server.spec.learnt()
-    measured = flat(torch.full(tensor.shape, name not in learnt) for name, tensor in zip(names, like, strict=True))
+    averaged = measured_names(server)
+    measured = flat(torch.full(tensor.shape, name in averaged) for name, tensor in zip(names, like, strict=True))
     parts = torch.where(measured.to(mean.device), mean, base + found).split([tensor.numel() for tensor in like])
     change = {name: part.reshape(tensor.shape) for name, part, tensor in zip(names, parts, like, strict=True)}
     return Aggregate.of(moved(server, change, 1.0), directions=float(directions))

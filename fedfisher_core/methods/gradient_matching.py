@@ -19,6 +19,7 @@ from fedfisher_core.methods.shared.averaging import (
     weighted_by,
     weighted_sum,
 )
+from fedfisher_core.methods.shared.task_vectors import measured_names
 from fedfisher_core.models.spec import Parameters
 
 
@@ -30,7 +31,7 @@ def _match(
     server: Server, *, fisher: Parameters, product: Parameters, weights: Parameters, clients: float, prior: float
 ) -> Aggregate:
     """Solve for the change, of sum_i n_i F_i, sum_i n_i F_i w_i, sum_i w_i and N."""
-    merged, measured = {}, server.spec.shapes().keys() - server.spec.learnt()
+    merged, measured = {}, measured_names(server)
     for name, start in server.initial.items():
         if name in measured:
             merged[name] = (weights[name] / clients).float()

@@ -214,7 +214,7 @@ def test_images_are_cropped_and_mirrored_where_the_clients_were(clients: list[Up
     assert not same(plain.networks[0], augmented.networks[0])
 
 
-def test_the_same_seed_gives_the_same_bits_whatever_ran_before(clients: list[Upload]) -> None:
+def test_the_same_seed_gives_the_same_bits_after_other_draws(clients: list[Upload]) -> None:
     torch.manual_seed(0)
     first = co_boosting(clients).networks[0]
     torch.manual_seed(1)

@@ -3,7 +3,7 @@
 Methods that merge them ask for a shared start. Clients that each started from other weights have no tau_i.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
 import torch
 from torch import Tensor
@@ -21,6 +21,11 @@ def task_vectors(server: Server, uploads: Sequence[Upload]) -> list[Parameters]:
     ]
 
 
+def measured_names(server: Server) -> Set[str]:
+    """Name the parameters that are measured rather than learnt: running statistics."""
+    return server.spec.shapes().keys() - server.spec.learnt()
+
+
 def merge_learnt(
     server: Server, changes: Sequence[Parameters], merge: Callable[[Sequence[Parameters]], Parameters]
 ) -> Parameters:
@@ -30,7 +35,7 @@ def merge_learnt(
         changes: tau_i, by name.
         merge: makes one change of the clients'.
     """
-    measured = server.spec.shapes().keys() - server.spec.learnt()
+    measured = measured_names(server)
     merged = merge([{name: one for name, one in change.items() if name not in measured} for change in changes])
     means = {name: torch.stack([change[name] for change in changes]).mean(0, dtype=torch.float64) for name in measured}
     return {name: means[name] if name in measured else merged[name] for name in changes[0]}
@@ -45,7 +50,7 @@ def moved(server: Server, change: Parameters, scale: float) -> Parameters:
         change: tau, by name, in single or double precision.
         scale: lambda.
     """
-    measured = server.spec.shapes().keys() - server.spec.learnt()
+    measured = measured_names(server)
     return {
         name: (server.initial[name] + (1.0 if name in measured else scale) * tensor).float()
         for name, tensor in change.items()
