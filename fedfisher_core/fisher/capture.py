@@ -94,19 +94,22 @@ def trace(
             positions = positions.expand(len(inputs), positions.shape[-1])
         return (positions, *arguments[1:])
 
-    def record(name: str, layer: FisherLayer, arguments: tuple[Any, ...], output: Tensor) -> None:
+    def record(name: str, layer: FisherLayer, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
         if name in edges:
             raise UnsupportedLayerError(f"layer {name!r} is used twice in one forward pass; allowed: once")
         _check_input(name, layer, arguments[0], len(inputs))
         kept[name] = arguments[0].detach()
+        if not output.requires_grad:
+            # Of a frozen table, as tokens have no gradient.
+            output = output.detach().requires_grad_()
         edges[name] = get_gradient_edge(output)
         shapes[name] = output.shape
+        return output
 
     def keep(name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
         kept[name] = arguments[0]
 
-    # Inputs that need a gradient put every layer into the graph, even if its parameters are frozen. Tokens have no
-    # gradient.
+    # Inputs that need a gradient put every layer into the graph, even if its parameters are frozen.
     inputs = inputs.detach().requires_grad_(inputs.is_floating_point())
     with ExitStack() as hooks, torch.enable_grad():
         for name, layer in layers.items():
@@ -129,7 +132,7 @@ def trace(
     uses = _uses(outputs)
     for name, layer in layers.items():
         if name not in edges:
-            raise UnsupportedLayerError(f"layer {name!r} is not used in the forward pass")
+            raise never_called(name)
         for key, parameter in layer.named_parameters(recurse=False):
             if uses[id(parameter)] > 1:
                 raise UnsupportedLayerError(
@@ -145,6 +148,14 @@ def trace(
         output_shapes=shapes,
         copies=copies,
         outputs_of_copies=_outputs_of_copies(model, inputs.detach(), copies) if copies else outputs,
+    )
+
+
+def never_called(name: str) -> UnsupportedLayerError:
+    """Make the error of a layer that a forward pass does not call, though the network may read its weights."""
+    return UnsupportedLayerError(
+        f"layer {name!r} is never called in the forward pass; allowed: layers that are called as modules; remove one "
+        "that serves nothing"
     )
 
 

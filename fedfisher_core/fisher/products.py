@@ -117,7 +117,8 @@ def leading_directions(product: FisherProduct, rank: int) -> Tensor:
 
 def _beyond(basis: Tensor, block: Tensor) -> Tensor:
     """An orthonormal basis of what a block adds to a basis, both as columns."""
-    # Once leaves as much of the basis as rounding does; the second time removes it.
-    for _ in range(2):
+    # Where the Fisher's rank is small, the first pass leaves columns of rounding alone. The second makes them full
+    # size, with what they have of the basis. The third removes that.
+    for _ in range(3):
         block = torch.linalg.qr(block - basis @ (basis.T @ block)).Q
     return block

@@ -211,7 +211,7 @@ class FisherPass:
         outputs, inputs = self._outputs, self._inputs
         # The gradients of all directions and of the one in flight, what one step of a backward pass and of a
         # block's sums hold in addition, and the output directions with their intermediate results.
-        numbers = (directions + 1) * (sum(outputs) + max(outputs)) + 2 * max(outputs) + 2 * max(inputs)
+        numbers = (directions + 1) * (sum(outputs) + max(outputs)) + 2 * max(outputs) + 2 * max(inputs, default=0)
         numbers += 4 * directions * self.outputs
         if self._dense is not None:
             numbers += 2 * directions * len(self._dense.partial)

@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
@@ -105,3 +105,19 @@ def test_a_fisher_of_few_directions_leaves_the_rest_at_zero() -> None:
 
 def test_the_same_fisher_has_the_same_directions() -> None:
     assert torch.equal(leading_directions(product(ROWS), 3), leading_directions(product(ROWS), 3))
+
+
+@pytest.mark.parametrize(("features", "examples", "rank"), [(10, 1, 3), (13, 1, 4), (20, 2, 6)])
+def test_directions_of_a_fisher_of_small_rank_are_exact_in_single_precision(
+    features: int, examples: int, rank: int
+) -> None:
+    for seed in range(15):
+        generator = torch.Generator().manual_seed(seed)
+        network = nn.Linear(features, 2)
+        # Larger weights would make probabilities of 1, and a Fisher of rounding.
+        weights = {name: torch.randn(one.shape, generator=generator) / 5 for name, one in network.named_parameters()}
+        of = FisherProduct(network, weights, torch.randn(examples, features, generator=generator))
+        exact = of(torch.eye(of.size))
+        found = leading_directions(of, rank)
+        # Each example adds a matrix of rank 1, as two probabilities move together.
+        assert (found.T @ found - exact).norm() <= 1e-4 * exact.norm(), seed

@@ -143,7 +143,7 @@ LAYERS: dict[str, tuple[nn.Module, Tensor, str]] = {
     ),
     "shared parameter": (shared(), torch.zeros(3, 4), "layers '0' and '1' share"),
     "used twice": (Twice(), torch.zeros(3, 4), "layer 'first' is used twice"),
-    "used never": (Never(), torch.zeros(3, 4), "layer 'spare' is not used"),
+    "used never": (Never(), torch.zeros(3, 4), "layer 'spare' is never called"),
     "bare layer": (nn.Linear(4, 2), torch.zeros(3, 4), "the model, a Linear"),
 }
 

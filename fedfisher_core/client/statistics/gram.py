@@ -12,6 +12,7 @@ from fedfisher_core.client.statistics.statistic import ServerView, TensorStatist
 from fedfisher_core.communication.wire.structure import Structure
 from fedfisher_core.communication.wire.tensors import SYMMETRIC
 from fedfisher_core.engine.errors import UnsupportedLayerError
+from fedfisher_core.fisher.capture import never_called
 from fedfisher_core.fisher.layers import require_plain
 from fedfisher_core.fisher.weight_sharing import padding_of, require_positions, without_padding
 from fedfisher_core.models.spec import ModelSpec, typed
@@ -56,8 +57,8 @@ class Gram(TensorStatistic):
         watch(local, layers | padded, add, batch_size=_BATCH_SIZE)
         for name in layers:
             if name not in sums:
-                raise UnsupportedLayerError(f"layer {name!r} is not used in the forward pass")
-        return cls({name: (sums[name] / counts[name]).float() for name in layers})
+                raise never_called(name)
+        return cls({name: (sums[name] / max(counts[name], 1)).float() for name in layers})
 
     @classmethod
     def shapes(cls, spec: ModelSpec) -> dict[str, Size]:

@@ -14,9 +14,10 @@ from fedfisher_core.client.statistics.statistic import ServerView, TensorStatist
 from fedfisher_core.communication.wire.structure import Structure
 from fedfisher_core.communication.wire.tensors import SYMMETRIC
 from fedfisher_core.fisher.blocks import WORKSPACE
-from fedfisher_core.fisher.capture import require_rows, trace
+from fedfisher_core.fisher.capture import paddings_of, require_rows, trace
 from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, patch_moment
 from fedfisher_core.fisher.layers import Layer, matrix_layers
+from fedfisher_core.fisher.weight_sharing import require_positions, without_padding
 from fedfisher_core.models.spec import ModelSpec
 
 REGULARISER = 1.0
@@ -34,13 +35,13 @@ _STRIDE = 2
 class NullSpaceProjection(TensorStatistic):
     """P = X^T (X X^T + z I)^-1 X of every layer's inputs X (MA-Echo, section 4).
 
-    The rows of X are the inputs of a linear layer at each of its positions, or the patches of a convolution with its
-    own stride and padding. A bias is the weight of a last input that is always 1. One pass over the data gives M, the
-    mean of x x^T over the rows, and P = M (M + z I)^-1. As M is a mean, z means the same for any number of rows. It is
-    M's mean eigenvalue: P keeps the length of directions in which the inputs are much larger, and removes those in
-    which they are much smaller. With a small z almost all directions would stay, since a layer sees more rows than it
-    has inputs. An aggregation would then have none to move in (section 6), while Table 6 says that a few directions
-    stay. The batches of 500 examples affect only the rounding.
+    The rows of X are the inputs of a linear layer at each of its positions that hold no padding, or the patches of a
+    convolution with its own stride and padding. A bias is the weight of a last input that is always 1. One pass over
+    the data gives M, the mean of x x^T over the rows, and P = M (M + z I)^-1. As M is a mean, z means the same for any
+    number of rows. It is M's mean eigenvalue: P keeps the length of directions in which the inputs are much larger, and
+    removes those in which they are much smaller. With a small z almost all directions would stay, since a layer sees
+    more rows than it has inputs. An aggregation would then have none to move in (section 6), while Table 6 says that a
+    few directions stay. The batches of 500 examples affect only the rounding.
     """
 
     name: ClassVar[str] = "null_space_projection"
@@ -51,14 +52,21 @@ class NullSpaceProjection(TensorStatistic):
     def compute(cls, local: Local) -> Self:
         """Pass once over the client's examples; moments and projections are in double precision."""
         layers = matrix_layers(local.network)
+        padded = paddings_of(local.network)
+        tokens: dict[str, Tensor] = {}
         moments: dict[str, _LinearMoment | _ConvolutionMoment] = {}
 
         def see(name: str, inputs: Tensor, outputs: Tensor) -> None:
+            if name in padded:
+                tokens[name] = inputs
+                return
             if name not in moments:
                 moments[name] = _moment(layers[name], inputs, outputs)
-            moments[name].add(inputs)
+            counted = without_padding(padded, tokens) if inputs.ndim == 3 else None
+            require_positions(name, inputs.shape[1:-1].numel(), counted)
+            moments[name].add(inputs if counted is None else inputs[counted])
 
-        watch(local, layers, see, batch_size=_BATCH_SIZE)
+        watch(local, {**layers, **padded}, see, batch_size=_BATCH_SIZE)
         return cls({name: span_projection(moments[name].mean()).float() for name in layers})
 
     @classmethod

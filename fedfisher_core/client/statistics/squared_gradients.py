@@ -34,7 +34,10 @@ def sum_squared_gradients(
     for indices in batches:
         batch = indices.to(examples.inputs.device)
         outputs = functional_call(network, parameters, examples.inputs[batch])
-        gradients = torch.autograd.grad(loss(outputs, examples.labels[batch]), list(parameters.values()))
+        # A weight on which the loss does not depend has the gradient 0, as in training.
+        gradients = torch.autograd.grad(
+            loss(outputs, examples.labels[batch]), list(parameters.values()), materialize_grads=True
+        )
         for total, gradient in zip(sums.values(), gradients, strict=True):
             total += gradient.square()
     return sums

@@ -18,6 +18,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn import functional
 
 from fedfisher_core.engine.errors import InputError, UnsupportedLayerError
+from fedfisher_core.fisher.capture import never_called
 from fedfisher_core.fisher.convolution import Geometry
 from fedfisher_core.fisher.estimators import Exact, nominal_directions
 from fedfisher_core.fisher.layers import Layer, matrix_layers
@@ -220,7 +221,7 @@ def _look(network: nn.Module, images: Tensor) -> tuple[dict[str, _Seen], int]:
                 f"the network maps {len(examples)} images to shape {tuple(outputs.shape)}; allowed: one row an image"
             )
         if missing := layers.keys() - edges:
-            raise UnsupportedLayerError(f"layer {min(missing)!r} is not used in the forward pass")
+            raise never_called(min(missing))
         root = categorical_root_of(outputs)
         gradients = torch.autograd.grad(
             outputs,

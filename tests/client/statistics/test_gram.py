@@ -93,7 +93,7 @@ def test_gram_matrices_are_of_layers_that_show_their_inputs() -> None:
     examples = Examples(torch.randn(5, 12), torch.zeros(5, dtype=torch.int64))
     client = dataclasses.replace(local(tiny.TINY), network=Attending(spare=False).eval(), examples=examples)
     assert list(Gram.compute(client).tensors) == ["attention.linear1", "attention.linear2", "head"]
-    with pytest.raises(UnsupportedLayerError, match="layer 'spare' is not used in the forward pass"):
+    with pytest.raises(UnsupportedLayerError, match="layer 'spare' is never called in the forward pass"):
         Gram.compute(dataclasses.replace(client, network=Attending(spare=True).eval()))
 
 

@@ -1,17 +1,21 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from fedfisher_core.client.statistics.null_space import NullSpaceProjection, OfficialProjection, span_projection
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import UnsupportedLayerError
+from fedfisher_core.models.layers import Padding
 from fedfisher_core.models.spec import ModelSpec, model
 from tests import tiny
+from tests.client.statistics.clients import local
 
 SPECS = [tiny.TINY, tiny.TINY_WITH_BIAS, tiny.LINEAR]
 KINDS: list[type[Statistic]] = [NullSpaceProjection, OfficialProjection]
@@ -35,6 +39,31 @@ class Pointwise(nn.Module):
 
 
 POINTWISE = ModelSpec("pointwise", Images(1, 4, 4), classes=3, bias=True)
+
+
+class Padded(nn.Module):
+    """A linear layer at each token, of which 0 is padding, and a mean that does not see it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.padding, self.each, self.head = Padding(0), nn.Linear(3, 2), nn.Linear(2, 2)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        tokens = self.padding(inputs)
+        rows = torch.eye(5)[:, :3][tokens] + tokens[..., None]
+        seen = (tokens != 0)[..., None]
+        return self.head((self.each(rows) * seen).sum(1) / seen.sum(1))
+
+
+def test_projections_do_not_count_padding() -> None:
+    network, labels = Padded(), torch.zeros(2, dtype=torch.int64)
+    tokens = torch.tensor([[1, 2, 3], [3, 4, 1]])
+    found = [
+        NullSpaceProjection.compute(replace(local(tiny.TINY), network=network, examples=Examples(one, labels))).tensors
+        for one in (tokens, functional.pad(tokens, (0, 9)))
+    ]
+    for name, expected in found[0].items():
+        assert torch.allclose(found[1][name], expected, atol=1e-6), name
 
 
 def inputs_of(network: nn.Module, batch: Tensor) -> dict[str, Tensor]:
