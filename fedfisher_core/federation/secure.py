@@ -235,7 +235,8 @@ def coarsest(sums: Tensors, steps: Mapping[str, float], clients: int) -> tuple[s
 
     An addend is off by at most half a step, uniformly, so a sum of n addends is off by sqrt(n / 12) steps in root mean
     square. That is divided by the root mean square of the sum, or by what float32 resolves of the largest sum of its
-    term where that is more. So a sum of zeros does not count as lost.
+    term where that is more. So a sum of zeros does not count as lost, unless all sums of its term are zeros: these may
+    have been rounded away.
 
     Args:
         sums: by name, "TERM/TENSOR"; the number of examples is left out.

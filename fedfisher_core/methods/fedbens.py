@@ -1,9 +1,10 @@
 """FedBEns: the product of the clients' Laplace posteriors, with their prior divided out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field, PositiveFloat, PositiveInt
+from torch import Tensor
 
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.weights import Weights
@@ -11,8 +12,10 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import median_parameters, proportions, weighted_sum
+from fedfisher_core.methods.shared.task_vectors import with_mean_statistics
 from fedfisher_core.methods.solvers.first_order import adam
 from fedfisher_core.methods.solvers.quadratic import kronecker_quadratic, with_penalty
+from fedfisher_core.models.spec import Parameters
 
 PriorVariance = Annotated[PositiveFloat, Field(description="of every weight, around 0")]
 Temperature = Annotated[PositiveFloat, Field(description="T, by which likelihoods are raised to 1 / T")]
@@ -48,7 +51,8 @@ def fedbens(
     sum_i n_i / T (w - w_i)^T (A_i (x) G_i) (w - w_i) + |w - sum_i w_i|^2 / v: the prior counts once. Adam starts at the
     clients' coordinate-wise median. That is `One_shot_FL/main_FedBEns_kron.py` of the authors' repository
     (jacopot96/FedBEns) with one mode a client. Its README has mixtures of three modes, for which every client uploads
-    three models, and predicts with three networks. Without a selection that code returns the iterate of the lowest
+    three models, and predicts with three networks. Running statistics, which are measured rather than learnt, become
+    their weighted mean. Without a selection that code returns the iterate of the lowest
     objective, and this the last.
     """
     models = [upload[Weights].tensors for upload in uploads]
@@ -60,12 +64,20 @@ def fedbens(
         centre=weighted_sum(models, [1.0] * len(models)),
         start=median_parameters(models),
     )
+
+    def settled(parameters: Mapping[str, Tensor]) -> Parameters:
+        # The prior is of learnt weights. Around 0, it would move running statistics away from all clients'.
+        return with_mean_statistics(server, parameters, models, proportions(uploads))
+
+    score = server.scorer() if select else None
     solution = adam(
         posterior,
         steps=steps,
         learning_rate=learning_rate,
         longest=longest_gradient,
         check_every=check_every,
-        score=server.scorer() if select else None,
+        score=None if score is None else lambda parameters: score(settled(parameters)),
     )
-    return Aggregate.of(solution.parameters, selected_step=float(solution.selected), objective=solution.objective)
+    return Aggregate.of(
+        settled(solution.parameters), selected_step=float(solution.selected), objective=solution.objective
+    )

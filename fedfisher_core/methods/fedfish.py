@@ -1,6 +1,6 @@
 """FedFish: a global step along the clients' changes, each coordinate weighted by summed squared gradients."""
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import torch
 from pydantic import PositiveFloat
@@ -12,31 +12,55 @@ from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.averaging import Summation, Sums, proportions, weighted_terms
+from fedfisher_core.methods.shared.task_vectors import measured_names
 from fedfisher_core.models.spec import Parameters
 
 
 def _step(
-    initial: Parameters, changes: Parameters, totals: Parameters, means: Parameters, global_step: float
+    initial: Parameters,
+    changes: Parameters,
+    totals: Parameters,
+    means: Parameters,
+    global_step: float,
+    measured: Set[str],
 ) -> Parameters:
-    """Step by the weighted mean of the changes, and by their plain mean where no client gives a weight."""
+    """Step by the weighted mean of the changes, and by their plain mean where no client gives a weight.
+
+    Running statistics, which are measured, go the whole way.
+    """
     informed = {name: total > 0 for name, total in totals.items()}
     steps = {
         name: torch.where(informed[name], changes[name] / torch.where(informed[name], total, 1), means[name])
         for name, total in totals.items()
     }
-    return {name: (initial[name] - global_step * step).float() for name, step in steps.items()}
+    return {
+        name: (initial[name] - (1.0 if name in measured else global_step) * step).float()
+        for name, step in steps.items()
+    }
+
+
+def _start(server: Server, like: Parameters, global_step: float) -> Parameters:
+    """The weights that all clients started from, or zeros where these are not known and cancel."""
+    if server.knows_start or global_step != 1:
+        return server.initial
+    return {name: torch.zeros_like(tensor) for name, tensor in like.items()}
 
 
 def _of_sums(server: Server, sums: Sums, *, global_step: float) -> Aggregate:
-    initial = server.initial
     totals, products, weights = sums.mean_weight("fisher"), sums.mean("product"), sums.mean("weights")
+    initial = _start(server, weights, global_step)
     changes = {name: total * initial[name] - products[name] for name, total in totals.items()}
     means = {name: initial[name] - mean for name, mean in weights.items()}
-    return Aggregate.of(_step(initial, changes, totals, means, global_step))
+    return Aggregate.of(_step(initial, changes, totals, means, global_step, measured_names(server)))
 
 
-def step_from(initial: Parameters, uploads: Sequence[Upload], *, global_step: float) -> Parameters:
+def step_from(
+    initial: Parameters, uploads: Sequence[Upload], *, global_step: float, measured: Set[str] = frozenset()
+) -> Parameters:
     """Step from the initial weights w by the weighted mean of the clients' changes; see `fedfish`.
+
+    Args:
+        measured: names of running statistics, for which eta is 1.
 
     Returns:
         w - eta sum_i n_i F_i (w - w_i) / sum_i n_i F_i, coordinate by coordinate.
@@ -48,7 +72,7 @@ def step_from(initial: Parameters, uploads: Sequence[Upload], *, global_step: fl
             changes[name] += squares * (initial[name] - trained)
             means[name] += share * (initial[name] - trained)
             totals[name] += squares
-    return _step(initial, changes, totals, means, global_step)
+    return _step(initial, changes, totals, means, global_step, measured)
 
 
 @method(
@@ -65,9 +89,11 @@ def fedfish(server: Server, uploads: Sequence[Upload], *, global_step: PositiveF
     F_i. Where these are 0 for all clients the weights are those of FedAvg, as for equal ones.
 
     Args:
-        global_step: eta; at 1 the result does not depend on the initial weights.
+        global_step: eta; at 1 the result does not depend on the initial weights, up to rounding. Running statistics,
+            which are measured rather than learnt, always have 1.
     """
-    return Aggregate.of(step_from(server.initial, uploads, global_step=global_step))
+    initial = _start(server, uploads[0][Weights].tensors, global_step)
+    return Aggregate.of(step_from(initial, uploads, global_step=global_step, measured=measured_names(server)))
 
 
 def _zeros(like: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -13,13 +13,19 @@ from fedfisher_core.methods.matching.common_optima import merge_official
 from fedfisher_core.methods.matching.ranks import Ranks, cut_complements, require_ranks
 from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
-from fedfisher_core.methods.shared.holders import holders, mean_of_holders
+from fedfisher_core.methods.shared.holders import class_layer, holders, mean_of_holders
+from fedfisher_core.models.spec import ModelSpec
+
+
+def _supports(spec: ModelSpec) -> None:
+    class_layer(spec)
 
 
 @method(
     "ma_echo_official",
     uploads=(Weights, OfficialProjection, LabelCounts),
     reference="https://github.com/FudanVI/MAEcho",
+    supports=_supports,
     fits=require_ranks,
 )
 def ma_echo_official(
@@ -44,7 +50,8 @@ def ma_echo_official(
     """
     models = [upload[Weights].tensors for upload in uploads]
     held = holders(uploads)
-    *hidden, last = uploads[0][OfficialProjection].tensors
+    last = class_layer(server.spec)
+    hidden = [layer for layer in uploads[0][OfficialProjection].tensors if layer != last]
     parameters = merge_official(
         models,
         [cut_complements(upload[OfficialProjection].tensors, ranks) for upload in uploads],

@@ -13,6 +13,7 @@ from fedfisher_core.methods.method import method
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.methods.shared.second_moments import scale_off_diagonal
 from fedfisher_core.methods.shared.selection import Fractions, keep_best, tries_several
+from fedfisher_core.methods.shared.task_vectors import with_mean_statistics
 from fedfisher_core.methods.solvers.exact import conjugate_gradients
 from fedfisher_core.methods.solvers.quadratic import kronecker_quadratic
 from fedfisher_core.models.spec import Parameters
@@ -45,20 +46,25 @@ def mats(
     scaled changes. Their last layer is averaged, as its factor is too large to keep; here it is solved for like all
     others. A bias is the weight of an input that is always 1; the authors' networks have none. They take the empirical
     Fisher by default, and the setting `fisher.estimator` chooses it here. Their residual has to fall to a fraction of
-    the right-hand side, ours to one of the first residual.
+    the right-hand side, ours to one of the first residual. Running statistics, which are measured rather than learnt,
+    become their mean.
 
     Without damping the solution depends on rounding. In single precision, in which it is computed, LeNet's weights are
     11 to 12 % of their norm off those of double precision, and accuracy up to 0.7 percentage points
     (reports/precision.txt).
     """
 
+    models = [upload[Weights].tensors for upload in uploads]
+    equal = [1 / len(uploads)] * len(uploads)
+
     def merge(factor: float) -> Parameters:
         quadratic = kronecker_quadratic(
-            [upload[Weights].tensors for upload in uploads],
+            models,
             [{layer: _shrink(one, factor) for layer, one in upload[KFAC].factors.items()} for upload in uploads],
-            [1 / len(uploads)] * len(uploads),
+            equal,
         )
-        return conjugate_gradients(quadratic, steps=steps, tolerance=tolerance, check_every=steps).parameters
+        solution = conjugate_gradients(quadratic, steps=steps, tolerance=tolerance, check_every=steps).parameters
+        return with_mean_statistics(server, solution, models, equal)
 
     return keep_best(server, off_diagonal, merge, name="off_diagonal")
 

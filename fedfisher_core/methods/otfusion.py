@@ -97,11 +97,12 @@ def otfusion(
     others = [index for index in range(len(clients)) if index != pivot]
     # The authors' code for two networks always aligns the last layer's inputs; FedFisher's treats it as any other.
     kept = [one.name for one in layers if one.writes is not None or official_class_transport]
-    distances = None
+    distances = {}
     if ground_metric == "activations":
-        networks = [server.network(client) for client in clients]
-        inputs = server.validation.inputs[:activation_samples]
-        distances = [activation_distances(network, networks[pivot], inputs, layers) for network in networks]
+        target, inputs = server.network(clients[pivot]), server.validation.inputs[:activation_samples]
+        distances = {
+            index: activation_distances(server.network(clients[index]), target, inputs, layers) for index in others
+        }
 
     def candidates() -> Iterator[Aggregate]:
         for normalised, scaled in product(normalisation, correction):
@@ -111,7 +112,7 @@ def otfusion(
                     clients[pivot],
                     layers,
                     transport=Transport(reg if solver == "sinkhorn" else None, iterations, squared, normalised),
-                    distances=None if distances is None else distances[index],
+                    distances=distances.get(index),
                     correction=scaled,
                     outputs=official_class_transport,
                 )

@@ -87,6 +87,11 @@ class Server:
         self._used = False
 
     @property
+    def knows_start(self) -> bool:
+        """Whether it knows the weights that all clients started from."""
+        return self._initial is not None
+
+    @property
     def initial(self) -> Parameters:
         """The weights that all clients started from.
 
@@ -96,7 +101,7 @@ class Server:
         if self._initial is None:
             raise InputError(
                 "the weights that all clients started from are looked at, and the server does not know them; allowed: "
-                "with an initial network"
+                "with an initial network, as in merge(..., initial=module) or --initial"
             )
         return self._initial
 

@@ -28,17 +28,16 @@ ALL = [[2, 2, 2]] * 3
 by_bias = pytest.mark.parametrize("spec", [tiny.TINY, tiny.TINY_WITH_BIAS], ids=["no bias", "bias"])
 
 
-@model("classes_first")
-class ClassesFirst(nn.Module):
-    """A network whose last layer in order of definition is not its last."""
+@model("in_pairs")
+class InPairs(nn.Module):
+    """A network with two outputs a class, of which the larger one counts."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.head = nn.Linear(4, spec.classes)
-        self.hidden = nn.Linear(spec.inputs.size, 4)
+        self.head = nn.Linear(spec.inputs.size, 2 * spec.classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.head(self.hidden(inputs.flatten(1)).relu())
+        return self.head(inputs.flatten(1)).unflatten(1, (-1, 2)).amax(2)
 
 
 def uploads_of(networks: Sequence[Parameters], counts: Sequence[Sequence[int]] = COUNTS) -> list[Upload]:
@@ -131,8 +130,8 @@ def test_a_pivot_that_is_no_client_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["fedavg_by_holders", "otfusion_by_holders"])
 def test_a_network_whose_last_layer_has_no_row_a_class_is_refused(name: str) -> None:
-    spec = ModelSpec("classes_first", Images(1, 4, 4), classes=3)
-    message = r"can't serve model 'classes_first': .*the last layer, 'hidden', has tensors of .*; allowed: .*, 3$"
+    spec = ModelSpec("in_pairs", Images(1, 4, 4), classes=3)
+    message = r"can't serve model 'in_pairs': .*the last layer, 'head', has tensors of .*; allowed: .*, 3$"
     with pytest.raises(InputError, match=message):
         bind_written(name, {}, [spec])
 

@@ -122,27 +122,22 @@ def distil(
     optimiser = torch.optim.Adam(student.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
     student.eval()
-    answers: list[tuple[Tensor, Tensor]] = []
+    parts: list[tuple[float, Tensor, Tensor]] = []
     for _ in track(range(steps), what="step"):
-        answers = []
-        # Both networks take one client's inputs at a time: where they say the same, the slope is exactly 0.
-        for client in clients:
-            inputs = client.draw(samples, generator)
+        drawn = [client.draw(samples, generator) for client in clients]
+        optimiser.zero_grad()
+        parts = []
+        # One client after another, so that one graph is held. Both networks take the same inputs at a time: where they
+        # say the same, the slope is exactly 0. The order is the one in which one backward pass of all would add up.
+        for client, inputs in zip(reversed(clients), reversed(drawn), strict=True):
             with torch.no_grad():
                 taught = client.network(inputs)
-            answers.append((student(inputs), taught))
-        slopes = [
-            client.share / samples * (said.detach().softmax(1) - taught.softmax(1))
-            for client, (said, taught) in zip(clients, answers, strict=True)
-        ]
-        optimiser.zero_grad()
-        torch.autograd.backward([said for said, _ in answers], slopes)
+            said = student(inputs)
+            said.backward(client.share / samples * (said.detach().softmax(1) - taught.softmax(1)))
+            parts.append((client.share, taught, said.detach()))
         optimiser.step()
         schedule.step()
-    return sum(
-        client.share * _divergence(taught, said.detach())
-        for client, (said, taught) in zip(clients, answers, strict=True)
-    )
+    return sum(share * _divergence(taught, said) for share, taught, said in reversed(parts))
 
 
 def _divergence(taught: Tensor, said: Tensor) -> float:

@@ -31,12 +31,19 @@ def parts_of_holders(held: Tensor) -> Tensor:
 
 
 def class_layer(spec: ModelSpec) -> str:
-    """Name the layer whose rows are the classes: the last in order of definition.
+    """Name the layer whose rows are the classes: the last that is called, wherever it is defined.
 
     Raises:
         UnsupportedLayerError: the layer has another number of rows.
     """
-    name, layer = layers_with_weights(spec.skeleton())[-1]
+    network = spec.load({name: torch.zeros(shape) for name, shape in spec.shapes().items()}).eval()
+    layers = dict(layers_with_weights(network))
+    called: list[str] = []
+    for name, layer in layers.items():
+        layer.register_forward_pre_hook(lambda *_, name=name: called.append(name))
+    with torch.no_grad():
+        network(spec.inputs.zeros(1))
+    name, layer = called[-1], layers[called[-1]]
     rows = {key: len(one) for key, one in layer.named_parameters(prefix=name, recurse=False)}
     if set(rows.values()) != {spec.classes}:
         raise UnsupportedLayerError(

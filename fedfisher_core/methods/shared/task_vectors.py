@@ -3,7 +3,7 @@
 Methods that merge them ask for a shared start. Clients that each started from other weights have no tau_i.
 """
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.server import Server
+from fedfisher_core.methods.shared.averaging import weighted_sum
 from fedfisher_core.models.spec import Parameters
 
 
@@ -24,6 +25,17 @@ def task_vectors(server: Server, uploads: Sequence[Upload]) -> list[Parameters]:
 def measured_names(server: Server) -> Set[str]:
     """Name the parameters that are measured rather than learnt: running statistics."""
     return server.spec.shapes().keys() - server.spec.learnt()
+
+
+def with_mean_statistics(
+    server: Server, merged: Mapping[str, Tensor], clients: Sequence[Parameters], weights: Sequence[float]
+) -> Parameters:
+    """Replace merged running statistics, which are measured rather than learnt, by the clients' weighted mean."""
+    measured = measured_names(server)
+    if not measured:
+        return dict(merged)
+    means = weighted_sum([{name: one[name] for name in measured} for one in clients], weights)
+    return {name: means.get(name, tensor) for name, tensor in merged.items()}
 
 
 def merge_learnt(
