@@ -17,11 +17,11 @@ from fedfisher_core.client.statistics.configured import ConfiguredStatistic, con
 from fedfisher_core.client.statistics.statistic import Statistic, statistics
 from fedfisher_core.client.uploads import Upload as Arrived
 from fedfisher_core.client.uploads import decode, encode, upload_schema
-from fedfisher_core.engine.errors import CorruptArtifactError, InputError, MemoryLimitError
+from fedfisher_core.engine.errors import CorruptArtifactError, InputError, MemoryLimitError, shown
 from fedfisher_core.federation.statistics import group_by_pass
 from fedfisher_core.methods.configured import ConfiguredMethod, configure
 from fedfisher_core.methods.method import RESERVED
-from fedfisher_core.models.spec import ModelSpec, Parameters, parameters_of
+from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import MethodEntry, WireSettings
 from fedfisher_core.settings.choices import choose
 
@@ -38,8 +38,8 @@ class Client:
         model: its trained network, which is not changed.
         data: its examples without augmentation, normalised as in training: a loader of pairs of inputs and labels,
             which is read once, or one such pair of tensors.
-        weights: of the trained network by name; None for the model's own.
-        initial: the network that the training started from, for statistics that use it.
+        weights: of the trained network, as a module or a `state_dict()`; None for the model's own.
+        initial: the network that the training started from, or its `state_dict()`, for statistics that use it.
         retrain: trains a further network as the model was trained, but from another start. It gets a number from 1, and
             all clients share the start of a number. For statistics of several networks a client.
         fisher: see `Network.of`.
@@ -55,26 +55,26 @@ class Client:
         model: nn.Module,
         data: Pairs,
         *,
-        weights: Mapping[str, Tensor] | None = None,
-        initial: nn.Module | None = None,
+        weights: nn.Module | Mapping[str, Tensor] | None = None,
+        initial: nn.Module | Mapping[str, Tensor] | None = None,
         retrain: Callable[[int], nn.Module] | None = None,
         fisher: Mapping[str, Any] | None = None,
         generator: torch.Generator | None = None,
         batch_size: int | None = None,
     ) -> None:
-        if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size={batch_size}; allowed: 1 or more")
+        if batch_size is not None and not (isinstance(batch_size, int) and batch_size >= 1):
+            raise InputError(f"batch_size={shown(batch_size)}; allowed: a whole number from 1")
         examples = gather(data, who="the client's data")
         self.network = Network.of(model, examples.inputs, fisher=fisher)
         require_classes(examples, self.network.spec.classes, who="the client's data")
         require_tokens(examples, self.network.spec.inputs, who="the client's data")
-        self.weights = self.network.read(parameters_of(model) if weights is None else weights, who="the client")
+        self.weights = self.network.read(model if weights is None else weights, who="the client")
         self.num_examples = len(examples)
         spec = self.network.spec
         generator = generator or torch.Generator().manual_seed(int(digest_of(self.weights)[:15], 16))
         self._local = Local(
             network=spec.load(self.weights).eval(),
-            initial=_Unknown() if initial is None else self.network.read(parameters_of(initial), who="initial"),
+            initial=_Unknown() if initial is None else self.network.read(initial, who="initial"),
             examples=examples.to(self.network.device),
             classes=spec.classes,
             batch_size=batch_size or getattr(data, "batch_size", None) or _BATCH_SIZE,
@@ -254,7 +254,7 @@ class _Retraining:
 
     def __call__(self, number: int) -> nn.Module:
         if number not in self._trained:
-            weights = self._network.read(parameters_of(self._retrain(number)), who=f"further network {number}")
+            weights = self._network.read(self._retrain(number), who=f"further network {number}")
             self._trained[number] = self._network.spec.load(weights).eval()
         return self._trained[number]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import Dataset
 
 from fedfisher_core.data.layouts import Layout, Tokens
 from fedfisher_core.data.tensors import Examples
@@ -24,13 +25,19 @@ def gather(data: Pairs, *, who: str) -> Examples:
     Raises:
         InputError: there are no examples, they have no labels, or labels are not integers, one an example.
     """
+    if isinstance(data, Dataset) or not isinstance(data, Iterable):
+        raise InputError(
+            f"{who} have type {type(data).__name__}; allowed: DataLoader(dataset, batch_size=...), or a tuple of two "
+            "tensors, inputs and labels"
+        )
     batches = [data] if isinstance(data, tuple) else list(data)
     if not batches:
         raise InputError(f"{who} has no examples; allowed: one or more")
     for batch in batches:
         if not _is_pair(batch):
-            what = f"length {len(batch)}" if isinstance(batch, tuple | list) else f"type {type(batch).__name__}"
-            raise InputError(f"{who} has batches of {what}; allowed: two tensors, inputs and labels")
+            parts = batch if isinstance(batch, tuple | list) and len(batch) < 4 else []
+            what = f"({', '.join(type(one).__name__ for one in parts)})" if parts else type(batch).__name__
+            raise InputError(f"{who} has batches of {what}; allowed: a tuple of two tensors, inputs and labels")
     try:
         inputs, labels = (torch.cat([batch[part] for batch in batches]) for part in (0, 1))
     except RuntimeError as error:

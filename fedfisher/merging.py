@@ -1,8 +1,8 @@
 """Merging networks that clients have trained, by any method of the benchmark."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -18,9 +18,9 @@ from fedfisher_core.engine.seeds import Stream, torch_generator
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.methods.server import Aggregate, Combine, Server, require_networks
 from fedfisher_core.models.evaluation import mean_logit, mean_probability
-from fedfisher_core.models.spec import parameters_of
 
 
+@runtime_checkable
 class Sender(Protocol):
     """What can be merged: a `Client`, an `Upload` or a `ClientFile`."""
 
@@ -81,7 +81,7 @@ def merge(
     *,
     method: str,
     validation: Pairs | None = None,
-    initial: nn.Module | None = None,
+    initial: nn.Module | Mapping[str, Tensor] | None = None,
     preprocessing: Preprocessing = Preprocessing(),
     statistics: Mapping[str, Mapping[str, Any]] | None = None,
     budget: str | int = "none",
@@ -96,7 +96,8 @@ def merge(
         method: one of `fedfisher.methods()`.
         validation: examples of the server, for methods that use them to choose among networks: a loader of pairs of
             inputs and labels, or one such pair.
-        initial: the network that all clients started from, for methods that merge what training changed.
+        initial: the network that all clients started from, or its `state_dict()`, for methods that merge what training
+            changed.
         preprocessing: how clients prepare their images, for methods that generate images.
         statistics: settings of statistics that differ from their defaults, by the statistic's name.
         budget: most bits of an upload: "none" for no bound, "fedavg" for what FedAvg sends, or a number.
@@ -111,9 +112,15 @@ def merge(
         InputError: names what the method does not support, and what is allowed.
         DivergedClientError: names a client with a number that is not finite.
     """
-    clients = list(clients)
+    clients = list(clients) if isinstance(clients, Iterable) else [clients]
     if not clients:
         raise InputError("there are no clients; allowed: one or more")
+    for number, client in enumerate(clients):
+        if not isinstance(client, Sender):
+            raise InputError(
+                f"client {number} has type {type(client).__name__}; allowed: Client(model, data), an upload or a file "
+                "of one"
+            )
     network = clients[0].network
     for number, client in enumerate(clients[1:], start=1):
         network.require_same(client.network, who="client 0", others=f"client {number}")
@@ -123,7 +130,7 @@ def merge(
         spec=network.spec,
         dataset=_dataset(network, preprocessing),
         fisher=network.fisher,
-        initial=None if initial is None else network.read(parameters_of(initial), who="the initial network"),
+        initial=None if initial is None else network.read(initial, who="the initial network"),
         generator=generator or torch_generator(0, Stream.SERVER),
         device=network.device,
         validation=_validation(network, validation),

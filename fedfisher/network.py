@@ -2,7 +2,9 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, get_args
 
 import torch
@@ -13,6 +15,7 @@ from fedfisher_core.data.layouts import Images, Layout, Tokens, Vectors
 from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.errors import InputError, UnsupportedLayerError, in_one_line, shown
 from fedfisher_core.federation.model_checks import require_outputs
+from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.methods.shared.products import pairs_of
 from fedfisher_core.models.batch_norm import BatchNorm, read_running_statistics
 from fedfisher_core.models.spec import BatchNormalisation, ModelSpec, Parameters, parameters_of
@@ -40,11 +43,7 @@ class _Copies:
         # Python does not copy what it finds here, so no weight is copied, and shared weights stay shared.
         empty: dict[int, Any] = {id(one): _without_memory(one) for one in network.parameters()}
         empty |= {id(one): one.to("meta") for one in network.buffers()}
-        try:
-            self._network = copy.deepcopy(network, empty)
-        except Exception as error:
-            name = type(network).__name__
-            raise InputError(f"model {name!r} can't be copied: {in_one_line(error)}") from error
+        self._network = _copied(network, empty)
 
     def __call__(self, spec: ModelSpec) -> nn.Module:
         """Copy the network, with hidden layers as wide, or adapters of the rank, that the specification asks for."""
@@ -56,6 +55,21 @@ class _Copies:
             layers = chain(OwnModel(spec.name, spec.inputs, spec.classes, spec.bias, builder=self))
             _widen(network, layers, spec.widths_or(tuple(layer.units for layer in layers[:-1])))
         return network
+
+
+def _copied(network: nn.Module, known: dict[int, Any]) -> nn.Module:
+    """Copy a network.
+
+    Args:
+        known: copies of its parts by the part's id, which are taken as they are.
+
+    Raises:
+        InputError: it can't be copied.
+    """
+    try:
+        return copy.deepcopy(network, known)
+    except Exception as error:
+        raise InputError(f"model {type(network).__name__!r} can't be copied: {in_one_line(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -97,15 +111,20 @@ class Network:
         chosen = chosen.chosen(spec.classes, private=False, on_gpu=device.type == "cuda")
         return cls(spec=spec, device=device, fisher=chosen)
 
-    def read(self, weights: Mapping[str, Tensor], *, who: str) -> Parameters:
-        """Check weights by name, such as a `state_dict()`, and copy them to the network's device, in its order.
+    def read(self, weights: nn.Module | Mapping[str, Tensor], *, who: str) -> Parameters:
+        """Check the weights of a module, or weights by name, and copy them to the network's device, in its order.
 
         Args:
+            weights: a module, or what its `state_dict()` gives.
             who: the owner of the weights, for messages.
 
         Raises:
-            InputError: names or shapes are not the network's, or a number is not finite.
+            InputError: they are neither, names or shapes are not the network's, or a number is not finite.
         """
+        if isinstance(weights, nn.Module):
+            weights = parameters_of(weights)
+        if not isinstance(weights, Mapping):
+            raise InputError(f"{who} has weights of type {type(weights).__name__}; allowed: a module or a state_dict()")
         shapes = self.spec.shapes()
         if unknown := sorted(weights.keys() ^ shapes.keys()):
             has = "has" if unknown[0] in weights else "lacks"
@@ -132,6 +151,7 @@ class Network:
         return {
             **{f"{name!r} of shape": list(shape) for name, shape in self.spec.shapes().items()},
             "weights": list(self.spec.shapes()),
+            "trained weights": sorted(self.spec.learnt()),
             "examples of": str(self.spec.inputs),
             "Fishers that are": self.fisher.estimate,
             "layers": str(self.spec.skeleton()),
@@ -150,11 +170,15 @@ def replace_batch_norm(module: nn.Module) -> nn.Module:
     """Copy a network, and replace torch's batch normalisations by layers whose running statistics are weights.
 
     Clients send these weights. In evaluation, the outputs stay the same up to rounding. What was not trained stays so.
+    In further training, statistics that were means over all batches (`momentum=None`) move on with momentum 0.1.
 
     Raises:
-        UnsupportedLayerError: a batch normalisation keeps no running statistics, or has a forward of its own.
+        InputError: the network can't be copied.
+        UnsupportedLayerError: a batch normalisation keeps no running statistics, has a forward of its own or has no
+            shape before it sees inputs.
     """
-    copied = copy.deepcopy(module)
+    _require_shapes(module)
+    copied = _copied(module, {})
     made: dict[int, BatchNorm] = {}
     # A layer at several places stays one layer.
     for name, layer in list(copied.named_modules(remove_duplicate=False)):
@@ -193,11 +217,7 @@ def _without_memory(parameter: nn.Parameter) -> nn.Parameter:
 def _weights_of(module: nn.Module) -> Parameters:
     """Copy the weights, which must be float32 on one device."""
     name = type(module).__name__
-    for key, parameter in module.named_parameters():
-        if is_lazy(parameter):
-            raise UnsupportedLayerError(
-                f"model {name!r}: {key!r} has no shape before it sees inputs; allowed: trained ones"
-            )
+    _require_shapes(module)
     weights = parameters_of(module)
     if not weights:
         raise InputError(f"model {name!r} has no weights; allowed: a network with parameters")
@@ -214,6 +234,14 @@ def _weights_of(module: nn.Module) -> Parameters:
     return weights
 
 
+def _require_shapes(module: nn.Module) -> None:
+    for key, parameter in module.named_parameters():
+        if is_lazy(parameter):
+            raise UnsupportedLayerError(
+                f"model {type(module).__name__!r}: {key!r} has no shape before it sees inputs; allowed: trained ones"
+            )
+
+
 def _layout_of(module: nn.Module, examples: Tensor) -> Layout:
     match (examples.dtype, *examples.shape):
         case (torch.float32, _, channels, height, width):
@@ -221,13 +249,32 @@ def _layout_of(module: nn.Module, examples: Tensor) -> Layout:
         case (torch.float32, _, features):
             return Vectors(features)
         case (torch.int64, _, length):
-            # The largest table, as clients may hold different tokens, and positions have a table too.
-            tables = [one for one in module.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag)]
-            return Tokens(length, max([one.num_embeddings for one in tables] or [int(examples.max()) + 1]))
+            return Tokens(length, _vocabulary(module, examples))
     raise InputError(
         f"examples have shape {tuple(examples.shape)} and type {examples.dtype}; allowed: images (examples, channels, "
         "height, width) or numbers (examples, features) in torch.float32, or tokens (examples, length) in torch.int64"
     )
+
+
+def _vocabulary(module: nn.Module, examples: Tensor) -> int:
+    """Count the tokens that a network knows, which may be more than a client holds."""
+    tables = [one for one in module.modules() if isinstance(one, nn.Embedding | nn.EmbeddingBag)]
+    given = examples[:2].to(next(module.parameters()).device)
+    seen: list[int] = []
+
+    def note(size: int, _: nn.Module, arguments: tuple[Any, ...]) -> None:
+        # Positions have a table too, which may be the larger one.
+        if isinstance(arguments[0], Tensor) and torch.equal(arguments[0], given):
+            seen.append(size)
+
+    with ExitStack() as hooks, evaluation_mode(module), torch.no_grad():
+        for table in tables:
+            hooks.enter_context(table.register_forward_pre_hook(partial(note, table.num_embeddings)))
+        try:
+            module(given)
+        except Exception as error:
+            raise _no_outputs(type(module).__name__, f"tokens of length {given.shape[1]}", error) from error
+    return min(seen) if seen else max([one.num_embeddings for one in tables] or [int(examples.max()) + 1])
 
 
 def _count_classes(spec: ModelSpec, weights: Parameters, given: Tensor) -> int:
@@ -236,11 +283,15 @@ def _count_classes(spec: ModelSpec, weights: Parameters, given: Tensor) -> int:
         with torch.no_grad():
             outputs = spec.load(weights).eval()(given.clone())
     except Exception as error:
-        raise InputError(f"model {spec.name!r} can't take {spec.inputs} an example: {in_one_line(error)}") from error
+        raise _no_outputs(spec.name, str(spec.inputs), error) from error
     if not isinstance(outputs, Tensor) or outputs.ndim != 2:
         found = f"outputs of shape {tuple(outputs.shape)}" if isinstance(outputs, Tensor) else type(outputs).__name__
         raise InputError(f"model {spec.name!r} gives {found}; allowed: a row of outputs an example, a number a class")
     return outputs.shape[1]
+
+
+def _no_outputs(name: str, inputs: str, error: Exception) -> InputError:
+    return InputError(f"model {name!r} can't take {inputs} an example: {in_one_line(error)}")
 
 
 def _change_rank(network: nn.Module, pairs: Mapping[str, str], rank: int) -> None:

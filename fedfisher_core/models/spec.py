@@ -213,11 +213,14 @@ class ModelSpec:
         """Refuse tensors that clients do not send, and tensors that they would send twice."""
         for name, layer in network.named_modules():
             for own, value in vars(layer).items():
-                if isinstance(value, Tensor):
+                # Names of torch's own, such as `_parameters`, begin so.
+                parts = [] if own.startswith("_") else value
+                held = parts.values() if isinstance(parts, dict) else parts if isinstance(parts, list | tuple) else []
+                if any(isinstance(one, Tensor) for one in (value, *held)):
                     place = f"{name}.{own}" if name else own
                     raise UnsupportedLayerError(
-                        f"model {self.name!r}: {place!r} is a tensor but no parameter, which no client sends; allowed: "
-                        "parameters, and tensors that the forward pass makes"
+                        f"model {self.name!r}: {place!r} is a tensor but no parameter, or holds one, which no client "
+                        "sends; allowed: parameters, and tensors that the forward pass makes"
                     )
         for name, _ in network.named_buffers():
             raise UnsupportedLayerError(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import TensorDataset
 
 import fedfisher
 from fedfisher_core.communication.wire.budget import fedavg_bits
@@ -200,8 +201,12 @@ def test_numbers_and_tokens_are_taken_as_images_are() -> None:
 
 inputs, labels = examples()
 DATA: dict[str, tuple[Any, str]] = {
-    "no labels": ([inputs], "has batches of type Tensor; allowed: two tensors, inputs and labels"),
-    "three parts": ((inputs, labels, labels), "has batches of length 3"),
+    "no labels": ([inputs], "has batches of Tensor; allowed: a tuple of two tensors, inputs and labels"),
+    "three parts": ((inputs, labels, labels), r"has batches of \(Tensor, Tensor, Tensor\)"),
+    "arrays": (
+        (inputs.numpy(), labels.numpy()),
+        r"has batches of \(ndarray, ndarray\); allowed: a tuple",
+    ),
     "two shapes": ([(inputs, labels), (inputs[..., 1:], labels)], "has batches that differ: RuntimeError: Sizes of"),
     "nothing": ([], "has no examples"),
     "an empty pair": ((inputs[:0], labels[:0]), "has no examples"),
@@ -404,13 +409,157 @@ def test_what_a_method_lacks_is_named(asked: dict[str, Any], message: str) -> No
 @pytest.mark.parametrize(
     ("batch_size", "data", "message"),
     [
-        (0, examples(), r"^batch_size=0; allowed: 1 or more"),
+        (0, examples(), r"^batch_size=0; allowed: a whole number from 1"),
         (None, examples(0), "^the client's data has no examples; allowed: one or more"),
     ],
 )
 def test_clients_without_a_batch_are_refused(batch_size: int | None, data: Any, message: str) -> None:
     with refused(message):
         fedfisher.Client(network(), data, batch_size=batch_size)
+
+
+def test_what_is_no_client_is_refused_by_its_type() -> None:
+    with refused("^client 1 has type Sequential; allowed: Client"):
+        fedfisher.merge([client(), network()], method="fedavg")
+
+
+def test_one_client_need_not_stand_in_a_list() -> None:
+    alone = client()
+    merged = fedfisher.merge(alone, method="fedavg")
+    assert torch.equal(merged.get_parameter("6.weight"), alone.weights["6.weight"])
+
+
+def test_a_dataset_without_a_loader_is_refused() -> None:
+    with refused(r"^the client's data have type TensorDataset; allowed: DataLoader\(dataset"):
+        fedfisher.Client(network(), TensorDataset(*examples()))
+
+
+@pytest.mark.parametrize("weights", ["w.pt", 3])
+def test_weights_that_are_none_are_refused(weights: Any) -> None:
+    with refused(f"^the client has weights of type {type(weights).__name__}; allowed: a module or a state_dict"):
+        fedfisher.Client(network(), examples(), weights=weights)
+
+
+def test_the_start_may_be_a_module_or_its_state() -> None:
+    start = network(9)
+    merged = [fedfisher.merge(clients(), method="ties", initial=one) for one in (start, start.state_dict())]
+    assert all(torch.equal(one, other) for one, other in zip(*(each.parameters() for each in merged), strict=True))
+
+
+def test_the_default_step_of_fedfish_needs_no_start() -> None:
+    given = [fedfisher.Client(network(seed), examples(9, seed), initial=network(9)) for seed in range(2)]
+    without, with_start = (fedfisher.merge(given, method="fedfish", **more) for more in ({}, {"initial": network(9)}))
+    for one, other in zip(without.parameters(), with_start.parameters(), strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+
+
+def test_clients_that_trained_different_layers_are_refused() -> None:
+    frozen = network(1)
+    frozen.get_submodule("6").requires_grad_(False)
+    with refused("^client 1 has trained weights .*, but client 0 has .*; allowed: one network"):
+        fedfisher.merge([client(), fedfisher.Client(frozen, examples())], method="fedavg")
+
+
+def with_statistics(seed: int) -> nn.Module:
+    layers = nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3)
+    network = fedfisher.replace_batch_norm(drawn(lambda: nn.Sequential(*layers), seed))
+    with torch.no_grad():
+        network.get_parameter("1.log_variance").fill_(-3 - seed / 10)
+    return network
+
+
+def merged_statistics(method: str, **settings: Any) -> Tensor:
+    """What six clients with log-variances of -3 to -3.5 and as many examples are merged to."""
+    given = [fedfisher.Client(with_statistics(seed), examples(20, seed, 4)) for seed in range(6)]
+    merged = fedfisher.merge(given, method=method, initial=with_statistics(9), **settings)
+    return merged.get_parameter("1.log_variance")
+
+
+@pytest.mark.parametrize(("method", "settings"), [("fedbens", {"select": False}), ("mats", {}), ("ties", {})])
+def test_running_statistics_become_the_mean_of_the_clients(method: str, settings: dict[str, Any]) -> None:
+    assert torch.allclose(merged_statistics(method, **settings), torch.full((5,), -3.25), atol=1e-5)
+
+
+def test_running_statistics_go_the_whole_way() -> None:
+    assert torch.allclose(merged_statistics("fedfish", global_step=2.0), merged_statistics("fedfish"), atol=1e-5)
+
+
+class HeadFirst(nn.Module):
+    """A network whose last layer is defined first, and whose other layer has as many units as there are classes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.body = nn.Linear(3, 3), nn.Linear(4, 3)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.head(self.body(inputs).relu())
+
+
+@pytest.mark.parametrize("method", ["fedavg_by_holders", "ma_echo_official"])
+def test_the_layer_of_classes_is_the_last_that_is_called(method: str) -> None:
+    inputs, _ = examples(12, 0, 4)
+    # Class 2 is held by no client, so that its row of the layer of classes becomes 0.
+    given = [fedfisher.Client(drawn(HeadFirst, seed), (inputs, torch.arange(12) % 2)) for seed in range(2)]
+    merged = fedfisher.merge(given, method=method)
+    assert not merged.get_parameter("head.weight")[2].any()
+    assert merged.get_parameter("body.weight")[2].any()
+
+
+class Characters(nn.Module):
+    """A network with more positions than tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens, self.positions, self.head = nn.Embedding(7, 3), nn.Embedding(16, 3), nn.Linear(3, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        places = torch.arange(tokens.shape[1])
+        return self.head((self.tokens(tokens) + self.positions(places)).mean(1))
+
+
+def test_positions_are_no_tokens() -> None:
+    tokens = torch.tensor([[1, 2, 3], [6, 5, 4]])
+    with refused("^the client's data has the token 7; allowed: 0 to 6, as the network has$"):
+        fedfisher.Client(Characters(), (torch.cat([tokens, tokens + 1]), torch.zeros(4, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize("method", ["fedfisher_kfac", "fedfisher_diag"])
+def test_a_frozen_table_of_tokens_is_served(method: str) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding.from_pretrained(torch.eye(7, 4))
+            self.head = nn.Linear(4, 3)
+
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.head(self.table(tokens).mean(1))
+
+    tokens = torch.randint(0, 7, (9, 5), generator=torch.Generator().manual_seed(0))
+    given = [fedfisher.Client(drawn(Words, seed), (tokens, torch.arange(9) % 3)) for seed in range(2)]
+    merged = fedfisher.merge(given, method=method)
+    assert torch.allclose(merged.get_parameter("table.weight"), torch.eye(7, 4), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["fedfisher_kfac", "fedfisher_diag"])
+def test_a_network_whose_parameters_are_its_own_is_served(method: str) -> None:
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(4, 3))
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return inputs @ self.weight
+
+    inputs, labels = examples(9, 0, 4)
+    given = [fedfisher.Client(drawn(Rows, seed), (inputs, labels)) for seed in range(2)]
+    assert fedfisher.merge(given, method=method)(inputs).shape == (9, 3)
+
+
+def test_tensors_in_lists_are_refused_by_name() -> None:
+    module = network()
+    module.masks = [torch.ones(3)]
+    with refused("'masks' is a tensor but no parameter, or holds one, which no client sends"):
+        fedfisher.Client(module, examples())
 
 
 def test_no_clients_are_refused() -> None:
