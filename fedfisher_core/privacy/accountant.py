@@ -121,10 +121,12 @@ def calibrate(settings: PrivacySettings, *, num_examples: int, batch_size: int, 
 
     least = cost(MAX_MULTIPLIER)
     if least > settings.epsilon:
+        given = f"privacy.epsilon={settings.epsilon:g} with privacy.delta={settings.delta:g}"
+        if not releases:
+            raise InputError(f"{given}; allowed: at least {_up(least)}, as no noise of the training costs less")
         raise InputError(
-            f"privacy.epsilon={settings.epsilon:g} with privacy.delta={settings.delta:g}, "
-            f"privacy.statistics_share={settings.statistics_share:g} and {releases} noisy statistics: with any "
-            f"noise of the training, {least:.4g} is spent; allowed: a larger epsilon or a smaller share"
+            f"{given}, privacy.statistics_share={settings.statistics_share:g} and {releases} noisy statistics: with "
+            f"any noise of the training, {least:.4g} is spent; allowed: a larger epsilon or a smaller share"
         )
     training = _least_multiplier(cost, settings.epsilon)
     return Noise(training=training, release=release, epsilon=cost(training))
@@ -142,10 +144,16 @@ def _release_multiplier(settings: PrivacySettings) -> float:
         raise InputError(
             f"privacy.epsilon={settings.epsilon:g} with privacy.delta={settings.delta:g} and "
             f"privacy.statistics_share={settings.statistics_share:g}; allowed: at least "
-            f"{least / settings.statistics_share:.4g}, as no noise makes the release of a statistic cost less than "
+            f"{_up(least / settings.statistics_share)}, as no noise makes the release of a statistic cost less than "
             f"{least:.4g}"
         )
     return _least_multiplier(cost, target)
+
+
+def _up(value: float) -> str:
+    """Round up to four digits, so that what a message allows is allowed."""
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return f"{math.ceil(value / unit) * unit:.4g}"
 
 
 def _least_multiplier(cost: Callable[[float], float], target: float) -> float:

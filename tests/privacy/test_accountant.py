@@ -1,5 +1,6 @@
 import functools
 import math
+import re
 from collections.abc import Callable
 
 import pytest
@@ -98,8 +99,27 @@ def test_a_budget_below_what_a_fisher_can_cost_is_refused() -> None:
 
 
 def test_a_budget_below_what_the_conversion_costs_is_refused() -> None:
-    with pytest.raises(InputError, match=r"privacy\.epsilon=0\.05 .* 0\.10\d* is spent; allowed: a larger epsilon"):
+    with pytest.raises(
+        InputError, match=r"privacy\.epsilon=0\.05 .*; allowed: at least 0\.1029, as no noise"
+    ) as refused:
         calibrated(0.05, releases=0)
+    assert "share" not in str(refused.value)
+
+
+def refusal(epsilon: float, releases: int, share: float) -> str:
+    try:
+        calibrated(epsilon, releases=releases, share=share)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
+@pytest.mark.parametrize("releases", [0, 1])
+def test_what_a_refusal_allows_is_not_refused_for_the_same_reason(share: float, releases: int) -> None:
+    said = re.search(r"allowed: at least ([\d.]+)", refusal(0.01, releases, share))
+    assert said
+    assert "at least" not in refusal(float(said[1]), releases, share)
 
 
 def test_fishers_that_leave_nothing_to_the_training_are_refused() -> None:
