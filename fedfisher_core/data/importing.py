@@ -220,10 +220,13 @@ def _table(source: Path, *columns: str) -> Table:
 
     require_file(source, "the table")
     try:
-        # Labels that are numbers are names here.
-        options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(columns, pyarrow.string()))
         parsing = pyarrow.csv.ParseOptions(newlines_in_values=True)
         reading = pyarrow.csv.ReadOptions(block_size=_LONGEST_ROW)
+        with pyarrow.csv.open_csv(source, reading, parsing) as first:
+            header = first.schema.names
+        # Labels that are numbers are names here. All others are texts too, as the type of a column that is not read
+        # must not depend on its first rows.
+        options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(header, pyarrow.string()))
         read = pyarrow.csv.read_csv(source, reading, parsing, options)
     except (OSError, pyarrow.ArrowException) as error:
         raise InputError(
@@ -248,7 +251,8 @@ def _columns(header: Sequence[str], label: str, source: Path) -> list[str]:
 
 def _number(cell: str, where: str) -> float:
     try:
-        number = float(cell)
+        # Python takes 12_3 for 123.
+        number = math.nan if "_" in cell else float(cell)
     except ValueError:
         number = math.nan
     if not abs(number) <= _LARGEST:
