@@ -222,7 +222,10 @@ def _quantised(width: int, size: int, budget: int) -> Uniform:
 
 def _enough(statistic: StatisticSpec, codec: Codec | None, budget: int) -> Codec:
     if codec is None:
-        raise InputError(f"the budget is {budget} bits, which leaves too little for statistic {statistic.name!r}")
+        raise InputError(
+            f"the budget is {budget} bits, which leaves too little for statistic {statistic.name!r}; allowed: a larger "
+            "budget"
+        )
     return codec
 
 
