@@ -129,10 +129,14 @@ def run(settings: ExperimentSettings) -> str:
     found = [read_libraries(artifact) for artifact in work.agenda.found.values()]
     compute_missing(work)
     if not is_unchanged(work):
-        if work.rows:
-            anew = any(job.name in work.outcome.artifacts for job in work.agenda.missing)
-            publish(work, made_with(found, anew=anew))
-        _require_complete(work, reported=bool(work.rows))
+        try:
+            if work.rows:
+                anew = any(job.name in work.outcome.artifacts for job in work.agenda.missing)
+                publish(work, made_with(found, anew=anew))
+        finally:
+            # After the report, which replaces the folder; and without it, as failed jobs leave nothing else.
+            traces = _write_traces(work)
+        _require_complete(work, traces, reported=bool(work.rows))
     return str(work.folder)
 
 
@@ -149,19 +153,28 @@ def compute_missing(work: Work) -> None:
             print(f"{name}: {said}", file=sys.stderr, flush=True)
 
 
-def _require_complete(work: Work, *, reported: bool) -> None:
-    """Write the tracebacks of failed jobs, and raise an error that names the file."""
+def _write_traces(work: Work) -> str:
+    """Write the tracebacks of failed jobs, if any, and say where they are."""
+    failed = work.outcome.failed
+    if not failed:
+        return ""
+    causes = failed_jobs(failed)
+    try:
+        traces = str(write_file(work.folder / TRACES, traces_text(failed).encode()))
+        if not work.rows and (work.folder / RESULTS).is_file():
+            # What an earlier run has found must not be taken for the result of this one.
+            write_file(work.folder / FAILED, failed_json(causes))
+    except UnwritableError as error:
+        # The failures count, and not that they can't be written down.
+        return f"none, as {error}; the first failure: {causes[0].job}: {causes[0].reason}"
+    return traces
+
+
+def _require_complete(work: Work, traces: str, *, reported: bool) -> None:
+    """Raise an error where jobs failed; `traces` says where their tracebacks are."""
     failed = work.outcome.failed
     if failed:
         causes = failed_jobs(failed)
-        try:
-            traces = str(write_file(work.folder / TRACES, traces_text(failed).encode()))
-            if not reported and (work.folder / RESULTS).is_file():
-                # What an earlier run has found must not be taken for the result of this one.
-                write_file(work.folder / FAILED, failed_json(causes))
-        except UnwritableError as error:
-            # The failures count, and not that they can't be written down.
-            traces = f"none, as {error}; the first failure: {causes[0].job}: {causes[0].reason}"
         raise IncompleteError(
             f"{work.settings.name}: {plural(len(causes), 'job')} failed and {sum(len(one.left_out) for one in causes)} "
             f"that need them were left out; tracebacks: {traces}",

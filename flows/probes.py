@@ -39,7 +39,7 @@ def require_reachable(settings: ExperimentSettings, largest: "Load | None") -> N
     _require_temporary_folder()
     _require_proxies()
     require_mlflow(settings.tracking)
-    prefect_api = settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL")
+    prefect_api = settings.tracking.prefect_api or os.environ.get("PREFECT_API_URL") or None
     _require_prefect(prefect_api)
     require_cluster(settings.run, prefect_api, largest)
 
@@ -55,6 +55,7 @@ def require_mlflow(tracking: TrackingSettings) -> None:
             f"{place}/api/2.0/mlflow/experiments/search?max_results=1", _mlflow_authorization(), name, said
         )
         return
+    require_writable(path.parent, name)
     require_database(path, name)
     artifacts = tracking.mlflow_artifacts
     require_writable(artifacts, f"tracking.mlflow_artifacts={str(artifacts)!r}")

@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.engine.errors import DivergedClientError, IncompleteError, InputError, OutputError, printable_lines
+from fedfisher_core.engine.errors import (
+    DivergedClientError,
+    IncompleteError,
+    InputError,
+    OutputError,
+    UnwritableError,
+    printable_lines,
+)
+from fedfisher_core.engine.locks import LockedError
 from flows.garbage import importing
 from flows.server import PrefectServer
 from flows.stopping import code_of_stop, stop_on_sigterm, told_to_stop
@@ -111,7 +119,10 @@ def code_of_error(error: BaseException) -> int:
         return code_of_stop(stop)
     if isinstance(error, IncompleteError):
         return code_of([error])
-    return 2 if isinstance(error, InputError | DivergedClientError) else 1
+    by_user = isinstance(error, InputError | DivergedClientError) and not isinstance(
+        error, UnwritableError | LockedError
+    )
+    return 2 if by_user else 1
 
 
 def code_of(outcomes: Sequence[IncompleteError | None]) -> int:

@@ -10,7 +10,7 @@ import sys
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.errors import InputError, OutputError
 from flows.garbage import exit_without_collecting, importing
 from flows.reach import require_sqlite
 from flows.stopping import end_with_input
@@ -64,7 +64,8 @@ class PrefectServer:
         """Learn where the server will answer, and set PREFECT_API_URL, which Prefect reads when it is imported.
 
         Raises:
-            InputError: a temporary server is needed and its database can't be used, or it does not start.
+            InputError: a temporary server is needed, and its database can't be used.
+            OutputError: it does not start.
         """
         self.start()
         if self._address is None:
@@ -76,7 +77,7 @@ class PrefectServer:
         """Wait until the server answers.
 
         Raises:
-            InputError: as `find`.
+            InputError, OutputError: as `find`.
         """
         self.find()
         if self.temporary and not self._ready:
@@ -92,9 +93,9 @@ class PrefectServer:
         if line.startswith(_REFUSAL):
             raise InputError(line.removeprefix(_REFUSAL))
         if there and not line:
-            raise InputError("the temporary Prefect server ended before it answered; what it printed says why")
+            raise OutputError("the temporary Prefect server ended before it answered; what it printed says why")
         if not line:
-            raise InputError(
+            raise OutputError(
                 f"the temporary Prefect server did not start within {_START_SECONDS} s; "
                 f"allowed: {API_VARIABLE}, the address of another"
             )

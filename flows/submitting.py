@@ -20,6 +20,7 @@ from prefect.futures import PrefectFuture
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from fedfisher_core.engine.costs import usable_processors
+from fedfisher_core.engine.errors import JobError
 from fedfisher_core.engine.failures import Failure, JobsFailedError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import Transients
@@ -183,9 +184,12 @@ class _Submission:
             self._finished.put((number, None))
             return
         first = piece.first
-        work = partial(compute, groups, self._store, share_gpu=self._share_gpu)
+        keys = {job.name: job.key for group in groups for job in group}
+        work = partial(compute, groups, self._store, keys=keys, share_gpu=self._share_gpu)
         tags = [*first.tags, *(["gpu"] if first.numerics.device != "cpu" else [])]
-        task = limited(task_for(first), self._run).with_options(tags=tags)
+        # A task of several clients has as much time for each as a task of one.
+        seconds = self._run.timeout_seconds * len(groups)
+        task = limited(task_for(first), self._run).with_options(tags=tags, timeout_seconds=seconds)
         # Prefect gets no arrow to a task that another arrow leads to already.
         led_to = {other for one in self._needs[number] for other in self._needs[one]}
         drawn = [one for one in self._needs[number] - led_to if one in self._task_runs]
@@ -210,6 +214,8 @@ class _Submission:
         # The whole task was stopped; the results that it has stored are kept.
         left = [job for job in piece.jobs if job.key not in self.failed]
         made = {job.name for job in left if self._store.refer(job.kind, job.key) is not None}
+        if isinstance(reason, TimeoutError):
+            reason = JobError(f"{reason}; allowed: a longer run.timeout_seconds, now {self._run.timeout_seconds:g}", "")
         return {job.name: Failure.of(job.name, reason) for job in left if job.name not in made}
 
 

@@ -9,6 +9,7 @@ from weakref import finalize
 
 from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.engine.errors import OutputError
+from fedfisher_core.engine.installed import is_core, module_name
 from fedfisher_core.engine.performing import Transients
 from fedfisher_core.engine.plan import Agenda, Outcome, agenda_of
 from fedfisher_core.engine.store import Artifact, Store, open_store
@@ -48,7 +49,13 @@ class Work:
     @property
     def versions(self) -> dict[str, int]:
         """Versions of the code of its jobs, by name of the job's class."""
-        return {type(job).__name__: job.version for job in self.agenda.graph.values()}
+        # Jobs of different packages may have one name.
+        return {
+            type(job).__name__
+            if is_core(type(job))
+            else f"{module_name(type(job))}.{type(job).__qualname__}": job.version
+            for job in self.agenda.graph.values()
+        }
 
     @computed_once
     def rows(self) -> Sequence[Any]:

@@ -1,8 +1,9 @@
 """How a task computes its jobs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fedfisher_core.engine.errors import JobError
 from fedfisher_core.engine.failures import Failure, JobsFailedError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.malloc import trim_heap_after_job
@@ -10,9 +11,19 @@ from fedfisher_core.engine.performing import perform
 from fedfisher_core.engine.store import Store
 from tasks.options import computing
 
+_CHANGED = (
+    "its code is another one here than in the command; allowed: the same packages on all machines, and no change of "
+    "them during a run"
+)
 
-def compute(groups: Sequence[Sequence[Job[Any]]], store: Store, *, share_gpu: bool = False) -> None:
+
+def compute(
+    groups: Sequence[Sequence[Job[Any]]], store: Store, *, keys: Mapping[str, str], share_gpu: bool = False
+) -> None:
     """Compute and store groups of jobs, as workers get them, one group after another.
+
+    Args:
+        keys: of the results, by name of the job, as the command knows them.
 
     Raises:
         JobsFailedError: some jobs failed; all others were tried.
@@ -20,8 +31,11 @@ def compute(groups: Sequence[Sequence[Job[Any]]], store: Store, *, share_gpu: bo
     failed: dict[str, Exception] = {}
     with computing(groups[0][0].numerics, share_gpu=share_gpu):
         for group in groups:
+            # A result under another key would be found by no one.
+            changed = [job.name for job in group if job.key != keys[job.name]]
+            failed |= {name: JobError(_CHANGED, "") for name in changed}
             try:
-                failed |= perform(group, store)
+                failed |= perform([job for job in group if job.name not in changed], store)
             finally:
                 trim_heap_after_job()
     if failed:

@@ -34,6 +34,7 @@ class Transients:
                 self._needed[key] += 1
         self._free = [key for key, count in self._needed.items() if count == 0]
         self.deleted, self.bytes, self.rounds, self.left = 0, 0, set[int](), 0
+        self._why_left = ""
 
     def _counted(self, job: Job[Any]) -> set[str]:
         return {key for key in (job.key, *(one.key for one in job.roles.values())) if key in self._rounds}
@@ -52,19 +53,24 @@ class Transients:
         return any(self._store.has(self._rounds[key][0], key) for key in self._free)
 
     def delete(self) -> None:
-        """Delete what no job needs. Where another run uses the store, all stays until the next run."""
+        """Delete what no job needs. What can't be deleted now stays, and the work goes on."""
         free = [key for key in self._free if self._store.has(self._rounds[key][0], key)]
         if not free:
             return
-        with self._store.only_user(self._run) as only:
-            self.left = 0 if only else len(free)
-            if not only:
-                return
-            for key in free:
-                kind, number = self._rounds[key]
-                self.bytes += self._store.delete(kind, key)
-                self.deleted += 1
-                self.rounds.add(number or 0)
+        self.left, self._why_left = len(free), "another run uses the store"
+        try:
+            with self._store.only_user(self._run) as only:
+                if not only:
+                    return
+                for key in free:
+                    kind, number = self._rounds[key]
+                    self.bytes += self._store.delete(kind, key)
+                    self.deleted += 1
+                    self.left -= 1
+                    self.rounds.add(number or 0)
+        except InputError as error:
+            self._why_left = str(error)
+            return
         self._free = []
 
     def __str__(self) -> str:
@@ -74,7 +80,7 @@ class Transients:
             rounds = f"{min(self.rounds)} to {max(self.rounds)}"
             said.append(f"deleted {self.deleted} results of rounds {rounds}, {self.bytes:,} bytes")
         if self.left:
-            said.append(f"left {self.left}: another run uses the store")
+            said.append(f"left {self.left}: {self._why_left}")
         return "; ".join(said)
 
 

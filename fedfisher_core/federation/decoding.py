@@ -52,7 +52,10 @@ class DecodeData(Job[NoInputs]):
         return replace(found, spec=tokenised(found.spec, tokenizer=self.text.tokenizer, length=self.text.length))
 
     def settings(self) -> dict[str, Any]:
-        """See `Job.settings`; the same files give the same key in any folder."""
+        """See `Job.settings`.
+
+        The same files give the same key in any folder. A file that `fedfisher data import` wrote has its path in it.
+        """
         source = self._source
         spec = asdict(source.spec)
         # The digest of a tokenizer says which one it is, wherever its file lies, and so which words it has.

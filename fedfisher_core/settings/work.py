@@ -95,7 +95,9 @@ class WorkSettings(Strict):
     )
     torch_threads: _Threads = Field(1, description="threads inside one task's tensor operations")
     retries: int = Field(1, ge=0, le=100, description="how often a failed task is tried again")
-    timeout_seconds: float = Field(7200, ge=1, le=10**7, description="how long one task may take")
+    timeout_seconds: float = Field(
+        7200, ge=1, le=10**7, description="how long one task may take; with several clients in it, for each"
+    )
     store: StorePlace = Field(
         Path("artifacts"),
         description="folder of the artifacts, or s3://BUCKET/PREFIX of a service with the S3 protocol; its address and "

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fedfisher_core.engine.errors import DivergedClientError
+from fedfisher_core.engine.errors import DivergedClientError, UnwritableError
 from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.performing import DIVERGED, Transients, divergence, execute, perform
 from fedfisher_core.engine.plan import agenda_of
@@ -238,3 +238,23 @@ def test_while_another_run_uses_the_store_all_stays_and_the_next_run_deletes_it(
         later.delete()
         assert (later.deleted, later.rounds, later.there) == (1, {0}, False)
         assert str(later).startswith("deleted 1 results of rounds 0 to 0, ")
+
+
+def test_what_cannot_be_deleted_stays_and_the_work_goes_on(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Job[Any]] = [*rounds(1)]
+    with store.used_by_run("this") as run:
+        agenda = agenda_of(jobs[-1:], store)
+        transients = Transients(agenda, store, run)
+        for job in agenda.missing:
+            perform([job], store)
+            transients.done([job])
+
+        def full(kind: str, key: str) -> int:
+            raise UnwritableError("no space left")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "delete", full)
+            transients.delete()
+        assert str(transients) == "left 1: no space left"
+        transients.delete()
+        assert (transients.deleted, transients.there, transients.left) == (1, False, 0)

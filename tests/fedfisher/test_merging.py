@@ -460,12 +460,12 @@ def test_clients_that_trained_different_layers_are_refused() -> None:
         fedfisher.merge([client(), fedfisher.Client(frozen, examples())], method="fedavg")
 
 
-def normalised() -> nn.Module:
+def with_batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3))
 
 
 def with_statistics(seed: int) -> nn.Module:
-    network = fedfisher.replace_batch_norm(drawn(normalised, seed))
+    network = fedfisher.replace_batch_norm(drawn(with_batch_norm, seed))
     with torch.no_grad():
         network.get_parameter("1.log_variance").fill_(-3 - seed / 10)
     return network

@@ -37,7 +37,6 @@ def require(folder: Path, **changes: Any) -> None:
         ({"name": "taken"}, "the report's folder '{folder}/results/taken' (run.reports and name)"),
         ({"name": "lost"}, "the report's folder '{folder}/results/lost' (run.reports and name)"),
         ({"tracking": {"mlflow": "sqlite:///file/mlflow.db"}}, "tracking.mlflow='sqlite:///file/mlflow.db'"),
-        ({"tracking": {"mlflow": "sqlite:///absent/mlflow.db"}}, "tracking.mlflow='sqlite:///absent/mlflow.db'"),
         ({"tracking": {"mlflow": "sqlite:///."}}, "tracking.mlflow='sqlite:///.'"),
         ({"tracking": {"mlflow": "sqlite:///text"}}, "tracking.mlflow='sqlite:///text'"),
         ({"tracking": {"mlflow_artifacts": "file"}}, "tracking.mlflow_artifacts='file'"),
@@ -53,6 +52,11 @@ def test_a_place_that_cannot_be_written_is_refused(workplace: Path, changes: dic
     with pytest.raises(InputError) as caught:
         require(workplace, **changes)
     assert setting.format(folder=workplace) in str(caught.value)
+
+
+def test_the_folder_of_a_database_is_made(workplace: Path) -> None:
+    require(workplace, tracking={"mlflow": "sqlite:///absent/mlflow.db"})
+    assert (workplace / "absent").is_dir()
 
 
 @pytest.mark.parametrize("name", ["plain.db", "with space.db", "100%25.db", "a#b.db"])
@@ -107,6 +111,11 @@ def test_an_mlflow_server_that_does_not_answer_is_refused(workplace: Path, schem
     uri = f"{scheme}://127.0.0.1:{free_port()}"
     with pytest.raises(InputError, match=f"tracking.mlflow='{uri}' can't be reached: .*refused"):
         require(workplace, tracking={"mlflow": uri})
+
+
+def test_an_empty_address_of_a_prefect_server_is_none(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "")
+    require(workplace)
 
 
 def test_a_prefect_server_that_does_not_answer_is_refused(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
-from fedfisher_core.engine.errors import OutputError
+from fedfisher_core.engine.errors import InputError, OutputError, UnwritableError
+from fedfisher_core.engine.locks import LockedError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from flows import experiment, running
 from flows.server import PrefectServer
@@ -24,3 +25,11 @@ def test_an_error_of_prefects_server_ends_a_run_in_one_line(monkeypatch: pytest.
         OutputError, match=r"no longer answers as it should \(HTTPStatusError\), so the run of mine has"
     ):
         running._run_one(BenchmarkSettings(name="mine"), server)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(InputError("no"), 2), (LockedError("busy"), 1), (UnwritableError("full"), 1), (OSError("no"), 1)],
+)
+def test_only_what_settings_mend_ends_with_2(error: Exception, code: int) -> None:
+    assert running.code_of_error(error) == code

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.errors import InputError, OutputError
 from flows import server
 from flows.server import API_VARIABLE, PrefectServer
 from tests.waiting import HANG_SECONDS
@@ -56,7 +56,7 @@ def test_a_locked_database_of_prefect_is_refused_at_once(tmp_path: Path, monkeyp
 
 def test_a_server_that_ends_as_it_starts_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "__name__", "no_module_of_this_name")
-    with pytest.raises(InputError, match=r"ended before it answered; what it printed says why"):
+    with pytest.raises(OutputError, match=r"ended before it answered; what it printed says why"):
         PrefectServer(None).wait()
 
 

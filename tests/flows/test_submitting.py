@@ -158,6 +158,32 @@ def test_a_runner_that_loses_a_task_costs_what_it_had_not_made(
     assert outcome.failed["two"].reason == "RuntimeError: the worker is gone"
 
 
+def test_a_time_out_names_its_setting(runner: Threads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(*_: Any, **__: Any) -> None:
+        raise TimeoutError("Task run exceeded timeout of 7200.0 second(s)")
+
+    monkeypatch.setattr(submitting, "compute", wait)
+    outcome = submitted([Sleep(name="one")], Store(tmp_path))
+    reason = "Task run exceeded timeout of 7200.0 second(s); allowed: a longer run.timeout_seconds, now 7200"
+    assert outcome.failed["one"].reason == reason
+
+
+def test_a_task_of_several_clients_has_as_much_time_for_each(
+    runner: Threads, workplace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [Sleep(name=name, task="all") for name in ("one", "two")]
+    seconds = {}
+
+    def submit(task: Any, parameters: dict[str, Any], needs: Any, job: Job[Any]) -> Any:
+        seconds[parameters["title"]] = task.timeout_seconds
+        return Threads.submit(runner, task, parameters, needs, job)
+
+    monkeypatch.setattr(runner, "submit", submit)
+    submitted([*jobs, Sleep(name="alone")], Store(workplace / "store"))
+    groups = len(pieces_of(jobs, WorkSettings(), 1)[0].groups)
+    assert seconds == {"all": 7200 * groups, "alone": 7200}
+
+
 def pieces(folder: Path, *, workers: int = 2, **changes: Any) -> list[Piece]:
     settings = tiny_settings(folder, **changes)
     return pieces_of(prepare(settings).agenda.missing, settings.run, workers)

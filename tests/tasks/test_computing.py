@@ -44,7 +44,7 @@ class Print(Job[NoInputs]):
 
 def failure_of(job: Print, folder: Path) -> JobsFailedError:
     with pytest.raises(JobsFailedError) as caught:
-        compute([[job]], Store(folder))
+        compute([[job]], Store(folder), keys={job.name: job.key})
     # Errors are pickled with all that they were raised from.
     assert caught.value.__cause__ is None
     return pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - what this test has pickled.
@@ -66,8 +66,20 @@ def test_what_the_user_can_mend_is_told_apart(tmp_path: Path) -> None:
 
 def test_one_job_that_fails_keeps_no_other_of_its_task_from_being_done(tmp_path: Path) -> None:
     good, store = Print(name="good", fails=False), Store(tmp_path)
+    groups = [[Print(name="bad"), good], [Print(name="good too", fails=False)]]
+    keys = {job.name: job.key for group in groups for job in group}
     with pytest.raises(JobsFailedError) as caught:
-        compute([[Print(name="bad"), good], [Print(name="good too", fails=False)]], store)
+        compute(groups, store, keys=keys)
     assert list(caught.value.failures) == ["bad"]
     assert store.find(good.recipe) is not None
     assert len(store.folders()) == 2
+
+
+def test_a_worker_with_other_code_of_a_job_makes_no_result(tmp_path: Path) -> None:
+    job, same, store = Print(name="print", fails=False), Print(name="same", fails=False), Store(tmp_path)
+    with pytest.raises(JobsFailedError) as caught:
+        compute([[job, same]], store, keys={"print": "0" * 64, "same": same.key})
+    reason = caught.value.failures["print"].reason
+    assert reason.startswith("its code is another one here than in the command; allowed: the same packages")
+    assert store.find(job.recipe) is None
+    assert store.find(same.recipe) is not None
