@@ -11,7 +11,7 @@ from fedfisher_core.reporting.measure import (
     BASELINE,
     PairedDifference,
     mean_by_seed,
-    of_several_seeds,
+    of_most_runs,
     paired_difference,
 )
 from fedfisher_core.reporting.ranks import holm
@@ -103,11 +103,10 @@ def decided(pairs: Sequence[Pair]) -> list[Decided]:
 
 @dataclass(frozen=True)
 class Compared:
-    """One method less another: the means over the settings in which both ran with as many seeds, seed by seed.
+    """One method less another: the means over settings and seeds in which both ran, seed by seed; see `of_most_runs`.
 
     Args:
-        num_settings: in which both ran so, those of one seed only where none has more; in which both ran at all where
-            there is none.
+        num_settings: over which the means are.
     """
 
     num_settings: int
@@ -178,9 +177,7 @@ def _compared(one: OverviewLine | None, other: OverviewLine | None) -> Compared 
     if one is None or other is None or one is other:
         return None
     common = [place for place in _places(one) if other.cells[place] is not None]
-    # A setting in which one lacks a seed would leave that seed out of all settings.
-    common = [place for place in common if _by_seed(one, place).keys() == _by_seed(other, place).keys()] or common
-    kept = of_several_seeds([(_by_seed(one, place), _by_seed(other, place)) for place in common])
+    kept = of_most_runs([(_by_seed(one, place), _by_seed(other, place)) for place in common])
     common = [common[place] for place in kept]
     ours, others = (mean_by_seed([_by_seed(line, place) for place in common]) for line in (one, other))
     difference = paired_difference(ours, others)
@@ -218,10 +215,7 @@ def _lead(ranked: Sequence[Standing]) -> str:
         alone = "No other method ran in one of its settings with one of its seeds."
         return f"**{top.name}** has a mean accuracy of {accuracy} {where}. {alone}"
     second, difference = compared[0]
-    apart = f"{to_other(difference, second.method)}, the next"
-    if second.behind_leader is not None and second.behind_leader.num_settings < top.num_settings:
-        shared = second.behind_leader.num_settings
-        apart += f" (compared in {plural(shared, 'setting')})"
+    apart = f"{to_other(difference, second.method)}, the next{_in_part(second, top)}"
     # Those that lack settings or seeds come after the others, even with a higher mean.
     higher = any(one.line.mean("accuracy") > top.line.mean("accuracy") for one in ranked[1:])
     highest = f"the highest mean{' of those with most settings and seeds' if higher else ''}"
@@ -229,14 +223,17 @@ def _lead(ranked: Sequence[Standing]) -> str:
         return f"**{top.name}** has {highest} {where}, {accuracy}. It is {apart}; one seed shows no lead."
     tested = [(one.name, other.interval) for one, other in compared if other.interval is not None]
     level = [name for name, (low, high) in tested if low <= 0 <= high]
-    above = [name for name, (_, high) in tested if high < 0]
+    above = [f"{one.name}{_in_part(one, top)}" for one, other in compared if other.interval and other.interval[1] < 0]
     untested = [one.name for one, other in compared if other.n == 1]
     alike = [one.name for one, other in compared if other.n > 1 and other.interval is None]
     uncompared = [one.name for one in ranked[1:] if one.behind_leader is None]
     alone = f"; it has no setting and seed in common with {_listed(uncompared)}" if uncompared else ""
-    if not level and not alike and not above:
-        others = f" all {len(tested)} other methods" if len(tested) > 1 else ""
-        alone = f"; a single seed in common shows nothing of {_listed(untested)}{alone}" if untested else alone
+    alone = f"; a single seed in common shows nothing of {_listed(untested)}{alone}" if untested else alone
+    unknown = [one for one in ranked[1:] if one.name in (*untested, *uncompared)]
+    better = any(one.line.mean("accuracy") > top.line.mean("accuracy") for one in unknown)
+    if not level and not alike and not above and not better:
+        others = f" all {len(tested)} other methods" if not unknown else f" {len(tested)} of {len(ranked) - 1} methods"
+        others = others if len(tested) > 1 else ""
         return f"**{top.name} leads{others}**: {where} its mean accuracy, {accuracy}, is {apart}{alone}."
     some = "" if level in ([second.name], []) else f"; its interval to {_listed(level)} includes 0"
     some += f"; the difference from {_listed(alike)} is the same in every seed, and has no interval" if alike else ""
@@ -252,10 +249,17 @@ def _place(one: Standing, ranked: Sequence[Standing]) -> str:
         name, told = f"{one.name}, which lacks settings or seeds,", []
     # Of the second, the first sentence says how far it is behind.
     if one.behind_leader is not None and one is not ranked[1]:
-        told.append(to_other(-one.behind_leader.difference, ranked[0].method))
+        told.append(to_other(-one.behind_leader.difference, ranked[0].method) + _in_part(one, ranked[0]))
     if one.above_baseline is not None and ranked[0].method != BASELINE:
         told.append(to_other(one.above_baseline.difference, BASELINE))
     return f"{name} is {', '.join(told)}" if told else f"{one.name} lacks settings or seeds"
+
+
+def _in_part(one: Standing, top: Standing) -> str:
+    """Say in how many settings a method is compared with the leader, where these are not all of the leader's."""
+    if one.behind_leader is None or one.behind_leader.num_settings == top.num_settings:
+        return ""
+    return f" (compared in {plural(one.behind_leader.num_settings, 'setting')})"
 
 
 def to_other(difference: PairedDifference, other: str) -> str:
@@ -268,9 +272,9 @@ def to_other(difference: PairedDifference, other: str) -> str:
 def in_points(difference: PairedDifference) -> str:
     """Write a difference of fractions in points, with its 95 % interval over seeds if it has one."""
     interval = difference.interval
-    # As many digits as show that an interval leaves 0 out.
+    # As many digits as show on which side of 0 an interval ends.
     digits = 1
-    if interval is not None and interval[0] * interval[1] > 0:
+    if interval is not None and 0 not in interval:
         nearest = 100 * min(map(abs, interval))
         digits = next((one for one in range(1, _MOST_DIGITS) if round(nearest, one) > 0), _MOST_DIGITS)
     bounds = "" if interval is None else f" ({100 * interval[0]:z.{digits}f} to {100 * interval[1]:z.{digits}f})"

@@ -216,14 +216,15 @@ def _bar(accuracy: Measure) -> tuple[float, float | None, float | None]:
     return round(mean, 3), round(mean - 100 * spread, 3), round(mean + 100 * spread, 3)
 
 
-def _lacking(one: Standing) -> list[bool]:
-    return [cell is None for cell in one.line.cells]
+def _runs(one: Standing) -> list[tuple[int, ...]]:
+    """The seeds that it ran with in each setting."""
+    return [() if cell is None else tuple(cell.seeds) for cell in one.line.cells]
 
 
 def trade_off_charts(found: Sequence[Standing], seconds: Seconds) -> list[Chart]:
-    """Draw accuracy against the upload and against the server's seconds, of methods that ran in most settings."""
+    """Draw accuracy against the upload and against the server's seconds, of methods with most settings and seeds."""
     ranked = [one for one in found if one.line.role is Role.ONE_NETWORK]
-    whole = [one for one in ranked if _lacking(one) == _lacking(ranked[0])]
+    whole = [one for one in ranked if _runs(one) == _runs(ranked[0])]
     if len(whole) < 3:
         return []
     costs = {

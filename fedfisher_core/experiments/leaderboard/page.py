@@ -146,7 +146,9 @@ def recognised(reports: Reports) -> dict[str, float]:
     report = next((one for one in reports.left_out if one.name == _ATTACK), None)
     if report is None:
         return {}
-    rows = gather(read_rows(report.folder / RESULTS, AttackRow), lambda row: row.method)
+    # Noise and what is compared change what an attack finds, and have no place in a mean.
+    plain_rows = [row for row in read_rows(report.folder / RESULTS, AttackRow) if row.epsilon is row.factors is None]
+    rows = gather(plain_rows, lambda row: row.method)
     means = {
         method: 100 * statistics.fmean(row.attack_accuracy for row in own)
         for method, own in rows.items()
@@ -181,8 +183,10 @@ def trade_off_charts(entries: Sequence[Entry], attacked: Mapping[str, float]) ->
     """
     own = [one for one in entries if one.track == BEST_EFFORT and one.kind is Role.ONE_NETWORK and not one.variant]
     by_method = gather(own, lambda one: one.method)
-    settings = {method: {one.setting for one in found} for method, found in by_method.items()}
-    # Methods that lack a setting would be averaged over others. So the set that gives most entries is shown.
+    settings = {
+        method: {(one.setting, frozenset(one.accuracy_by_seed)) for one in found} for method, found in by_method.items()
+    }
+    # Methods that lack a setting or a seed would be averaged over others. So the set that gives most entries is shown.
     counts = Counter(map(frozenset, settings.values()))
     shared = max(counts, key=lambda one: len(one) * counts[one], default=frozenset())
     whole = {method: found for method, found in by_method.items() if settings[method] == shared}

@@ -330,13 +330,13 @@ def comparison_tables(compared: list[ComparedSetting], first: str, second: str) 
         ]
         for one in compared
     ]
-    overall = paired_difference(
-        mean_by_seed([one.first for one in compared]), mean_by_seed([one.second for one in compared])
-    )
+    kept = [compared[place] for place in of_several_seeds([(one.first, one.second) for one in compared])]
+    overall = paired_difference(mean_by_seed([one.first for one in kept]), mean_by_seed([one.second for one in kept]))
     mean = Measure.of([one.difference.mean for one in compared]).mean if overall is None else overall.mean
     wins = [sum(sign * one.difference.mean > 0 for one in compared) for sign in (1, -1)]
     summary = [
         ["mean difference, points", points(mean)],
+        ["settings of several seeds, over which it is the mean", str(len(compared) if overall is None else len(kept))],
         ["95 % interval over seeds", "-" if overall is None else _written(overall)[1]],
         ["seeds that all settings have", str(0 if overall is None else overall.n)],
         [f"settings in which {first} is higher", str(wins[0])],

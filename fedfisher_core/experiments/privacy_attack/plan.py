@@ -24,7 +24,7 @@ from fedfisher_core.experiments.privacy_attack.jobs import (
     read_attack,
     read_bounds,
 )
-from fedfisher_core.experiments.privacy_attack.rows import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import PRIOR_ALONE, AttackRow
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings, Victim
 from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.federation import DataInputs, Federation, PartitionInputs
@@ -43,7 +43,7 @@ _LEAST_CLASSES = 4
 
 BOUNDS = {"uniform": "noise", "prior": "GAN without inversion", "real": "real test images"}
 """What floors and ceiling are measured on, by the field of `References`."""
-_BOUND_CASES = {"uniform": "floor: nothing", "prior": "floor: auxiliary images", "real": "ceiling"}
+_BOUND_CASES = {"uniform": "floor: nothing", "prior": PRIOR_ALONE, "real": "ceiling"}
 
 
 @dataclass(frozen=True)

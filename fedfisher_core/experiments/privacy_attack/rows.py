@@ -7,6 +7,9 @@ from pydantic import ConfigDict
 
 from fedfisher_core.privacy.attack.factors import Factors
 
+PRIOR_ALONE = "floor: auxiliary images"
+"""The case of images that the attacker draws without any upload."""
+
 
 @dataclass(frozen=True)
 class AttackRow:

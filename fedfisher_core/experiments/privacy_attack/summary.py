@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedfisher_core.experiments.privacy_attack.rows import AttackRow
+from fedfisher_core.experiments.privacy_attack.rows import PRIOR_ALONE, AttackRow
 from fedfisher_core.reporting.formats import Table, in_words, plural
-from fedfisher_core.reporting.measure import Measure, PairedDifference, Repeated, gather, paired_difference
+from fedfisher_core.reporting.measure import (
+    Measure,
+    PairedDifference,
+    Repeated,
+    gather,
+    paired_difference,
+    with_most_seeds,
+)
 
 _HEADER = ("method", "the attacker has", "attack, %", "distance", "accuracy, %", "seconds")
 
@@ -58,23 +65,35 @@ class Block:
 
     @property
     def meaning(self) -> str:
-        """Say in one sentence what the attack means for a person whose images a client holds."""
-        found = sorted(summarise(self.attacks), key=_mean)
+        """Say what the attack means for a person whose images a client holds."""
+        summaries = summarise(self.attacks)
+        whole = with_most_seeds({place: len(one.rows) for place, one in enumerate(summaries)})
+        found = sorted((summaries[place] for place in whole), key=_mean)
         least, most = found[0], found[-1]
-        floors = sorted(100 * _mean(one) for one in summarise(self.bounds) if one.row.case.startswith("floor"))
         said = (
             "Of 100 images that a server makes of one client’s upload, a classifier recognises what the client holds "
-            f"in {100 * _mean(most):.0f} with {in_words(most.row.attack)}"
+            f"in {_of_100(most)} with {in_words(most.row.attack)}"
         )
         if least is not most:
-            said += f" and in {100 * _mean(least):.0f} with {in_words(least.row.attack)}"
-        between = " to ".join(dict.fromkeys(f"{one:.0f}" for one in (floors[0], floors[-1]))) if floors else ""
-        return f"{said}. Without any upload it does so in {between}." if floors else f"{said}."
+            said += f" and in {_of_100(least)} with {in_words(least.row.attack)}"
+        floors = [one for one in summarise(self.bounds) if one.row.case == PRIOR_ALONE]
+        without = [f"Of images that it draws without any upload it does so in {_of_100(one)}." for one in floors]
+        intervals = ["Brackets hold 95 % intervals over trials."] if interval_over_trials(most) else []
+        return " ".join([f"{said}.", *without, *intervals])
 
     @property
     def trials(self) -> int:
         """Number of pairs of target label and seed."""
         return len({(row.target_label, row.seed) for row in self.attacks})
+
+
+def _of_100(summary: Repeated[AttackRow]) -> str:
+    interval = interval_over_trials(summary)
+    if interval is None:
+        return f"{100 * _mean(summary):.0f}"
+    # A share can't lie beyond its bounds, and an interval may.
+    low, high = max(interval[0], 0.0), min(interval[1], 1.0)
+    return f"{100 * _mean(summary):.0f} ({100 * low:.0f} to {100 * high:.0f})"
 
 
 def titled(row: AttackRow, epsilon: str) -> str:

@@ -86,7 +86,7 @@ def curve_of(rows: Sequence[TwoLayerRow], name: CurveName) -> Curve:
     )
 
 
-Agreement = Literal["yes", "in part", "no", "too few points"]
+Agreement = Literal["yes", "in part", "no", "too few points", "a single seed"]
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class Finding:
 def width_finding(curve: Curve) -> Finding:
     """Compare the curve over widths with the prediction that the error falls.
 
-    It agrees if the mean error of FedFisher falls from each width to the next, and agrees in part if it only falls from
-    the first to the last.
+    It agrees if the geometric mean of FedFisher's errors falls from each width to the next, and agrees in part if it
+    only falls from the first to the last. A single seed decides nothing.
     """
     first, last = curve.points[0], curve.points[-1]
     wrong = _pairs(curve.points, rising=True)
@@ -117,18 +117,19 @@ def width_finding(curve: Curve) -> Finding:
     return Finding(
         figure="1a",
         predicted="The error falls with the width: the Laplace approximation's part of the bound goes as 1/m.",
-        measured=f"The mean error {course}. From width {first.value} to {last.value} it goes from "
+        measured=f"The geometric mean error {course}. From width {first.value} to {last.value} it goes from "
         f"{significant(_error(first))} to {significant(_error(last))}, "
         f"and falls in {seeds} of {len(curve.seeds)} seeds.",
-        agrees=agrees if len(curve.points) > 1 else "too few points",
+        agrees=_decided(curve, agrees, least=2),
     )
 
 
 def steps_finding(curve: Curve) -> Finding:
     """Compare the curve over local steps with the prediction that the error falls and then rises.
 
-    It agrees if the mean error of FedFisher falls to a lowest value within the range and rises after it. It agrees in
-    part if the lowest value is within the range, but the error does not fall or rise throughout.
+    It agrees if the geometric mean of FedFisher's errors falls to a lowest value within the range and rises after it.
+    It agrees in part if the lowest value is within the range, but the error does not fall or rise throughout. A single
+    seed decides nothing.
     """
     points = curve.points
     lowest = min(range(len(points)), key=lambda index: _error(points[index]))
@@ -136,7 +137,8 @@ def steps_finding(curve: Curve) -> Finding:
         (_pairs(points[: lowest + 1], rising=True), "rises", "Before"),
         (_pairs(points[lowest:], rising=False), "falls", "After"),
     ]
-    parts = [f"The mean error is lowest, {significant(_error(points[lowest]))}, at {points[lowest].value} local steps."]
+    at = f"{significant(_error(points[lowest]))}, at {points[lowest].value} local steps"
+    parts = [f"The geometric mean error is lowest, {at}."]
     parts += [f"{where} that it {verb} {_ranges(pairs)}." for pairs, verb, where in wrong if pairs]
     if lowest == len(points) - 1:
         parts.append("No rise is seen in this range.")
@@ -153,12 +155,19 @@ def steps_finding(curve: Curve) -> Finding:
         predicted="The error falls with more local steps, as clients fit their data, and then rises, as their weights "
         "drift apart and the Laplace approximation with them.",
         measured=" ".join(parts),
-        agrees=agrees if len(points) > 2 else "too few points",
+        agrees=_decided(curve, agrees, least=3),
     )
 
 
+def _decided(curve: Curve, agrees: Agreement, *, least: int) -> Agreement:
+    if len(curve.points) < least:
+        return "too few points"
+    return "a single seed" if len(curve.seeds) == 1 else agrees
+
+
 def _error(point: Point) -> float:
-    return point.bands["fedfisher"].mean
+    # Errors of seeds differ by factors, as the scale of their data does.
+    return point.bands["fedfisher"].geometric_mean
 
 
 def _seeds(point: Point) -> tuple[float, ...]:

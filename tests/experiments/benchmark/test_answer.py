@@ -45,8 +45,39 @@ def test_no_lead_is_claimed_where_an_interval_covers_0() -> None:
 
 def test_a_method_with_one_seed_in_common_is_named_and_stands_in_no_lead() -> None:
     (who,) = sentences([*rows_of(THREE), make_row("alone", accuracy=0.1)])
-    assert who.startswith("**a leads all 2 other methods**")
+    assert who.startswith("**a leads 2 of 3 methods**")
     assert who.endswith("above b, the next; a single seed in common shows nothing of alone.")
+    # What may be above cannot be left out of the claim.
+    (who,) = sentences([*rows_of(THREE), make_row("alone", accuracy=0.99)])
+    assert who.startswith("**No method leads**")
+    assert who.endswith("a single seed in common shows nothing of alone.")
+
+
+def test_seeds_that_failed_in_different_settings_leave_a_comparison() -> None:
+    settings = [rows_of({"a": [0.81, 0.82], "b": [0.9, 0.9], "fedavg": [0.6, 0.62]}, alpha=one) for one in (0.1, 0.5)]
+    rows = [row for place, own in enumerate(settings) for row in own if not (row.method == "b" and row.seed == place)]
+    (found,) = [one for one in standings(summarise(rows)) if one.method == "b"]
+    assert found.behind_leader is not None
+    assert (found.behind_leader.num_settings, found.behind_leader.difference.n) == (1, 1)
+    assert sentences(rows)[0].startswith("**No method leads**")
+
+
+def test_a_setting_that_lacks_a_seed_counts_where_it_adds_runs() -> None:
+    first = rows_of({"a": [0.9, 0.91, 0.9], "b": [0.8, 0.8, 0.81]})
+    second = rows_of({"a": [0.5, 0.5, 0.5], "b": [0.7, 0.4]}, alpha=0.5)
+    found = standings(summarise([*first, *second]))
+    assert [one.method for one in found] == ["a", "b"]
+    assert found[1].behind_leader is not None
+    # Two seeds in two settings are more runs than three in one.
+    assert (found[1].behind_leader.num_settings, found[1].behind_leader.difference.n) == (2, 2)
+    assert found[1].behind_leader.difference.mean == pytest.approx((0.1 + 0.11 - 0.2 + 0.1) / 4)
+
+
+def test_in_how_many_settings_a_better_method_was_compared_is_said() -> None:
+    first = rows_of({"a": [0.9, 0.91, 0.9], "b": [0.7, 0.7, 0.71], "c": [0.95, 0.95, 0.96]})
+    second = rows_of({"a": [0.9, 0.92, 0.9], "b": [0.7, 0.7, 0.71]}, alpha=0.5)
+    (who,) = sentences([*first, *second])
+    assert "c (compared in 1 setting) is above it in the seeds in common" in who
 
 
 def test_settings_are_compared_in_their_mean_seed_by_seed() -> None:

@@ -32,12 +32,12 @@ def test_settings_and_seeds_that_both_have_are_compared(reports: tuple[Benchmark
         ["55.00", "60.00", "−5.00", "−68.53 to +58.53", "2"],
     ]
     # By seed, the means over both settings differ by 0.05 and 0.1.
-    assert [line[1] for line in together.lines] == ["+7.50", "−24.27 to +39.27", "2", "1", "1", "0"]
+    assert [line[1] for line in together.lines] == ["+7.50", "2", "−24.27 to +39.27", "2", "1", "1", "0"]
 
 
 def test_the_other_way_round_the_signs_change(reports: tuple[BenchmarkReport, ...]) -> None:
     _, together = comparison_tables(common_settings(reports, "b", "a"), "b", "a")
-    assert [line[1] for line in together.lines][:2] == ["−7.50", "−39.27 to +24.27"]
+    assert [line[1] for line in together.lines][:3] == ["−7.50", "2", "−39.27 to +24.27"]
 
 
 @pytest.mark.parametrize(

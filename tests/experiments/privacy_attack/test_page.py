@@ -39,7 +39,7 @@ def row(
         epsilon=epsilon,
         method=method,
         method_settings={},
-        case="floor" if reference else CASES[method],
+        case="floor: auxiliary images" if reference else CASES[method],
         attack_accuracy=attacked,
         mean_attack_accuracy=attacked / 2,
         feature_distance=3.0 + attacked,
@@ -204,8 +204,15 @@ def test_a_sentence_says_what_the_attack_means_for_a_person() -> None:
     (block,) = blocks(rows())
     assert block.meaning == (
         "Of 100 images that a server makes of one client’s upload, a classifier recognises what the client holds in 88 "
-        "with OTFusion and in 38 with FedAvg. Without any upload it does so in 12."
+        "(0 to 100) with OTFusion and in 38 (0 to 100) with FedAvg. Of images that it draws without any upload it does "
+        "so in 12. Brackets hold 95 % intervals over trials."
     )
+
+
+def test_methods_with_fewer_trials_are_not_named_as_the_least() -> None:
+    fewer = [one for one in rows() if one.method != "fedavg" or one.target_label == 0]
+    (block,) = blocks(fewer)
+    assert "with FedAvg" not in block.meaning
 
 
 def test_the_files_say_which_factors_are_compared_and_older_ones_are_read(tmp_path: Path) -> None:
