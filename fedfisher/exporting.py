@@ -118,7 +118,7 @@ class GlobalNetwork:
         """
         artifact = find_artifact(store, "aggregates", row.artifact, row)
         manifest, result = manifest_here(artifact), read_result(artifact)
-        require_one_network(row, result.networks)
+        require_one_network(row, result)
         dataset, (trunk, name) = datasets.get(row.dataset), split_name(row.model)
         info = read_document(
             find_artifact(store, "data" if trunk is None else "features", manifest.inputs["data"], row), INFO

@@ -15,10 +15,12 @@ from fedfisher_core.engine.store import Artifact, Store, read_document, read_ten
 from fedfisher_core.engine.store.caching import manifest_here
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.federation.data import INFO, TEXTS
-from fedfisher_core.federation.global_models import read_result
+from fedfisher_core.federation.global_models import Result, read_result
 from fedfisher_core.federation.start import KIND, NETWORK
+from fedfisher_core.methods.server import Combine
 from fedfisher_core.models.lora import AdaptedEncoder, fixed_a
 from fedfisher_core.models.spec import Lora, ModelSpec
+from fedfisher_core.reporting.formats import plural
 
 HEAD = "base_model.model.head"
 """Begins the names of the head's weights, which PEFT passes over, and `fedfisher merge` averages."""
@@ -42,7 +44,7 @@ class AdaptedNetwork:
         """
         artifact = find_artifact(store, "aggregates", row.artifact, row)
         manifest, result = manifest_here(artifact), read_result(artifact)
-        require_one_network(row, result.networks)
+        require_one_network(row, result)
         info = read_document(find_artifact(store, "data", manifest.inputs["data"], row), INFO)
         dataset, of_model = datasets.get(row.dataset), manifest.settings["model"]
         spec = ModelSpec(
@@ -106,10 +108,11 @@ def find_artifact(store: Store, kind: str, key: str, row: Row) -> Artifact:
     return artifact
 
 
-def require_one_network(row: Row, networks: int) -> None:
-    """Refuse a method that keeps several networks, by an InputError."""
-    if networks != 1:
-        raise InputError(f"method {row.method!r} keeps {networks} networks; allowed: methods that leave one network")
+def require_one_network(row: Row, result: Result) -> None:
+    """Refuse a method that keeps several networks, or a combiner of one, by an InputError."""
+    if result.networks != 1 or result.combine is Combine.LEARNT:
+        kept = plural(result.networks, "network") + (" and a combiner" if result.combine is Combine.LEARNT else "")
+        raise InputError(f"method {row.method!r} keeps {kept}; allowed: methods that leave one network")
 
 
 def _lora(aggregate: Artifact, row: Row, store: Store) -> Lora:

@@ -58,7 +58,7 @@ class Ensemble(nn.Module):
     """Several networks that predict together.
 
     Args:
-        networks: in evaluation mode.
+        networks: in evaluation mode; where a combiner was learnt, the one that it makes of them.
         combine: whether their probabilities or their outputs are averaged.
         weights: of the networks class by class, shape (networks, classes); None for equal ones.
     """
@@ -218,10 +218,9 @@ def _validation(network: Network, data: Pairs | None) -> Examples:
 
 def _module(method: str, made: Aggregate, network: Network) -> nn.Module:
     """Make a module of what a method returns."""
-    spec = made.spec or network.spec
-    networks = [spec.load(parameters).eval() for parameters in made.networks]
+    networks = made.modules(network.spec)
     if made.combine is Combine.MEAN_MEASURE:
         raise InputError(f"method {method!r} measures each network alone and predicts nothing; allowed: ensemble")
-    if len(networks) == 1 and made.weights is None:
+    if len(networks) == 1 and made.weights is None and made.combiner is None:
         return networks[0]
     return Ensemble(networks, made.combine, made.weights)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fedfisher_core.engine.store import Store
-from fedfisher_core.experiments.benchmark.rows import Role, Row, is_local_mean, role_of
+from fedfisher_core.experiments.benchmark.rows import Role, Row, is_fens, is_local_mean, role_of
 from fedfisher_core.experiments.benchmark.summary import summarise
 from fedfisher_core.reporting.runs import Network, Record, Runs
 from fedfisher_core.settings.work import KeptNetworks
@@ -48,7 +48,7 @@ def _best_of(rows: Sequence[Row]) -> Row | None:
 
 
 def _has_global_network(row: Row) -> bool:
-    return role_of(row) is not Role.ENSEMBLE and not is_local_mean(row)
+    return role_of(row) is not Role.ENSEMBLE and not (is_local_mean(row) or is_fens(row))
 
 
 def _network_of(row: Row, store: Store, *, is_best: bool) -> Network:

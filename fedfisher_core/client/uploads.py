@@ -9,6 +9,7 @@ from typing import TypeVar, cast, overload
 import torch
 from torch import nn
 
+from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.communication.wire import payload
@@ -21,8 +22,8 @@ from fedfisher_core.settings import WireSettings
 
 S = TypeVar("S", bound=Statistic)
 T = TypeVar("T")
-Ask = Callable[[type[Statistic], nn.Module], Statistic]
-"""Takes a statistic and a network; gives the statistic that a client computes at the network on its examples."""
+Ask = Callable[[nn.Module], Local]
+"""Takes a network; gives the client with it in the place of its own."""
 
 
 def upload_schema(uploads: Sequence[ConfiguredStatistic], spec: ModelSpec, wire: WireSettings) -> Schema:
@@ -68,14 +69,18 @@ class Upload:
         return cast(S, self.statistics[statistic])
 
     def ask(self, statistic: type[S], network: nn.Module) -> S:
-        """Have the client compute a statistic of another network.
+        """Have the client compute a statistic of another network; see `client`."""
+        return statistic.compute(self.client(network))
+
+    def client(self, network: nn.Module) -> Local:
+        """The client with another network; nothing of it may reach the server but what the client would send.
 
         Args:
             network: on the method's device, in evaluation mode.
         """
         if self.again is None:
-            raise RuntimeError(f"the method asks for {statistic.name!r} again, and does not declare asks_again=True")
-        return cast(S, self.again(statistic, network))
+            raise RuntimeError("the method asks a client again, and does not declare asks_again=True")
+        return self.again(network)
 
 
 class Column(Sequence[T]):

@@ -6,9 +6,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
-from torch import nn
-
-from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.uploads import Ask, StoredUploads, Upload, decode
 from fedfisher_core.communication.wire.budget import formula_bits
 from fedfisher_core.communication.wire.payload import Schema
@@ -74,7 +71,8 @@ class AggregateUploads(Aggregation):
             return made, self._traffic(server, made, inputs, bits, bits), timings
         upload_bits = 8 * sum(path.stat().st_size for path in paths)
         formula = sum(count * formula_bits(schema) for count, schema in self.formats(clients))
-        return made, self._traffic(server, made, inputs, upload_bits, formula), timings
+        asked = len(paths) * made.exchanged_bits
+        return made, self._traffic(server, made, inputs, upload_bits + asked, formula + asked, asked), timings
 
     def received(self, server: Server, inputs: AggregationInputs[Artifact], stored: StoredUploads) -> Sequence[Upload]:
         """Give the method its uploads, in the order of the clients' numbers.
@@ -108,10 +106,7 @@ class AggregateByAsking(AggregateUploads):
         ]
 
     def _asking(self, server: Server, inputs: AggregationInputs[Artifact], client: int) -> Ask:
-        def ask(statistic: type[Statistic], network: nn.Module) -> Statistic:
-            return statistic.compute(local_with(network, self.federation, inputs, client, server.generator))
-
-        return ask
+        return lambda network: local_with(network, self.federation, inputs, client, server.generator)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from fedfisher_core.federation.federation import Federation, StartInputs, Traini
 from fedfisher_core.federation.start import NETWORK, load_start
 from fedfisher_core.federation.uploads import TENSORS
 from fedfisher_core.methods.server import Aggregate, Combine
+from fedfisher_core.models.spec import Parameters
 
 RESULT = "result.json"
 """File with what is known of a global model."""
@@ -26,6 +27,7 @@ TRAINING, ENCODING = "training_", "encoding_"
 """Prefixes of timings of the clients' side."""
 
 _CLASS_WEIGHTS = "class_weights.safetensors"
+_COMBINER = "combiner.safetensors"
 _SENT = "sent.safetensors"
 _HELD = "held.safetensors"
 _KEPT = "kept.safetensors"
@@ -121,9 +123,8 @@ def files_of(made: Aggregate) -> Files:
         NETWORK.format(index): {name: tensor.cpu().contiguous() for name, tensor in network.items()}
         for index, network in enumerate(made.networks)
     }
-    if made.weights is None:
-        return networks
-    return {**networks, _CLASS_WEIGHTS: {"weights": made.weights.cpu().contiguous()}}
+    weights = {} if made.weights is None else {_CLASS_WEIGHTS: _on_cpu({"weights": made.weights})}
+    return networks | weights | ({} if made.combiner is None else {_COMBINER: _on_cpu(made.combiner)})
 
 
 @understood
@@ -136,13 +137,17 @@ def read_result(artifact: Artifact) -> Result:
 def read_model(artifact: Artifact, federation: Federation) -> Aggregate:
     """Read a global model that an aggregation made, onto the federation's device."""
     result = read_result(artifact)
-    networks = [read_tensors(artifact, NETWORK.format(index)) for index in range(result.networks)]
+
+    def read(file: str) -> Parameters:
+        return {name: tensor.to(federation.device) for name, tensor in read_tensors(artifact, file).items()}
+
     weighted = _CLASS_WEIGHTS in names_of(artifact)
     return Aggregate(
-        networks=tuple({name: tensor.to(federation.device) for name, tensor in one.items()} for one in networks),
+        networks=tuple(read(NETWORK.format(index)) for index in range(result.networks)),
         combine=result.combine,
         weights=read_tensors(artifact, _CLASS_WEIGHTS)["weights"] if weighted else None,
         spec=replace(federation.spec, widths=result.widths),
+        combiner=read(_COMBINER) if result.combine is Combine.LEARNT else None,
     )
 
 

@@ -115,13 +115,13 @@ def own_tests(federation: Federation, inputs: PartitionInputs[Artifact]) -> list
 def measured(federation: Federation, made: Aggregate, inputs: PartitionInputs[Artifact]) -> Measures:
     """Measure a global model on the test examples; the worst client is one of those that may take part."""
     test, tests = test_examples(federation, inputs), own_tests(federation, inputs)
-    spec = made.spec or federation.spec
-    networks = [spec.load(parameters).eval() for parameters in made.networks]
+    networks = made.modules(federation.spec)
     able = list(participants_of(inputs.partition))
     counts, seen = torch.tensor(label_counts(inputs.partition))[able], _seen(federation, inputs)
     own = None if tests is None else [tests[client] for client in able]
     match made.combine:
-        case Combine.MEAN_PROBABILITY:
+        # A combiner leaves one network, whose probabilities are their mean.
+        case Combine.MEAN_PROBABILITY | Combine.LEARNT:
             return measure_mean(networks, test, counts, weights=made.weights, seen=seen, own=own)
         case Combine.MEAN_LOGIT:
             return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen, own=own)

@@ -144,4 +144,6 @@ def _model_bits(made: Aggregate) -> int:
     sections = [uncompressed(f"network_{i}", network) for i, network in enumerate(made.networks)]
     if made.weights is not None:
         sections.append(uncompressed("weights", {"weights": made.weights}))
+    if made.combiner is not None:
+        sections.append(uncompressed("combiner", made.combiner))
     return Schema(tuple(sections)).bits

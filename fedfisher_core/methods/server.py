@@ -11,6 +11,7 @@ from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.errors import InputError, shown
+from fedfisher_core.models.combined import Combined
 from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import FisherSettings
@@ -24,6 +25,9 @@ class Combine(StrEnum):
 
     MEAN_LOGIT = "mean_logit"
     """Predict by the (weighted) mean of their outputs before the softmax."""
+
+    LEARNT = "learnt"
+    """Predict by what a combiner makes of their outputs before the softmax."""
 
     MEAN_MEASURE = "mean_measure"
     """Measure each network, and average the measures."""
@@ -39,6 +43,9 @@ class Aggregate:
         weights: of the networks in the mean of their probabilities or outputs, class by class, shape
             (networks, classes); None for equal ones.
         spec: of the networks; None where it is the clients'.
+        combiner: parameters of what combines the networks' outputs, where that was learnt.
+        exchanged_bits: what every client was sent in addition to start and result, and sent back as much, while the
+            method asked it again.
     """
 
     networks: tuple[Parameters, ...]
@@ -46,11 +53,18 @@ class Aggregate:
     details: dict[str, float] = field(default_factory=dict)
     weights: Tensor | None = None
     spec: ModelSpec | None = None
+    combiner: Parameters | None = None
+    exchanged_bits: int = 0
 
     @staticmethod
     def of(parameters: Parameters, **details: float) -> "Aggregate":
         """Wrap the parameters of one global network."""
         return Aggregate(networks=(parameters,), details=details)
+
+    def modules(self, spec: ModelSpec) -> list[nn.Module]:
+        """Build what predicts, in evaluation mode: the networks, or the one that a combiner makes of them."""
+        networks = [(self.spec or spec).load(parameters).eval() for parameters in self.networks]
+        return networks if self.combiner is None else [Combined(networks, self.combiner)]
 
 
 class Server:

@@ -36,6 +36,7 @@ _NAMES = {
     "fedfisher_kfac": "FedFisher (K-FAC)",
     "fedlpa": "FedLPA",
     "fedpft": "FedPFT",
+    "fens": "FENS",
     "fipa": "FIPA",
     "fisher_merge": "FisherMerge",
     "flexlora": "FlexLoRA",

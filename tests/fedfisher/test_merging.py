@@ -588,10 +588,11 @@ def test_a_statistic_that_looks_at_the_start_asks_for_it() -> None:
     assert given.statistics("update")["6.bias"].allclose(difference)
 
 
-def test_one_that_is_asked_again_must_be_here() -> None:
-    uploads = [one.upload("regmean_plus_plus") for one in clients()]
-    with refused("^method 'regmean_plus_plus' asks clients for more .*client 0 is not here; allowed: a Client$"):
-        fedfisher.merge(uploads, method="regmean_plus_plus")
+@pytest.mark.parametrize("method", ["fens", "regmean_plus_plus"])
+def test_one_that_is_asked_again_must_be_here(method: str) -> None:
+    uploads = [one.upload(method) for one in clients()]
+    with refused(f"^method '{method}' asks clients for more .*client 0 is not here; allowed: a Client$"):
+        fedfisher.merge(uploads, method=method)
 
 
 @pytest.mark.parametrize(

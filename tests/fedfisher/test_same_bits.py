@@ -10,6 +10,7 @@ from torch import nn
 
 import fedfisher
 from fedfisher_core.methods.method import methods
+from fedfisher_core.models.combined import Combined
 from tests.fedfisher.benchmarked import CLIENTS, PREPROCESSING, Benchmarked, benchmarked
 from tests.methods.every import NAMES, OF_ADAPTERS, OF_FEATURES, OF_ROWS, QUICK
 
@@ -63,7 +64,9 @@ def merged(run: Benchmarked, name: str, **changes: Any) -> nn.Module:
 
 
 def networks_of(module: nn.Module) -> list[nn.Module]:
-    return list(module.networks) if isinstance(module, fedfisher.Ensemble) else [module]
+    if not isinstance(module, fedfisher.Ensemble):
+        return [module]
+    return [part for one in module.networks for part in (one.networks if isinstance(one, Combined) else [one])]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -86,9 +89,13 @@ def test_every_method_makes_the_networks_of_the_benchmark(runs: dict[str, Benchm
         assert made.combine is expected.combine
         assert (made.weights is None) == (expected.weights is None)
         assert made.weights is None or torch.equal(made.weights, expected.weights)
+    if expected.combiner is not None:
+        (combined,) = made.networks
+        assert combined.combiner.keys() == expected.combiner.keys()
+        assert all(torch.equal(combined.combiner[key], expected.combiner[key]) for key in expected.combiner)
 
 
-@pytest.mark.parametrize("name", ["ensemble", "ensemble_logits", "ensemble_by_labels", "ensemble_by_holders"])
+@pytest.mark.parametrize("name", ["ensemble", "ensemble_logits", "ensemble_by_labels", "ensemble_by_holders", "fens"])
 def test_an_ensemble_predicts_as_the_benchmark_measures(runs: dict[str, Benchmarked], name: str) -> None:
     run = runs["tiny"]
     test = run.test

@@ -16,6 +16,8 @@ ROWS = [
     # The best seed is the second, and the best method has the highest mean.
     *(make_row("regmean", seed=seed, accuracy=accuracy) for seed, accuracy in enumerate((0.6, 0.8))),
     make_row("ensemble", reference=True, accuracy=0.9, num_networks=5),
+    # A combiner alone makes no network, not even of one client's.
+    make_row("fens", reference=True, accuracy=0.97, num_networks=1),
     make_row("local_mean", reference=True, accuracy=0.4),
     make_row("centralised", reference=True, accuracy=0.95),
 ]

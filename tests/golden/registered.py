@@ -68,6 +68,8 @@ def numbers_of_method(name: str) -> dict[str, Golden]:
         numbers |= summaries(network, f"network {index}/")
     if made.weights is not None:
         numbers["weights"] = summary(made.weights)
+    if made.combiner is not None:
+        numbers |= summaries(made.combiner, "combiner/")
     numbers |= dict(made.details)
     return {name: Golden(f"method {name!r}", file_of(methods.get(name).function), numbers)}
 

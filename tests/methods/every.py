@@ -16,6 +16,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "ccvr": {"draws": 20, "epochs": 2},
     "co_boosting": {"epochs": 2, "generator_steps": 2, "images": 8, "learning_rate": 0.5},
     "dense": {"epochs": 2, "generator_steps": 2, "images": 8},
+    "fens": {"rounds": 5, "server_rate": 0.05},
     # A tiny network's budget has no room for three networks, or for the moments of its inputs.
     "fedbens_mixture": {"steps": 40, "wire": {"budget": "none"}},
     "gaussian_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},

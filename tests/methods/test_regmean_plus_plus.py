@@ -85,5 +85,5 @@ def test_it_runs_as_a_reference_that_sends_what_regmean_sends(workplace: Path) -
 def test_a_method_that_does_not_say_so_can_not_ask_again() -> None:
     (one,) = trained_uploads()[:1]
     silent = Upload(one.num_examples, one.statistics)
-    with pytest.raises(RuntimeError, match="asks for 'gram' again, and does not declare asks_again=True"):
+    with pytest.raises(RuntimeError, match="asks a client again, and does not declare asks_again=True"):
         silent.ask(Gram, tiny.TINY.load(one[Weights].tensors))

@@ -25,6 +25,7 @@ _NOT_NEGATIVE = (
 
 _LOCAL_MEAN = "local_mean"
 _ENSEMBLE = "ensemble"
+_FENS = "fens"
 
 
 @dataclass(frozen=True)
@@ -323,9 +324,9 @@ def role_of(row: Row) -> Role:
     """Find the role of a row.
 
     An ensemble predicts with several networks. Where they were not counted, or there is one client, the method's name
-    says that it is an ensemble.
+    says that it is an ensemble. FENS is one that asks clients again.
     """
-    if is_local_mean(row):
+    if is_local_mean(row) or is_fens(row):
         return Role.REFERENCE
     if networks_of(row) > 1 or _is_named_ensemble(row):
         return Role.ENSEMBLE
@@ -335,6 +336,11 @@ def role_of(row: Row) -> Role:
 def is_local_mean(row: Row) -> bool:
     """Whether a row is the mean over the clients' own models, each measured alone."""
     return method_of(row) == _LOCAL_MEAN
+
+
+def is_fens(row: Row) -> bool:
+    """Whether a row is of FENS, whose networks predict through a combiner that took many rounds."""
+    return method_of(row) == _FENS
 
 
 def networks_of(row: Row) -> int:

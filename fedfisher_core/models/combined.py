@@ -1,0 +1,52 @@
+"""Several networks, and a small one that makes one prediction of the outputs of all."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedfisher_core.models.spec import Parameters
+
+
+class SideBySide(nn.Module):
+    """Gives the outputs of all networks on an input, shape (examples, networks * classes), network by network."""
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.eval()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute outputs before the softmax."""
+        return torch.cat([network(inputs) for network in self.networks], 1)
+
+
+class Combined(SideBySide):
+    """Gives what a combiner, by its parameters, makes of these outputs, shape (examples, classes)."""
+
+    def __init__(self, networks: Sequence[nn.Module], combiner: Mapping[str, Tensor]) -> None:
+        super().__init__(networks)
+        self.combiner = nn.ParameterDict(combiner)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute outputs before the softmax."""
+        return combine(super().forward(inputs), dict(self.combiner.items()))
+
+
+def draw_combiner(networks: int, classes: int, hidden: int, generator: torch.Generator) -> Parameters:
+    """Draw a combiner with so many hidden units a network, on the CPU, as torch draws linear layers."""
+    drawn = {}
+    for layer, rows, columns in (
+        ("hidden", networks * hidden, networks * classes),
+        ("head", classes, networks * hidden),
+    ):
+        for part, shape in (("weight", (rows, columns)), ("bias", (rows,))):
+            drawn[f"{layer}_{part}"] = torch.empty(shape).uniform_(-(columns**-0.5), columns**-0.5, generator=generator)
+    return drawn
+
+
+def combine(outputs: Tensor, combiner: Mapping[str, Tensor]) -> Tensor:
+    """Apply a combiner to the outputs of all networks: a linear layer, ReLU and a linear layer."""
+    hidden = functional.linear(outputs, combiner["hidden_weight"], combiner["hidden_bias"]).relu()
+    return functional.linear(hidden, combiner["head_weight"], combiner["head_bias"])
