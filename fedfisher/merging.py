@@ -161,7 +161,7 @@ def require_served(configured: ConfiguredMethod, clients: int, *, validated: boo
     if configured.validates and not validated:
         raise InputError(
             f"{who} needs validation examples of the server; allowed: merge(..., validation=loader), --validation, or "
-            "one value where its default has several"
+            "a list of one value where its default has several"
         )
     if configured.shared_start and not started:
         raise InputError(

@@ -68,7 +68,7 @@ def _page(
     attacks: Sequence[tuple[str, AttackRow]],
 ) -> Iterator[str]:
     own = [one for one in entries if one.method == method.name]
-    text, _, sections = _split(inspect.getdoc(method.function) or "")
+    text, *_ = _SECTION.split(inspect.getdoc(method.function) or "")
     yield f"# {method.name}"
     yield from map(formulas, re.split(r"\n\s*\n", text.strip()))
     yield f"Paper or code that it follows: <{method.reference}>"
@@ -88,22 +88,11 @@ def _page(
     yield "## Bits"
     yield _bits(next_to_fedavg.get(method.name, ()), method.name)
     yield "## Settings"
-    yield tables(method.settings, _meanings(sections))
+    yield tables(method.settings)
     yield "## Where it leads and where it fails"
     yield from _standing(own, next_to_fedavg.get(method.name, ()), above)
     yield "## What the attack finds"
     yield _attacked([(report, row) for report, row in attacks if row.method_settings.get("method") == method.name])
-
-
-def _split(doc: str) -> tuple[str, str, str]:
-    found = _SECTION.search(doc)
-    return (doc, "", "") if found is None else (doc[: found.start()], found[0], doc[found.start() :])
-
-
-def _meanings(sections: str) -> dict[str, str]:
-    """Read what the docstring says of arguments."""
-    args = re.search(r"Args:\n((?:[ ].*\n?|\n)*)", sections)
-    return dict(re.findall(r"^    (\w+): ((?:.|\n(?=     ))*)", args[1], re.MULTILINE)) if args else {}
 
 
 def _secure(method: Method) -> str:

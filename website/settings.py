@@ -23,21 +23,17 @@ def reference() -> str:
     shown: set[str] = set()
     for name in experiments:
         schema = experiments.get(name).settings.model_json_schema()
-        parts += [f"## Experiment `{name}`", _table(schema["properties"], schema, {}), *_groups(schema, shown)]
+        parts += [f"## Experiment `{name}`", _table(schema["properties"], schema), *_groups(schema, shown)]
         shown |= schema["$defs"].keys()
     return "\n\n".join(parts) + "\n"
 
 
-def tables(model: type[BaseModel], meanings: Mapping[str, str]) -> str:
-    """Write the settings of a method; choices that have settings of their own follow in tables of their own.
-
-    Args:
-        meanings: of settings without a description, by name.
-    """
+def tables(model: type[BaseModel]) -> str:
+    """Write the settings of a method; choices that have settings of their own follow in tables of their own."""
     schema = model.model_json_schema()
     if not schema.get("properties"):
         return "It has no settings."
-    return "\n\n".join([_table(schema["properties"], schema, meanings), *_groups(schema, set())])
+    return "\n\n".join([_table(schema["properties"], schema), *_groups(schema, set())])
 
 
 def _groups(schema: Mapping[str, Any], shown: Collection[str]) -> Iterator[str]:
@@ -46,7 +42,7 @@ def _groups(schema: Mapping[str, Any], shown: Collection[str]) -> Iterator[str]:
     for group, own in schema.get("$defs", {}).items():
         if "properties" in own and group in referred - set(shown):
             about = _about({"$ref": f"#/$defs/{group}"}, schema)
-            yield f"### {group}\n\n{escaped(about)}\n\n{_table(own['properties'], schema, {})}"
+            yield f"### {group}\n\n{escaped(about)}\n\n{_table(own['properties'], schema)}"
 
 
 def _about(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
@@ -55,10 +51,10 @@ def _about(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
     return str(whole["$defs"][group].get("description", "")).partition("\n\n")[0] if group else ""
 
 
-def _table(properties: Mapping[str, Mapping[str, Any]], whole: Mapping[str, Any], meanings: Mapping[str, str]) -> str:
+def _table(properties: Mapping[str, Mapping[str, Any]], whole: Mapping[str, Any]) -> str:
     lines = ["| key | default | allowed | meaning |", "| --- | --- | --- | --- |"]
     for name, own in properties.items():
-        meaning = own.get("description") or meanings.get(name) or _about(own, whole)
+        meaning = own.get("description") or _about(own, whole)
         lines.append(f"| `{name}` | {_default(own)} | {_allowed(own, whole)} | {escaped(meaning)} |")
     return "\n".join(lines)
 

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Annotated, Any, Self, TypeVar
 
@@ -9,12 +10,14 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
     ValidationError,
     create_model,
     model_serializer,
     model_validator,
 )
+from pydantic.fields import FieldInfo
 
 from fedfisher_core.engine.errors import InputError, shown
 from fedfisher_core.settings.base import (
@@ -82,6 +85,7 @@ def settings_of(
     Raises:
         InputError: an argument has no type, no default, or a reserved name.
     """
+    told = meanings(inspect.getdoc(function) or "")
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
@@ -90,8 +94,18 @@ def settings_of(
             raise InputError(f"{owner} {name!r}: argument {parameter.name!r}; allowed: any name but {tuple(reserved)}")
         if inspect.Parameter.empty in (parameter.annotation, parameter.default):
             raise InputError(f"{owner} {name!r}: argument {parameter.name!r} needs a type and a default")
-        fields[parameter.name] = (_evaluate(parameter.annotation, function), parameter.default)
+        annotation, default = _evaluate(parameter.annotation, function), parameter.default
+        if parameter.name in told and FieldInfo.from_annotation(annotation).description is None:
+            default = Field(default, description=told[parameter.name])
+        fields[parameter.name] = (annotation, default)
     return create_model(name, __base__=_Keywords, **fields)
+
+
+def meanings(doc: str) -> dict[str, str]:
+    """Read what a docstring says of each argument, without its last full stop."""
+    args = re.search(r"^Args:\n((?:[ ].*\n?|\n)*)", doc, re.MULTILINE)
+    found = re.findall(r"^    (\w+): ((?:.|\n(?=     ))*)", args[1], re.MULTILINE) if args else []
+    return {name: " ".join(meaning.split()).removesuffix(".") for name, meaning in found}
 
 
 def choose(settings: type[S], given: Any, *, key: str, besides: Collection[str] = ()) -> S:

@@ -212,6 +212,8 @@ def explained(problem: Mapping[str, Any], *, key: str = "") -> str:
     place = ".".join(parts)
     if problem["type"] in ("model_type", "dict_type"):
         message = "must be a mapping of settings"
+    if problem["type"] in ("tuple_type", "list_type"):
+        message = f"must be a list, such as [{problem['input']}]"
     value = "" if problem["type"] in ("missing", SECRET) or not place else f"={shown(problem['input'])}"
     return f"{place}{value}: {message}" if place else message
 

@@ -1,10 +1,12 @@
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import Field, ValidationError
 
 from fedfisher_core.engine.errors import InputError, anonymous
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.settings import FisherSettings, MethodEntry, SeededSetting
+from fedfisher_core.settings.choices import choose, settings_of
 from fedfisher_core.settings.fishers import FEW_CLASSES
 from fedfisher_core.settings.reading import validate
 
@@ -430,3 +432,32 @@ def test_one_method_may_be_given_by_its_name() -> None:
     one, listed = (validate(BenchmarkSettings, {"methods": given}) for given in ("fedfish", ["fedfish"]))
     assert one == listed
     assert list(one.methods) == ["fedfish"]
+
+
+def test_what_a_docstring_says_of_an_argument_describes_the_setting() -> None:
+    def merge(
+        server: Any, *, towards: float = 0.0, steps: Annotated[int, Field(gt=0, description="of Adam")] = 3
+    ) -> None:
+        """Merge.
+
+        Args:
+            towards: 0 for the median,
+                1 for the mean.
+            steps: more words on the same.
+        """
+
+    found = settings_of(merge, owner="method", name="merge")
+    assert found.model_fields["towards"].description == "0 for the median, 1 for the mean"
+    assert found.model_fields["steps"].description == "of Adam"
+    assert found(steps=4).model_dump() == {"towards": 0.0, "steps": 4}
+    with pytest.raises(ValidationError):
+        found(steps=0)
+
+
+def test_a_number_in_the_place_of_a_list_is_told_to_be_one() -> None:
+    def merge(server: Any, *, factors: tuple[float, ...] = (0.1, 0.9)) -> None:
+        """Merge."""
+
+    found = settings_of(merge, owner="method", name="merge")
+    with pytest.raises(InputError, match=r"^methods\.merge\.factors=0\.5: must be a list, such as \[0\.5\]$"):
+        choose(found, {"factors": 0.5}, key="methods.merge")
