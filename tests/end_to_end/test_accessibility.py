@@ -42,6 +42,10 @@ def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
     ]
 
 
+# Contrast depends on the colours, and layout on the width.
+each_look = pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
+
+
 def show(browser: webdriver.Chrome, page: Path, *, width: int, scheme: str) -> None:
     seen_as(browser, width=width, scheme=scheme)
     browser.get(page.as_uri())
@@ -51,8 +55,7 @@ def show(browser: webdriver.Chrome, page: Path, *, width: int, scheme: str) -> N
     browser.get(page.as_uri())
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 390])
+@each_look
 @pytest.mark.parametrize(
     "name", ["mnist_methods", "privacy_attack", "fedfish_toy", "theory_two_layer", "fl_algorithms", "leaderboard"]
 )
@@ -65,8 +68,7 @@ def test_reports_have_no_grave_violation(
     assert violations(browser, axe) == []
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 390])
+@each_look
 @pytest.mark.parametrize("name", ["index.html", "methods.html", "reports.html"])
 def test_the_site_has_no_grave_violation(
     browser: webdriver.Chrome, axe: str, site: Path, name: str, width: int, scheme: str

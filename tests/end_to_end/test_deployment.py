@@ -50,19 +50,13 @@ def test_a_deployment_runs_on_a_worker_with_parameters_of_its_own(clone: Workpla
             "-p",
             f"settings={json.dumps(parameters)}",
         )
-        clone.write("configs/named.yaml", {**parameters, "name": "named", "seeds": [4]})
-        clone.run("prefect", "deployment", "run", "benchmark/demo", "--watch", "--param", "config=named")
-        clone.run("prefect", "deployment", "run", "benchmark/demo", "--watch", "--param", "config=name", code=1)
         clone.write("params.yaml", {**parameters, "name": "demo", "seeds": [5]})
         clone.run("prefect", "deployment", "run", "benchmark/demo", "--watch")
         attack = json.dumps({**TINY_ATTACK, "methods": {"fedavg": {}}})
         clone.run("prefect", "deployment", "run", "privacy-attack/one-client", "--watch", "-p", f"settings={attack}")
     rows = clone.rows("deployed")
     assert {(row["method"], row["seed"]) for row in rows} == {("fedavg", 3), ("local_mean", 3)}
-    assert {row["seed"] for row in clone.rows("named")} == {4}
     assert {row["seed"] for row in clone.rows("demo")} == {5}
-    page = (clone.folder / "results/named/index.html").read_text()
-    assert "benchmark/demo&#39; --param config=named" in page
     page = (clone.folder / "results/deployed/index.html").read_text()
     assert "benchmark/one-setting&#39; --param &#39;settings={" in page
     page = (clone.folder / "results/demo/index.html").read_text()

@@ -43,14 +43,6 @@ def test_a_run_says_what_it_deleted_and_a_rerun_does_nothing(workplace: Workplac
     assert large(workplace.folder) == left
 
 
-def test_results_that_a_run_finds_and_deletes_do_not_miss_in_its_report(workplace: Workplace) -> None:
-    workplace.write("params.yaml", {**SETTINGS, "rounds": {"count": 2}, "methods": {"fedavg": {}}})
-    workplace.run("fedfisher", "run")
-    workplace.write("params.yaml", {**SETTINGS, "rounds": {"count": 2, "keep": 1}})
-    assert DELETED.search(workplace.run("fedfisher", "run").stderr)
-    assert {row["method"] for row in workplace.rows("small")} == {"fedavg", "fedfisher_diag"}
-
-
 def test_two_commands_at_once_leave_each_others_results(workplace: Workplace) -> None:
     settings = {**SETTINGS, "rounds": {"count": 3, "keep": 1}}
     workplace.write("params.yaml", settings)

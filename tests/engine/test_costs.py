@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,14 +13,6 @@ import torch
 from fedfisher_core.engine.costs import Spent, Stopwatch, at_work, total, usable_processors
 from fedfisher_core.settings import RunSettings
 from flows.submitting import started
-
-
-@pytest.fixture(autouse=True)
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def spin(seconds: float) -> None:

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.methods.method import methods
 from fedfisher_core.models.spec import ModelSpec
 from tests import arranged
 from tests.methods.clients import bind_written
+from tests.methods.every import NAMES, OF_ADAPTERS, OF_FEATURES
 
 BAG = ModelSpec("bag", arranged.SEQUENCES, classes=3)
 ONE_HOT = ModelSpec("one_hot", arranged.SEQUENCES, classes=3)
@@ -22,16 +22,6 @@ TRANSFORMER = ModelSpec("transformer", arranged.SEQUENCES, classes=3, widths=(4,
 EMBEDDING = "layer '{embedding}' has type Embedding"
 FEATURES = "the layers with weights are {embedding}, "
 OF_IMAGES = ("co_boosting", "dense")
-OF_FEATURES = ("afl", "fedcgs", "gh_lda", "fedpft")
-OF_ADAPTERS = (
-    "dare_products",
-    "fedex_lora",
-    "fedfisher_kfac_products",
-    "flexlora",
-    "knots",
-    "regmean_products",
-    "ties_products",
-)
 # Diagonal and whole Fishers exist for embeddings and normalisations, and for no recurrent layer.
 FISHERS = ("fedfisher_diag", "fedfisher_full", "fisher_merge", "gradient_matching")
 # So has K-FAC.
@@ -54,11 +44,10 @@ REFUSED = {
     **dict.fromkeys(OF_ADAPTERS, "has no adapters; allowed: networks with 'lora_A' and 'lora_B'"),
 }
 OF_MOMENTS = ("gaussian_distillation", "mixture_distillation")
-PROJECT = [name for name in methods if methods.get(name).function.__module__.startswith("fedfisher_core.")]
 
 
 @pytest.mark.drawn(20)
-@pytest.mark.parametrize("name", PROJECT)
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     ("spec", "embedding"), [(BAG, "embedding"), (TRANSFORMER, "tokens")], ids=["bag", "transformer"]
 )
@@ -74,7 +63,7 @@ def test_every_method_serves_an_embedding_or_says_why_not(name: str, spec: Model
 
 
 @pytest.mark.drawn(20)
-@pytest.mark.parametrize("name", PROJECT)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_method_serves_a_recurrent_layer_or_says_why_not(name: str) -> None:
     if name not in REFUSED and name not in FISHERS + FACTORS:
         bind_written(name, {}, [GRU])
@@ -88,13 +77,13 @@ def test_every_method_serves_a_recurrent_layer_or_says_why_not(name: str) -> Non
 
 
 def test_what_averages_weights_serves_all() -> None:
-    assert {"fedavg", "fedfish", "regmean", "ensemble", "centralised"} <= set(PROJECT) - {*REFUSED, *FISHERS, *FACTORS}
+    assert {"fedavg", "fedfish", "regmean", "ensemble", "centralised"} <= set(NAMES) - {*REFUSED, *FISHERS, *FACTORS}
 
 
 @pytest.mark.drawn(20)
 @pytest.mark.parametrize(
     "name",
-    [name for name in PROJECT if name not in ("pfnm", "pfnm_original", *OF_IMAGES, *OF_FEATURES, *OF_ADAPTERS)],
+    [name for name in NAMES if name not in ("pfnm", "pfnm_original", *OF_IMAGES, *OF_FEATURES, *OF_ADAPTERS)],
 )
 @pytest.mark.parametrize("spec", [ROWS, ONE_HOT], ids=lambda spec: spec.name)
 def test_methods_of_linear_layers_serve_them_on_any_inputs(name: str, spec: ModelSpec) -> None:

@@ -1,6 +1,6 @@
 """Tiny objectives of every kind, each with dense matrices that say the same by brute force."""
 
-from collections.abc import Iterator, Set
+from collections.abc import Set
 from dataclasses import dataclass
 
 import pytest
@@ -145,15 +145,6 @@ KINDS = {
     "embedding": embedding_problem,
     "dense": dense_problem,
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Products this small only lose time to other threads."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=["regular", "singular"])
