@@ -4,6 +4,8 @@ import argparse
 import importlib.util
 import keyword
 import re
+import shlex
+import sys
 from pathlib import Path
 
 from fedfisher_core.engine.errors import InputError, shown
@@ -26,7 +28,11 @@ def add_commands(commands: Commands) -> None:
         "init config configs/attack.yaml --experiment privacy_attack",
     )
     config.add_argument("file", metavar="NAME|FILE", help="NAME writes NAME.yaml; the file must not be there")
-    config.add_argument("--experiment", default="benchmark", help="which one the settings are of (default: benchmark)")
+    config.add_argument(
+        "--experiment",
+        default="benchmark",
+        help="benchmark (the default), privacy_attack, two_layer, fedfish_toy, or that of a plug-in",
+    )
     config.set_defaults(command=_config)
     method = add_command(
         actions,
@@ -66,7 +72,10 @@ def _method(options: argparse.Namespace) -> None:
     for template in sorted(_TEMPLATES.iterdir()):
         text = template.read_text().replace("$name", name).replace("$package", name.replace("_", "-"))
         print(write_file(folder / template.stem.replace("NAME", name), text.encode()))
-    print(f"next: pip install -e {folder} && fedfisher run {folder}/compare.yaml")
+    where = shlex.quote(str(folder))
+    # A shell may find the pip of another Python.
+    install = f"{shlex.quote(sys.executable)} -m pip install -e {where}"
+    print(f"next: {install} && {shlex.quote(sys.argv[0])} run {where}/compare.yaml")
 
 
 def _is_module(name: str) -> bool:

@@ -33,7 +33,7 @@ def add_commands(commands: Commands) -> None:
     statistics.add_argument("--data", type=Path, required=True, metavar="FOLDER", help="has inputs.npy and labels.npy")
     statistics.add_argument("--of", required=True, metavar="NAMES", help="of statistics, such as kfac,gram")
     add_overrides(statistics, "a setting such as fisher.estimator=empirical, or statistics.input_moments.directions=8")
-    statistics.add_argument("-o", "--out", type=Path, required=True, help="the client's file to write")
+    statistics.add_argument("-o", "--out", type=Path, required=True, help="file to write, which ends with .safetensors")
     statistics.set_defaults(command=_statistics)
 
     merge = add_command(
@@ -51,8 +51,14 @@ def add_commands(commands: Commands) -> None:
     merge.add_argument("--budget", help="bits of an upload: none, fedavg or a number (default: none)")
     merge.add_argument("--format", help="how it is met: fedfisher (default), paper or float32")
     merge.add_argument("--seed", type=_count, default=0, help="of what the method draws (default: 0)")
-    add_overrides(merge, "a setting of the method, such as off_diagonal=[0.9]")
-    merge.add_argument("-o", "--out", type=Path, required=True, help="file of the merged weights to write, or folder")
+    add_overrides(merge, "a setting of the method, such as 'off_diagonal=[0.9]'")
+    merge.add_argument(
+        "-o",
+        "--out",
+        type=Path,
+        required=True,
+        help="file to write, which ends with .safetensors; of adapters, a new folder",
+    )
     merge.set_defaults(command=_merge)
 
     export = add_command(
@@ -105,7 +111,7 @@ def _statistics(options: argparse.Namespace) -> None:
     layout = None if ":" in options.network else layout_of_examples(inputs)
     model = build(options.network, layout, options.classes, weights)
     client = Client(model, (inputs, labels), weights=weights, fisher=chosen.get("fisher"))
-    asked, settings = options.of.split(","), chosen.get("statistics")
+    asked, settings = [one.strip() for one in options.of.split(",")], chosen.get("statistics")
     write_client(client, options.out, of=asked, settings=settings, builder=options.network)
     print(options.out)
 

@@ -26,7 +26,7 @@ def add_commands(commands: Commands) -> None:
         "run experiments, or what is left of them; exits with 1 if jobs failed",
         "run",
         "run configs/mnist_methods.yaml configs/ablation.yaml",
-        "run --set train.epochs=5 --set seeds=[7]",
+        "run --set train.epochs=5 --set 'seeds=[7]'",
         "run configs/ablation.yaml --json",
     )
     add_json(run)
@@ -45,7 +45,7 @@ def add_commands(commands: Commands) -> None:
         "explain",
         "say what a run would compute, send and take, and what the store has of it",
         "explain",
-        "explain configs/mnist_methods.yaml --set seeds=[0]",
+        "explain configs/mnist_methods.yaml --set 'seeds=[0]'",
     )
     add_json(explain)
     add_config(explain)
