@@ -19,6 +19,8 @@ from fedfisher_core.reporting.ranks import holm
 LEVEL = 0.05
 """Probability that tests find a difference between any two methods of a page that do not differ."""
 
+_EQUAL_BITS = 1.05
+"""Up to so many times FedAvg's upload, bits count as equal: counts of labels and the FedFisher paper's format add less."""
 _MOST_NAMED = 3
 _MOST_DIGITS = 4
 
@@ -139,6 +141,11 @@ class Standing:
         return in_words(self.method)
 
     @property
+    def sends_more(self) -> bool:
+        """Whether it sends over 5 % more than FedAvg, so that it stands apart."""
+        return _sends_more(self.line)
+
+    @property
     def num_settings(self) -> int:
         """How many settings it ran in."""
         return len(self.line.present)
@@ -147,11 +154,13 @@ class Standing:
 def standings(summaries: Sequence[SettingSummary]) -> list[Standing]:
     """Compare all methods over settings: by role, those with most settings and seeds first, then by falling accuracy.
 
-    The first of those that make one network leads the others of them, if any method does.
+    The first of those that make one network, and send no more than FedAvg, leads the others of them, if any method
+    does.
     """
     lines = overview(summaries)
     baseline = next((line for line in lines if line.method == BASELINE), None)
-    leader = next((line for line in lines if line.role is Role.ONE_NETWORK), None)
+    of_one = sorted((line for line in lines if line.role is Role.ONE_NETWORK), key=_sends_more)
+    leader = of_one[0] if of_one else None
     return [
         Standing(
             line,
@@ -162,6 +171,10 @@ def standings(summaries: Sequence[SettingSummary]) -> list[Standing]:
         for line in lines
         for means in (mean_by_seed([_by_seed(line, place) for place in _places(line)]),)
     ]
+
+
+def _sends_more(line: OverviewLine) -> bool:
+    return line.upload_ratio is not None and line.upload_ratio > _EQUAL_BITS
 
 
 def _places(line: OverviewLine) -> list[int]:
@@ -184,15 +197,23 @@ def _compared(one: OverviewLine | None, other: OverviewLine | None) -> Compared 
     return None if difference is None else Compared(len(common), difference)
 
 
+def at_equal_bits(found: Sequence[Standing]) -> list[Standing]:
+    """Choose the methods of one network that send hardly more than FedAvg, in their order; all, if each sends more."""
+    of_one = [one for one in found if one.line.role is Role.ONE_NETWORK]
+    return [one for one in of_one if not one.sends_more] or of_one
+
+
 def answer(found: Sequence[Standing]) -> list[str]:
     """Write what leads by how much, and what FedFisher and this project's own methods do; no text without a network.
 
     A method leads where its intervals to all others exclude 0, each over the seeds and of its pair alone. Methods that
-    have a single seed in common with it have no interval, and are named.
+    have a single seed in common with it have no interval, and are named. Methods that send more than FedAvg stand
+    apart.
     """
-    ranked = [one for one in found if one.line.role is Role.ONE_NETWORK]
+    ranked = at_equal_bits(found)
     if not ranked:
         return []
+    costly = [one for one in found if one.line.role is Role.ONE_NETWORK and one not in ranked]
     leader = method_of(ranked[0].line.present[0].row)
     followers = []
     for wanted in (FEDFISHER, OURS):
@@ -201,7 +222,24 @@ def answer(found: Sequence[Standing]) -> list[str]:
             followers.append(_place(known[0], ranked))
     if not followers and ranked[0].above_baseline is not None and len(ranked) > 2:
         followers.append(f"{ranked[0].name} is {to_other(ranked[0].above_baseline.difference, BASELINE)}")
-    return [_lead(ranked), *([f"{'; '.join(followers)}."] if followers else [])]
+    return [
+        _lead(ranked),
+        *([f"{'; '.join(followers)}."] if followers else []),
+        *([_beyond(costly)] if costly else []),
+    ]
+
+
+def _beyond(costly: Sequence[Standing]) -> str:
+    best = max(costly, key=lambda one: one.line.mean("accuracy"))
+    assert best.line.upload_ratio is not None
+    times = f"{best.line.upload_ratio:.3g} times FedAvg's bits"
+    accuracy = f"{percent(best.line.mean('accuracy'), 1)} %"
+    if len(costly) == 1:
+        return f"{best.name} sends over 5 % more than FedAvg and stands apart: {accuracy} at {times}."
+    return (
+        f"{len(costly)} methods send over 5 % more than FedAvg and stand apart. Of these, {best.name} has the highest mean: "
+        f"{accuracy} at {times}."
+    )
 
 
 def _lead(ranked: Sequence[Standing]) -> str:

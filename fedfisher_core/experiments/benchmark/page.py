@@ -17,6 +17,7 @@ from fedfisher_core.experiments.benchmark.answer import (
     LEVEL,
     Standing,
     answer,
+    at_equal_bits,
     compare_pairs,
     decided,
     setting_names,
@@ -245,7 +246,7 @@ def _partitions(shown: Mapping[str, Any]) -> dict[str, Any]:
 def _pairs(summaries: Sequence[SettingSummary], found: Sequence[Standing]) -> dict[str, Any]:
     """Compare the leader with all others over settings, and every two methods of one network in each setting."""
     pairs = compare_pairs(summaries)
-    ranked = [one for one in found if one.line.role is Role.ONE_NETWORK]
+    ranked = at_equal_bits(found)
     return {
         "leader": ranked[0] if ranked else None,
         "behind": [one for one in found if one.behind_leader is not None and one.line.role is not Role.REFERENCE],

@@ -7,6 +7,7 @@ from scipy import stats
 from fedfisher_core.experiments.benchmark.answer import (
     Pair,
     answer,
+    at_equal_bits,
     compare_pairs,
     decided,
     in_points,
@@ -71,6 +72,28 @@ def test_a_setting_that_lacks_a_seed_counts_where_it_adds_runs() -> None:
     # Two seeds in two settings are more runs than three in one.
     assert (found[1].behind_leader.num_settings, found[1].behind_leader.difference.n) == (2, 2)
     assert found[1].behind_leader.difference.mean == pytest.approx((0.1 + 0.11 - 0.2 + 0.1) / 4)
+
+
+def test_methods_that_send_more_than_fedavg_stand_apart() -> None:
+    rows = rows_of({"fedavg": [0.5, 0.51, 0.52], "a": [0.7, 0.71, 0.73]})
+    costly = rows_of({"b": [0.9, 0.91, 0.92], "c": [0.8, 0.8, 0.8]}, upload_bits=10 * rows[0].upload_bits)
+    found = standings(summarise([*rows, *costly]))
+    (leader,) = [one for one in at_equal_bits(found) if one.behind_leader is None]
+    assert leader.method == "a"
+    first, *_, last = answer(found)
+    assert first.startswith("**a leads**: over 1 setting its mean accuracy, 71.3 %, is 20.3 points")
+    assert last == (
+        "2 methods send over 5 % more than FedAvg and stand apart. Of these, b has the highest mean: 91.0 % at 10 "
+        "times FedAvg's bits."
+    )
+    (_, only) = sentences([*rows, *costly[:3]])
+    assert only == "b sends over 5 % more than FedAvg and stands apart: 91.0 % at 10 times FedAvg's bits."
+
+
+def test_counts_of_labels_are_no_more_bits() -> None:
+    rows = rows_of({"fedavg": [0.5, 0.51, 0.52]})
+    counted = rows_of({"b": [0.9, 0.91, 0.93]}, upload_bits=int(1.005 * rows[0].upload_bits))
+    assert sentences([*rows, *counted])[0].startswith("**b leads**")
 
 
 def test_in_how_many_settings_a_better_method_was_compared_is_said() -> None:
