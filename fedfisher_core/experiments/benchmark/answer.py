@@ -20,7 +20,7 @@ LEVEL = 0.05
 """Probability that tests find a difference between any two methods of a page that do not differ."""
 
 _EQUAL_BITS = 1.05
-"""Up to so many times FedAvg's upload, bits count as equal: counts of labels and the FedFisher paper's format add less."""
+"""Up to so many times FedAvg's upload, bits count as equal: counts of labels and the paper's format add less."""
 _MOST_NAMED = 3
 _MOST_DIGITS = 4
 
@@ -237,8 +237,8 @@ def _beyond(costly: Sequence[Standing]) -> str:
     if len(costly) == 1:
         return f"{best.name} sends over 5 % more than FedAvg and stands apart: {accuracy} at {times}."
     return (
-        f"{len(costly)} methods send over 5 % more than FedAvg and stand apart. Of these, {best.name} has the highest mean: "
-        f"{accuracy} at {times}."
+        f"{len(costly)} methods send over 5 % more than FedAvg and stand apart. Of these, {best.name} has the highest "
+        f"mean: {accuracy} at {times}."
     )
 
 
