@@ -21,9 +21,13 @@ def reader_is_gone() -> bool:
     output.register(sys.stdout, select.POLLOUT)
     if not any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0)):
         return False
-    # Python writes the rest when it exits.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    drop_output()
     return True
+
+
+def drop_output() -> None:
+    """Drop the rest of standard output, which Python would write when it exits."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Printable(logging.Formatter):

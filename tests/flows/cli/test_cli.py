@@ -134,6 +134,18 @@ def test_whoever_has_read_enough_sees_no_error(what: str) -> None:
     assert listing.returncode == 1
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
+@pytest.mark.parametrize("what", ["methods", "datasets"])
+def test_a_full_disk_behind_the_output_is_one_line(what: str) -> None:
+    path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "flows.cli", what], env=path, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    said = "fedfisher: standard output can't be written: no space is left on its disk\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 def test_a_command_that_may_print_nowhere_does_its_work() -> None:
     path = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[2])}
     done = subprocess.run(f"{sys.executable} -m flows.cli datasets >&-", shell=True, env=path, stderr=subprocess.PIPE)
