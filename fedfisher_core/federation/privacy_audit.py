@@ -1,5 +1,6 @@
 """The audit of a client's differential privacy: what canaries tell of the epsilon that it spends."""
 
+import logging
 import time
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
@@ -20,6 +21,8 @@ from fedfisher_core.privacy.accountant import guess, lower_bound
 from fedfisher_core.privacy.canaries import example_losses
 from fedfisher_core.privacy.training import train_privately
 from fedfisher_core.settings import AuditSettings
+
+log = logging.getLogger("fedfisher")
 
 _AUDIT = "audit.json"
 
@@ -71,6 +74,13 @@ class AuditClient(TrainPrivately):
         examples = examples_of(federation, inputs, self.client)
         noise, source = budget.noise(len(examples)), self.generator(Stream.AUDIT)
         order = torch.randperm(len(examples), generator=source).to(federation.device)
+        if len(order) < self.audit.canaries:
+            log.warning(
+                "%s: audit.canaries=%d, and the client has %d examples; all of them are canaries",
+                self.name,
+                self.audit.canaries,
+                len(order),
+            )
         others, chosen = order[self.audit.canaries :], order[: self.audit.canaries]
         included = torch.rand(len(chosen), generator=source) < 0.5
         canaries = _mislabelled(examples, chosen, federation.spec.classes, source)

@@ -283,6 +283,15 @@ def test_the_report_has_both_bounds_on_epsilon(workplace: Path) -> None:
     assert 0 <= found.lower <= found.upper <= PRIVATE["epsilon"]
 
 
+def test_more_canaries_than_examples_are_told(workplace: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = tiny.tiny_settings(workplace, privacy=PRIVATE, audit={"canaries": 10_000, "guesses": 8})
+    done = walked.walk(settings)
+    job = done.plan.federations.audit(done.federation)
+    assert job is not None
+    found = read_audit(done.made(job))
+    assert f"audit.canaries=10000, and the client has {found.canaries} examples; all of them" in caplog.text
+
+
 def test_noise_that_is_too_small_for_what_is_claimed_is_found_out(
     workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
