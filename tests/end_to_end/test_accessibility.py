@@ -42,7 +42,7 @@ def violations(browser: webdriver.Chrome, axe: str) -> list[str]:
     ]
 
 
-# Contrast depends on the colours, and layout on the width.
+# Contrast depends on the colours, and layout on the width. So two of the four looks are enough.
 each_look = pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (390, "dark")])
 
 

@@ -1,6 +1,8 @@
 """What a page says of how it was made."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,8 @@ from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
 from fedfisher_core.models.trunks.trunk import trunks
 from fedfisher_core.settings import ExperimentSettings
-from flows.provenance import made_with, page_of
+from flows import provenance
+from flows.provenance import command, made_with, page_of
 
 
 @pytest.mark.parametrize(
@@ -50,3 +53,19 @@ def test_a_page_names_the_libraries_that_made_the_results(tmp_path: Path, monkey
     # What this process computes is made with its own.
     torch, both = (made_with(one, anew=True)["torch"] for one in ([], made[:1]))
     assert both == " and ".join(sorted(["2.0", torch]))
+
+
+@pytest.mark.parametrize(
+    ("given", "chosen"),
+    [
+        ({"config": "few_shot", "settings": BenchmarkSettings()}, " --param config=few_shot"),
+        ({"config": None, "settings": BenchmarkSettings()}, ""),
+        ({"config": None, "settings": BenchmarkSettings(name="mine")}, """ --param 'settings={"name":"mine"}'"""),
+    ],
+)
+def test_a_deployment_is_run_again_with_what_it_was_given(
+    given: dict[str, Any], chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provenance, "deployment", SimpleNamespace(name="demo"))
+    monkeypatch.setattr(provenance, "flow_run", SimpleNamespace(parameters=given))
+    assert command("benchmark") == f"prefect deployment run 'benchmark/demo'{chosen}"

@@ -5,7 +5,13 @@ from typing import Any
 import httpx
 import pytest
 
-from fedfisher_core.engine.errors import InputError, OutputError, UnwritableError
+from fedfisher_core.engine.errors import (
+    DivergedClientError,
+    IncompleteError,
+    InputError,
+    OutputError,
+    UnwritableError,
+)
 from fedfisher_core.engine.locks import LockedError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from flows import experiment, running
@@ -29,7 +35,15 @@ def test_an_error_of_prefects_server_ends_a_run_in_one_line(monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(InputError("no"), 2), (LockedError("busy"), 1), (UnwritableError("full"), 1), (OSError("no"), 1)],
+    [
+        (InputError("no"), 2),
+        (DivergedClientError("nan"), 2),
+        (IncompleteError("no", by_user=True, reported=True, failed=()), 2),
+        (IncompleteError("no", by_user=False, reported=True, failed=()), 1),
+        (LockedError("busy"), 1),
+        (UnwritableError("full"), 1),
+        (OSError("no"), 1),
+    ],
 )
 def test_only_what_settings_mend_ends_with_2(error: Exception, code: int) -> None:
     assert running.code_of_error(error) == code

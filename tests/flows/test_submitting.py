@@ -171,17 +171,20 @@ def test_a_time_out_names_its_setting(runner: Threads, tmp_path: Path, monkeypat
 def test_a_task_of_several_clients_has_as_much_time_for_each(
     runner: Threads, workplace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = [Sleep(name=name, task="all") for name in ("one", "two")]
-    seconds = {}
+    seconds: dict[str, float] = {}
 
     def submit(task: Any, parameters: dict[str, Any], needs: Any, job: Job[Any]) -> Any:
         seconds[parameters["title"]] = task.timeout_seconds
         return Threads.submit(runner, task, parameters, needs, job)
 
     monkeypatch.setattr(runner, "submit", submit)
-    submitted([*jobs, Sleep(name="alone")], Store(workplace / "store"))
-    groups = len(pieces_of(jobs, WorkSettings(), 1)[0].groups)
-    assert seconds == {"all": 7200 * groups, "alone": 7200}
+    work = prepare(tiny_settings(workplace, run={"clients_per_task": 2, "timeout_seconds": 100}))
+    with work.store.used_by_run("test") as run:
+        transients = Transients(work.agenda, work.store, run)
+        submit_missing(work.agenda, work.store, transients, work.settings.run, name="test")
+    trained = {title: limit for title, limit in seconds.items() if title.startswith("train client")}
+    assert sorted(trained.values()) == [100, 200]
+    assert all(title.endswith(" and 1 others") == (limit == 200) for title, limit in trained.items())
 
 
 def pieces(folder: Path, *, workers: int = 2, **changes: Any) -> list[Piece]:
