@@ -262,16 +262,17 @@ def _vocabulary(module: nn.Module, examples: Tensor) -> int:
     given = examples[:2].to(next(module.parameters()).device)
     seen: list[int] = []
 
-    def note(size: int, _: nn.Module, arguments: tuple[Any, ...]) -> None:
+    def note(size: int, _: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
         # Positions have a table too, which may be the larger one.
-        if isinstance(arguments[0], Tensor) and torch.equal(arguments[0], given):
+        read = arguments[0] if arguments else named.get("input")
+        if isinstance(read, Tensor) and torch.equal(read, given):
             seen.append(size)
 
     with ExitStack() as hooks, evaluation_mode(module), torch.no_grad():
         for table in tables:
-            hooks.enter_context(table.register_forward_pre_hook(partial(note, table.num_embeddings)))
+            hooks.enter_context(table.register_forward_pre_hook(partial(note, table.num_embeddings), with_kwargs=True))
         try:
-            module(given)
+            module(given.clone())
         except Exception as error:
             raise _no_outputs(type(module).__name__, f"tokens of length {given.shape[1]}", error) from error
     return min(seen) if seen else max([one.num_embeddings for one in tables] or [int(examples.max()) + 1])

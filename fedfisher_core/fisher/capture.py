@@ -4,7 +4,7 @@ A parameter that no layer holds has a forward pass of its own, in which each exa
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -88,6 +88,7 @@ def trace(
 
     def repeat(name: str, _: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         # Positions that are looked up once for all examples have no gradient of each of them.
+        require_by_position(name, arguments)
         positions = arguments[0]
         if positions.ndim == 1 or (positions.ndim == 2 and len(positions) == 1 < len(inputs)):
             repeated.append(name)
@@ -97,14 +98,21 @@ def trace(
     def record(name: str, layer: FisherLayer, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
         if name in edges:
             raise UnsupportedLayerError(f"layer {name!r} is used twice in one forward pass; allowed: once")
+        require_by_position(name, arguments)
         _check_input(name, layer, arguments[0], len(inputs))
         kept[name] = arguments[0].detach()
-        if not output.requires_grad:
-            # Of a frozen table, as tokens have no gradient.
-            output = output.detach().requires_grad_()
-        edges[name] = get_gradient_edge(output)
         shapes[name] = output.shape
-        return output
+        if output.requires_grad:
+            edges[name] = get_gradient_edge(output)
+            return output
+        if not isinstance(layer, nn.Embedding):
+            raise UnsupportedLayerError(
+                f"layer {name!r} gives outputs without a gradient; allowed: a forward pass without torch.no_grad"
+            )
+        # Of a frozen table, as tokens have no gradient. What is added to it in place is added to a copy.
+        leaf = output.detach().requires_grad_()
+        edges[name] = get_gradient_edge(leaf)
+        return leaf.clone()
 
     def keep(name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
         kept[name] = arguments[0]
@@ -149,6 +157,12 @@ def trace(
         copies=copies,
         outputs_of_copies=_outputs_of_copies(model, inputs.detach(), copies) if copies else outputs,
     )
+
+
+def require_by_position(name: str, arguments: Sequence[Any]) -> None:
+    """Refuse a layer that gets its inputs by keyword, where torch's hooks do not show them."""
+    if not arguments:
+        raise UnsupportedLayerError(f"layer {name!r} gets its inputs by keyword; allowed: by position")
 
 
 def never_called(name: str) -> UnsupportedLayerError:

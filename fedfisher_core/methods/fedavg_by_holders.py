@@ -25,7 +25,8 @@ def _supports(spec: ModelSpec) -> None:
 def fedavg_by_holders(server: Server, uploads: Sequence[Upload]) -> Aggregate:
     """Average all layers alike, and each class's row of the last over the clients that hold it (MA-Echo's code).
 
-    A client holds a class with two examples of it or more. Rows of classes that no client holds are 0.
+    The last layer is the last that is called. A client holds a class with two examples of it or more. Rows of classes
+    that no client holds are 0.
     """
     models = [upload[Weights].tensors for upload in uploads]
     mean = weighted_sum(models, [1 / len(models)] * len(models))

@@ -44,8 +44,8 @@ def otfusion_by_holders(
     """Match hidden units to one client's, and average as `fedavg_by_holders` does (MA-Echo's code).
 
     Units are compared by the distance of their incoming weights, scaled to length 1, and matched by the exact plan,
-    which is a permutation. The last layer's inputs follow, and its outputs, the classes, do not move. The authors'
-    pivot is the first client, and the second of two.
+    which is a permutation. The inputs of the last layer that is called follow, and its outputs, the classes, do not
+    move. The authors' pivot is the first client, and the second of two.
 
     Raises:
         InputError: the pivot is not the number of a client.

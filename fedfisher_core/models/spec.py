@@ -219,8 +219,8 @@ class ModelSpec:
                 if any(isinstance(one, Tensor) for one in (value, *held)):
                     place = f"{name}.{own}" if name else own
                     raise UnsupportedLayerError(
-                        f"model {self.name!r}: {place!r} is a tensor but no parameter, or holds one, which no client "
-                        "sends; allowed: parameters, and tensors that the forward pass makes"
+                        f"model {self.name!r}: {place!r} is or holds a tensor that no client sends; allowed: "
+                        "parameters, and tensors that the forward pass makes; delete what only the training needs"
                     )
         for name, _ in network.named_buffers():
             raise UnsupportedLayerError(

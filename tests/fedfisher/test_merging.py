@@ -498,6 +498,22 @@ class HeadFirst(nn.Module):
         return self.head(self.body(inputs).relu())
 
 
+def test_a_head_that_the_network_reads_itself_is_the_layer_of_classes() -> None:
+    class Reading(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head = nn.Linear(4, 3), nn.Linear(3, 3)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return nn.functional.linear(self.body(inputs).relu(), self.head.weight, self.head.bias)
+
+    inputs, _ = examples(12, 0, 4)
+    given = [fedfisher.Client(drawn(Reading, seed), (inputs, torch.arange(12) % 2)) for seed in range(2)]
+    merged = fedfisher.merge(given, method="fedavg_by_holders")
+    assert not merged.get_parameter("head.weight")[2].any()
+    assert merged.get_parameter("body.weight")[2].any()
+
+
 @pytest.mark.parametrize("method", ["fedavg_by_holders", "ma_echo_official"])
 def test_the_layer_of_classes_is_the_last_that_is_called(method: str) -> None:
     inputs, _ = examples(12, 0, 4)
@@ -520,6 +536,29 @@ class Characters(nn.Module):
         return self.head((self.tokens(tokens) + self.positions(places)).mean(1))
 
 
+def test_tokens_that_a_network_changes_are_the_callers_own() -> None:
+    class Clamping(Characters):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return super().forward(tokens.clamp_(min=1))
+
+    tokens = torch.zeros(4, 3, dtype=torch.int64)
+    with refused("^model 'Clamping' changes the examples that it is given"):
+        fedfisher.Client(Clamping(), (tokens, torch.zeros(4, dtype=torch.int64)))
+    assert not tokens.any()
+
+
+def test_a_table_that_is_called_by_keyword_is_averaged_and_has_no_fisher() -> None:
+    class Named(Characters):
+        def forward(self, tokens: Tensor) -> Tensor:
+            return self.head(self.tokens(input=tokens).mean(1))
+
+    tokens = torch.randint(0, 7, (9, 5), generator=torch.Generator().manual_seed(0))
+    given = [fedfisher.Client(drawn(Named, seed), (tokens, torch.arange(9) % 3)) for seed in range(2)]
+    assert fedfisher.merge(given, method="fedavg")(tokens).shape == (9, 3)
+    with refused("layer 'tokens' gets its inputs by keyword; allowed: by position"):
+        fedfisher.merge(given, method="fedfisher_diag")
+
+
 def test_positions_are_no_tokens() -> None:
     tokens = torch.tensor([[1, 2, 3], [6, 5, 4]])
     with refused("^the client's data has the token 7; allowed: 0 to 6, as the network has$"):
@@ -535,7 +574,9 @@ def test_a_frozen_table_of_tokens_is_served(method: str) -> None:
             self.head = nn.Linear(4, 3)
 
         def forward(self, tokens: Tensor) -> Tensor:
-            return self.head(self.table(tokens).mean(1))
+            rows = self.table(tokens)
+            rows *= 2.0
+            return self.head(rows.mean(1))
 
     tokens = torch.randint(0, 7, (9, 5), generator=torch.Generator().manual_seed(0))
     given = [fedfisher.Client(drawn(Words, seed), (tokens, torch.arange(9) % 3)) for seed in range(2)]
@@ -561,7 +602,7 @@ def test_a_network_whose_parameters_are_its_own_is_served(method: str) -> None:
 def test_tensors_in_lists_are_refused_by_name() -> None:
     module = network()
     module.masks = [torch.ones(3)]
-    with refused("'masks' is a tensor but no parameter, or holds one, which no client sends"):
+    with refused("'masks' is or holds a tensor that no client sends; allowed: parameters, and tensors"):
         fedfisher.Client(module, examples())
 
 

@@ -21,7 +21,7 @@ class FisherDirections(TensorStatistic):
     """D_i with D_i^T D_i = F_i up to its rank: an eigenvector a row, as long as the root of its eigenvalue.
 
     F_i is the Fisher at the weights that were broadcast, in the order of the network's d parameters. The one tensor is
-    `directions`, shape (rank, d), the longest first; rows are 0 if the Fisher has fewer directions.
+    `directions`, shape (rank, d), the longest first; rows are 0, up to rounding, if the Fisher has fewer directions.
     """
 
     name: ClassVar[str] = "fisher_directions"

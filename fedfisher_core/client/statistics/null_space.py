@@ -130,7 +130,7 @@ class _LinearMoment:
 
     def mean(self) -> Tensor:
         """Mean of x x^T over all rows."""
-        return self._total / self._rows
+        return self._total / max(self._rows, 1)
 
 
 class _ConvolutionMoment:

@@ -33,6 +33,8 @@ def parts_of_holders(held: Tensor) -> Tensor:
 def class_layer(spec: ModelSpec) -> str:
     """Name the layer whose rows are the classes: the last that is called, wherever it is defined.
 
+    Where the last in order of definition is never called, the network may read its weights itself, and it is taken.
+
     Raises:
         UnsupportedLayerError: the layer has another number of rows.
     """
@@ -43,7 +45,9 @@ def class_layer(spec: ModelSpec) -> str:
         layer.register_forward_pre_hook(lambda *_, name=name: called.append(name))
     with torch.no_grad():
         network(spec.inputs.zeros(1))
-    name, layer = called[-1], layers[called[-1]]
+    *_, defined = layers
+    name = called[-1] if defined in called else defined
+    layer = layers[name]
     rows = {key: len(one) for key, one in layer.named_parameters(prefix=name, recurse=False)}
     if set(rows.values()) != {spec.classes}:
         raise UnsupportedLayerError(
