@@ -118,12 +118,14 @@ class ExpectedUploads:
         bits: the most that these payloads take together.
         largest: the most bits of one of them.
         uncounted: clients' parts in secure sums, whose bits are counted while they run.
+        asking: clients that methods ask again, whose bits are counted while they run.
     """
 
     count: int
     bits: int
     largest: int
     uncounted: int
+    asking: int
 
 
 def expected_uploads(jobs: Iterable[Job[Any]]) -> ExpectedUploads:
@@ -135,4 +137,5 @@ def expected_uploads(jobs: Iterable[Job[Any]]) -> ExpectedUploads:
         bits=sum(clients * schema.bits for clients, schema in uploads),
         largest=max((schema.bits for _, schema in uploads), default=0),
         uncounted=sum(len(job.needs.clients) for job in found if not isinstance(job, AggregateUploads)),
+        asking=sum(len(job.needs.clients) for job in found if isinstance(job, AggregateByAsking)),
     )

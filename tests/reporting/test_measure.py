@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.reporting.measure import Measure, WelchDifference, paired_difference, with_most_seeds
+from fedfisher_core.reporting.measure import Measure, WelchDifference, of_most_runs, paired_difference, with_most_seeds
 
 
 def test_a_paired_difference_by_hand() -> None:
@@ -125,3 +125,23 @@ def test_of_means_whose_difference_is_the_margin_one_in_twenty_is_said_to_lie_be
     draw = np.random.default_rng(0).standard_t(2, size=20_000)
     errors = [WelchDifference(mean=1.0 + one, error=1.0, degrees=2).p_beyond(1.0) for one in draw]
     assert 0.045 < np.mean(np.array(errors) < 0.05) < 0.0535
+
+
+@pytest.mark.parametrize(
+    ("seeds", "places"),
+    [
+        # Three settings of three seeds are nine runs, where two of four are eight.
+        (["0124", "0123", "01234"], [0, 1, 2]),
+        # Two seeds in three settings, where each alone has three.
+        (["012", "013", "014"], [0, 1, 2]),
+        # Of as many runs, those of more seeds.
+        (["0123", "01"], [0]),
+        # Several seeds come before one.
+        (["012", "034", "056"], [0]),
+        (["0", "0"], [0, 1]),
+        ([], []),
+    ],
+)
+def test_settings_and_seeds_with_most_runs_are_chosen(seeds: list[str], places: list[int]) -> None:
+    pairs = [(dict.fromkeys(one, 0.5), dict.fromkeys(one + "9", 0.4)) for one in seeds]
+    assert of_most_runs(pairs) == places

@@ -98,6 +98,10 @@ def explain(settings: ExperimentSettings, agenda: Agenda, store: Store, *, earli
         ("megabits of all uploads, at most", megabits(sent.bits)),
         ("megabits of the largest upload, at most", megabits(sent.largest)),
         *([("parts in secure sums, whose bits are counted in the run", f"{sent.uncounted:,}")] * bool(sent.uncounted)),
+        *(
+            [("clients that are asked again, whose bits are counted in the run", f"{sent.asking:,}")]
+            * bool(sent.asking)
+        ),
         ("minutes that a run takes, about", _minutes(settings, agenda, store, earlier)),
     ]
     return [

@@ -22,6 +22,9 @@ from fedfisher_core.settings import AVERAGE, PLAIN, FederationSettings, SeededSe
 
 _ORDER = tuple(Role)
 
+EQUAL_BITS = 1.05
+"""Up to so many times FedAvg's upload, bits count as equal: counts of labels and the paper's format add less."""
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -93,7 +96,8 @@ class MethodSummary(Repeated[Row]):
 
     Args:
         rows: one a seed, by rising seed.
-        best: whether it is one network with the highest mean accuracy among those with the most seeds of the setting.
+        best: whether it is one network with the highest mean accuracy among those with the most seeds of the setting,
+            at equal bits.
         below_local: whether its mean accuracy is below that of the clients' own models, over common seeds.
         difference: accuracy less the baseline's; None for the baseline, and without common seeds.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
@@ -177,7 +181,7 @@ def by_setting(rows: Iterable[Row]) -> dict[Setting, dict[str, list[Row]]]:
 
 
 def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:
-    """Summarise rows by setting and method; all methods that tie for the best mean accuracy are marked.
+    """Summarise rows by setting and method; all methods that tie for the best mean accuracy at equal bits are marked.
 
     Raises:
         InputError: two rows share setting, method and seed.
@@ -188,7 +192,9 @@ def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:
 def _summarise_setting(setting: Setting, methods: Mapping[str, Sequence[Row]]) -> SettingSummary:
     baseline = methods.get(BASELINE, ())
     local: Sequence[Row] = next((rows for rows in methods.values() if is_local_mean(rows[0])), ())
-    best = _best_of({label: rows for label, rows in methods.items() if role_of(rows[0]) is Role.ONE_NETWORK})
+    of_one = {label: rows for label, rows in methods.items() if role_of(rows[0]) is Role.ONE_NETWORK}
+    equal = {label: rows for label, rows in of_one.items() if (_upload_ratio(rows, baseline) or 0.0) <= EQUAL_BITS}
+    best = _best_of(equal or of_one)
     summaries = [_summarise_method(rows, baseline, local, best=label in best) for label, rows in methods.items()]
     summaries.sort(key=lambda summary: (_ORDER.index(summary.role), -summary.accuracy.mean, summary.method))
     return SettingSummary(setting, tuple(summaries))
@@ -208,14 +214,18 @@ def _summarise_method(
     own = Repeated(rows)
     accuracies, others, locals_ = ({row.seed: row.accuracy for row in group} for group in (rows, baseline, local))
     above_local = paired_difference(accuracies, locals_)
-    bits = Repeated(baseline).measure("upload_bits").mean if baseline else 0.0
     return MethodSummary(
         rows=rows,
         best=best,
         below_local=above_local is not None and above_local.mean < 0,
         difference=None if own.row.method == BASELINE else paired_difference(accuracies, others),
-        upload_ratio=own.measure("upload_bits").mean / bits if bits else None,
+        upload_ratio=_upload_ratio(rows, baseline),
     )
+
+
+def _upload_ratio(rows: Sequence[Row], baseline: Sequence[Row]) -> float | None:
+    bits = Repeated(baseline).measure("upload_bits").mean if baseline else 0.0
+    return Repeated(rows).measure("upload_bits").mean / bits if bits else None
 
 
 def families(rows: Iterable[Row]) -> dict[str, list[SettingSummary]]:

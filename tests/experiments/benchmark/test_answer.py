@@ -78,6 +78,7 @@ def test_methods_that_send_more_than_fedavg_stand_apart() -> None:
     rows = rows_of({"fedavg": [0.5, 0.51, 0.52], "a": [0.7, 0.71, 0.73]})
     costly = rows_of({"b": [0.9, 0.91, 0.92], "c": [0.8, 0.8, 0.8]}, upload_bits=10 * rows[0].upload_bits)
     found = standings(summarise([*rows, *costly]))
+    assert [one.method for one in found if one.line.present[0].best] == ["a"]
     (leader,) = [one for one in at_equal_bits(found) if one.behind_leader is None]
     assert leader.method == "a"
     first, *_, last = answer(found)
