@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -184,7 +185,7 @@ class _Submission:
             self._finished.put((number, None))
             return
         first = piece.first
-        keys = {job.name: job.key for group in groups for job in group}
+        keys = {job.name: job.key for job in piece.jobs}
         work = partial(compute, groups, self._store, keys=keys, share_gpu=self._share_gpu)
         tags = [*first.tags, *(["gpu"] if first.numerics.device != "cpu" else [])]
         # A task of several clients has as much time for each as a task of one.
@@ -215,7 +216,9 @@ class _Submission:
         left = [job for job in piece.jobs if job.key not in self.failed]
         made = {job.name for job in left if self._store.refer(job.kind, job.key) is not None}
         if isinstance(reason, TimeoutError):
-            reason = JobError(f"{reason}; allowed: a longer run.timeout_seconds, now {self._run.timeout_seconds:g}", "")
+            each = f"run.timeout_seconds={self._run.timeout_seconds:g}" + " for each client" * (len(piece.groups) > 1)
+            trace = "".join(traceback.format_exception(reason))
+            reason = JobError(f"the task took longer than {each}; allowed: more", trace)
         return {job.name: Failure.of(job.name, reason) for job in left if job.name not in made}
 
 

@@ -12,8 +12,8 @@ from fedfisher_core.engine.store import Store
 from tasks.options import computing
 
 _CHANGED = (
-    "its code is another one here than in the command; allowed: the same packages on all machines, and no change of "
-    "them during a run"
+    "its code, or a file that it reads, is another one here than in the command; allowed: the same packages and files "
+    "on all machines, and no change of them during a run"
 )
 
 

@@ -213,7 +213,8 @@ def explained(problem: Mapping[str, Any], *, key: str = "") -> str:
     if problem["type"] in ("model_type", "dict_type"):
         message = "must be a mapping of settings"
     if problem["type"] in ("tuple_type", "list_type"):
-        message = f"must be a list, such as [{problem['input']}]"
+        given = problem["input"]
+        message = "must be a list" + (f", such as [{shown(given)}]" if type(given) in (int, float, str) else "")
     value = "" if problem["type"] in ("missing", SECRET) or not place else f"={shown(problem['input'])}"
     return f"{place}{value}: {message}" if place else message
 

@@ -160,12 +160,13 @@ def test_a_runner_that_loses_a_task_costs_what_it_had_not_made(
 
 def test_a_time_out_names_its_setting(runner: Threads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def wait(*_: Any, **__: Any) -> None:
-        raise TimeoutError("Task run exceeded timeout of 7200.0 second(s)")
+        raise TimeoutError("Scope timed out after 7200.0 second(s).")
 
     monkeypatch.setattr(submitting, "compute", wait)
     outcome = submitted([Sleep(name="one")], Store(tmp_path))
-    reason = "Task run exceeded timeout of 7200.0 second(s); allowed: a longer run.timeout_seconds, now 7200"
-    assert outcome.failed["one"].reason == reason
+    failure = outcome.failed["one"]
+    assert failure.reason == "the task took longer than run.timeout_seconds=7200; allowed: more"
+    assert "Scope timed out after 7200.0 second(s)" in failure.trace
 
 
 def test_a_task_of_several_clients_has_as_much_time_for_each(

@@ -461,3 +461,5 @@ def test_a_number_in_the_place_of_a_list_is_told_to_be_one() -> None:
     found = settings_of(merge, owner="method", name="merge")
     with pytest.raises(InputError, match=r"^methods\.merge\.factors=0\.5: must be a list, such as \[0\.5\]$"):
         choose(found, {"factors": 0.5}, key="methods.merge")
+    with pytest.raises(InputError, match=r"must be a list$"):
+        choose(found, {"factors": {"a": 1}}, key="methods.merge")

@@ -80,6 +80,6 @@ def test_a_worker_with_other_code_of_a_job_makes_no_result(tmp_path: Path) -> No
     with pytest.raises(JobsFailedError) as caught:
         compute([[job, same]], store, keys={"print": "0" * 64, "same": same.key})
     reason = caught.value.failures["print"].reason
-    assert reason.startswith("its code is another one here than in the command; allowed: the same packages")
+    assert reason.startswith("its code, or a file that it reads, is another one here than in the command")
     assert store.find(job.recipe) is None
     assert store.find(same.recipe) is not None
