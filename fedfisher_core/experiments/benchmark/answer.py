@@ -6,7 +6,6 @@ from itertools import combinations
 
 from fedfisher_core.experiments.benchmark.rows import Role, method_of
 from fedfisher_core.experiments.benchmark.summary import (
-    EQUAL_BITS,
     MethodSummary,
     OverviewLine,
     Setting,
@@ -146,11 +145,6 @@ class Standing:
         return in_words(self.method)
 
     @property
-    def sends_more(self) -> bool:
-        """Whether it sends over 5 % more than FedAvg, so that it stands apart."""
-        return _sends_more(self.line)
-
-    @property
     def num_settings(self) -> int:
         """How many settings it ran in."""
         return len(self.line.present)
@@ -159,12 +153,12 @@ class Standing:
 def standings(summaries: Sequence[SettingSummary]) -> list[Standing]:
     """Compare all methods over settings: by role, those with most settings and seeds first, then by falling accuracy.
 
-    The first of those that make one network, and send no more than FedAvg, leads the others of them, if any method
-    does.
+    The first of those that make one network, and do not stand apart by their bits, leads the others of them, if any
+    method does.
     """
     lines = overview(summaries)
     baseline = next((line for line in lines if line.method == BASELINE), None)
-    of_one = sorted((line for line in lines if line.role is Role.ONE_NETWORK), key=_sends_more)
+    of_one = sorted((line for line in lines if line.role is Role.ONE_NETWORK), key=lambda line: line.apart)
     leader = of_one[0] if of_one else None
     return [
         Standing(
@@ -176,10 +170,6 @@ def standings(summaries: Sequence[SettingSummary]) -> list[Standing]:
         for line in lines
         for means in (mean_by_seed([_by_seed(line, place) for place in _places(line)]),)
     ]
-
-
-def _sends_more(line: OverviewLine) -> bool:
-    return line.upload_ratio is not None and line.upload_ratio > EQUAL_BITS
 
 
 def _places(line: OverviewLine) -> list[int]:
@@ -203,17 +193,17 @@ def _compared(one: OverviewLine | None, other: OverviewLine | None) -> Compared 
 
 
 def at_equal_bits(found: Sequence[Standing]) -> list[Standing]:
-    """Choose the methods of one network that send hardly more than FedAvg, in their order; all, if each sends more."""
+    """Choose the methods of one network that do not stand apart by their bits, in their order; all, if each does."""
     of_one = [one for one in found if one.line.role is Role.ONE_NETWORK]
-    return [one for one in of_one if not one.sends_more] or of_one
+    return [one for one in of_one if not one.line.apart] or of_one
 
 
 def answer(found: Sequence[Standing]) -> list[str]:
     """Write what leads by how much, and what FedFisher and this project's own methods do; no text without a network.
 
     A method leads where its intervals to all others exclude 0, each over the seeds and of its pair alone. Methods that
-    have a single seed in common with it have no interval, and are named. Methods that send more than FedAvg stand
-    apart.
+    have a single seed in common with it have no interval, and are named. Methods that a budget of
+    their own lets send more than FedAvg stand apart.
     """
     ranked = at_equal_bits(found)
     if not ranked:

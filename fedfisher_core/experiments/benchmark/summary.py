@@ -22,7 +22,7 @@ from fedfisher_core.settings import AVERAGE, PLAIN, FederationSettings, SeededSe
 
 _ORDER = tuple(Role)
 
-EQUAL_BITS = 1.05
+_EQUAL_BITS = 1.05
 """Up to so many times FedAvg's upload, bits count as equal: counts of labels and the paper's format add less."""
 
 
@@ -101,12 +101,14 @@ class MethodSummary(Repeated[Row]):
         below_local: whether its mean accuracy is below that of the clients' own models, over common seeds.
         difference: accuracy less the baseline's; None for the baseline, and without common seeds.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
+        apart: whether it is not compared with others, as its own budget lets it send more than the baseline.
     """
 
     best: bool
     below_local: bool
     difference: PairedDifference | None
     upload_ratio: float | None
+    apart: bool
 
     @property
     def method(self) -> str:
@@ -193,7 +195,7 @@ def _summarise_setting(setting: Setting, methods: Mapping[str, Sequence[Row]]) -
     baseline = methods.get(BASELINE, ())
     local: Sequence[Row] = next((rows for rows in methods.values() if is_local_mean(rows[0])), ())
     of_one = {label: rows for label, rows in methods.items() if role_of(rows[0]) is Role.ONE_NETWORK}
-    equal = {label: rows for label, rows in of_one.items() if (_upload_ratio(rows, baseline) or 0.0) <= EQUAL_BITS}
+    equal = {label: rows for label, rows in of_one.items() if not _stands_apart(rows, baseline)}
     best = _best_of(equal or of_one)
     summaries = [_summarise_method(rows, baseline, local, best=label in best) for label, rows in methods.items()]
     summaries.sort(key=lambda summary: (_ORDER.index(summary.role), -summary.accuracy.mean, summary.method))
@@ -220,7 +222,14 @@ def _summarise_method(
         below_local=above_local is not None and above_local.mean < 0,
         difference=None if own.row.method == BASELINE else paired_difference(accuracies, others),
         upload_ratio=_upload_ratio(rows, baseline),
+        apart=_stands_apart(rows, baseline),
     )
+
+
+def _stands_apart(rows: Sequence[Row], baseline: Sequence[Row]) -> bool:
+    """Whether a method has another budget than the baseline, and sends more."""
+    budgets = [own[0].method_settings.get("wire", {}).get("budget") for own in (rows, baseline or rows)]
+    return budgets[0] != budgets[1] and (_upload_ratio(rows, baseline) or 0.0) > _EQUAL_BITS
 
 
 def _upload_ratio(rows: Sequence[Row], baseline: Sequence[Row]) -> float | None:
@@ -257,6 +266,11 @@ class OverviewLine:
     def role(self) -> Role:
         """Its role in comparisons."""
         return self.present[0].role
+
+    @property
+    def apart(self) -> bool:
+        """Whether its own budget lets it send more than the baseline, in any setting."""
+        return any(cell.apart for cell in self.present)
 
     @property
     def networks(self) -> list[int]:

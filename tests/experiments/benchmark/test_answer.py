@@ -76,7 +76,10 @@ def test_a_setting_that_lacks_a_seed_counts_where_it_adds_runs() -> None:
 
 def test_methods_that_send_more_than_fedavg_stand_apart() -> None:
     rows = rows_of({"fedavg": [0.5, 0.51, 0.52], "a": [0.7, 0.71, 0.73]})
-    costly = rows_of({"b": [0.9, 0.91, 0.92], "c": [0.8, 0.8, 0.8]}, upload_bits=10 * rows[0].upload_bits)
+    costly = [
+        replace(row, method_settings={"wire": {"budget": "none"}}, upload_bits=10 * row.upload_bits)
+        for row in rows_of({"b": [0.9, 0.91, 0.92], "c": [0.8, 0.8, 0.8]})
+    ]
     found = standings(summarise([*rows, *costly]))
     assert [one.method for one in found if one.line.present[0].best] == ["a"]
     (leader,) = [one for one in at_equal_bits(found) if one.behind_leader is None]
@@ -91,10 +94,14 @@ def test_methods_that_send_more_than_fedavg_stand_apart() -> None:
     assert only == "b sends over 5 % more than FedAvg and stands apart: 91.0 % at 10 times FedAvg's bits."
 
 
-def test_counts_of_labels_are_no_more_bits() -> None:
-    rows = rows_of({"fedavg": [0.5, 0.51, 0.52]})
-    counted = rows_of({"b": [0.9, 0.91, 0.93]}, upload_bits=int(1.005 * rows[0].upload_bits))
-    assert sentences([*rows, *counted])[0].startswith("**b leads**")
+@pytest.mark.parametrize(("budget", "times"), [("none", 1.005), ("fedavg", 3.0)])
+def test_a_little_more_and_what_the_budget_of_all_allows_stand_not_apart(budget: str, times: float) -> None:
+    rows = [
+        replace(row, method_settings={"wire": {"budget": "fedavg"}}) for row in rows_of({"fedavg": [0.5, 0.51, 0.52]})
+    ]
+    more = rows_of({"b": [0.9, 0.91, 0.93]}, upload_bits=int(times * rows[0].upload_bits))
+    more = [replace(row, method_settings={"wire": {"budget": budget}}) for row in more]
+    assert sentences([*rows, *more])[0].startswith("**b leads**")
 
 
 def test_in_how_many_settings_a_better_method_was_compared_is_said() -> None:
