@@ -105,14 +105,17 @@ def trace(
         if output.requires_grad:
             edges[name] = get_gradient_edge(output)
             return output
-        if not isinstance(layer, nn.Embedding):
+        if any(one.requires_grad for one in layer.parameters(recurse=False)):
             raise UnsupportedLayerError(
-                f"layer {name!r} gives outputs without a gradient; allowed: a forward pass without torch.no_grad"
+                f"layer {name!r} has weights that are trained, and outputs without a gradient; allowed: a forward pass "
+                "without torch.no_grad, or weights that are frozen"
             )
-        # Of a frozen table, as tokens have no gradient. What is added to it in place is added to a copy.
+        # Of a frozen layer on tokens, which have no gradient, or under torch.no_grad. What is added to its outputs in
+        # place is added to a copy.
         leaf = output.detach().requires_grad_()
         edges[name] = get_gradient_edge(leaf)
-        return leaf.clone()
+        with torch.enable_grad():
+            return leaf.clone()
 
     def keep(name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
         kept[name] = arguments[0]
@@ -137,7 +140,7 @@ def trace(
             f"the model maps {len(inputs)} examples to {_describe(outputs)}; allowed: a tensor of shape "
             f"(examples, outputs)"
         )
-    uses = _uses(outputs)
+    uses = uses_in(outputs)
     for name, layer in layers.items():
         if name not in edges:
             raise never_called(name)
@@ -173,7 +176,7 @@ def never_called(name: str) -> UnsupportedLayerError:
     )
 
 
-def _uses(outputs: Tensor) -> Counter[int]:
+def uses_in(outputs: Tensor) -> Counter[int]:
     """How often the graph of some outputs reads each parameter that has a gradient, by the parameter's id."""
     counts: Counter[int] = Counter()
     ahead = [outputs.grad_fn]

@@ -498,6 +498,22 @@ class HeadFirst(nn.Module):
         return self.head(self.body(inputs).relu())
 
 
+def test_a_layer_that_nothing_reads_is_not_the_layer_of_classes() -> None:
+    class Spare(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.head, self.spare = nn.Linear(4, 5), nn.Linear(5, 3), nn.Linear(5, 3)
+
+        def forward(self, inputs: Tensor) -> Tensor:
+            return self.head(self.body(inputs).relu())
+
+    inputs, _ = examples(12, 0, 4)
+    given = [fedfisher.Client(drawn(Spare, seed), (inputs, torch.arange(12) % 2)) for seed in range(2)]
+    merged = fedfisher.merge(given, method="fedavg_by_holders")
+    assert not merged.get_parameter("head.weight")[2].any()
+    assert merged.get_parameter("spare.weight")[2].any()
+
+
 def test_a_head_that_the_network_reads_itself_is_the_layer_of_classes() -> None:
     class Reading(nn.Module):
         def __init__(self) -> None:
@@ -582,6 +598,45 @@ def test_a_frozen_table_of_tokens_is_served(method: str) -> None:
     given = [fedfisher.Client(drawn(Words, seed), (tokens, torch.arange(9) % 3)) for seed in range(2)]
     merged = fedfisher.merge(given, method=method)
     assert torch.allclose(merged.get_parameter("table.weight"), torch.eye(7, 4), atol=1e-6)
+
+
+class OneHot(nn.Module):
+    """A frozen linear layer on tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.head = nn.Linear(7, 4), nn.Linear(4, 3)
+        self.first.requires_grad_(False)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.first(nn.functional.one_hot(tokens, 7).float()).mean(1))
+
+
+class Silent(OneHot):
+    """The same under torch.no_grad."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        with torch.no_grad():
+            rows = self.first(nn.functional.one_hot(tokens, 7).float())
+        return self.head(rows.mean(1))
+
+
+def test_frozen_layers_have_the_same_fisher_under_no_grad() -> None:
+    tokens = torch.randint(0, 7, (9, 5), generator=torch.Generator().manual_seed(0))
+    found = [
+        fedfisher.Client(drawn(kind, 0), (tokens, torch.arange(9) % 3)).statistics("diagonal_fisher")
+        for kind in (OneHot, Silent)
+    ]
+    assert found[0]["first.weight"].any()
+    assert all(torch.allclose(found[1][key], one) for key, one in found[0].items())
+
+
+def test_a_trained_layer_under_no_grad_is_refused() -> None:
+    module = drawn(Silent, 0)
+    module.requires_grad_()
+    tokens = torch.randint(0, 7, (9, 5), generator=torch.Generator().manual_seed(0))
+    with refused("layer 'first' has weights that are trained, and outputs without a gradient; allowed"):
+        fedfisher.Client(module, (tokens, torch.arange(9) % 3)).statistics("diagonal_fisher")
 
 
 @pytest.mark.parametrize("method", ["fedfisher_kfac", "fedfisher_diag"])

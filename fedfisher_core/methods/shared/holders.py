@@ -8,6 +8,7 @@ from torch import Tensor
 from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.engine.errors import UnsupportedLayerError
+from fedfisher_core.fisher.capture import uses_in
 from fedfisher_core.models.spec import ModelSpec, Parameters, layers_with_weights
 
 _TOO_FEW = 1
@@ -33,20 +34,21 @@ def parts_of_holders(held: Tensor) -> Tensor:
 def class_layer(spec: ModelSpec) -> str:
     """Name the layer whose rows are the classes: the last that is called, wherever it is defined.
 
-    Where the last in order of definition is never called, the network may read its weights itself, and it is taken.
+    A network may also read the weights of its last layer itself, where it is the last in order of definition.
 
     Raises:
         UnsupportedLayerError: the layer has another number of rows.
     """
-    network = spec.load({name: torch.zeros(shape) for name, shape in spec.shapes().items()}).eval()
+    network = spec.load({name: torch.zeros(shape) for name, shape in spec.shapes().items()}).eval().requires_grad_()
     layers = dict(layers_with_weights(network))
     called: list[str] = []
     for name, layer in layers.items():
         layer.register_forward_pre_hook(lambda *_, name=name: called.append(name))
-    with torch.no_grad():
-        network(spec.inputs.zeros(1))
+    with torch.enable_grad():
+        uses = uses_in(network(spec.inputs.zeros(1)))
     *_, defined = layers
-    name = called[-1] if defined in called else defined
+    is_read = any(uses[id(one)] for one in layers[defined].parameters(recurse=False))
+    name = defined if is_read and defined not in called else called[-1]
     layer = layers[name]
     rows = {key: len(one) for key, one in layer.named_parameters(prefix=name, recurse=False)}
     if set(rows.values()) != {spec.classes}:
