@@ -174,6 +174,10 @@ def of_several_seeds(pairs: Sequence[tuple[Mapping[K, float], Mapping[K, float]]
     )
 
 
+_MOST_CANDIDATES = 1000
+"""Sets of seeds that are tried; a dozen settings that each lack another seed have more."""
+
+
 def of_most_runs(pairs: Sequence[tuple[Mapping[K, float], Mapping[K, float]]]) -> list[int]:
     """Choose the settings whose common seeds give a mean over settings the most runs; the more seeds where two tie.
 
@@ -189,7 +193,10 @@ def of_most_runs(pairs: Sequence[tuple[Mapping[K, float], Mapping[K, float]]]) -
     shared = {place: frozenset(pairs[place][0].keys() & pairs[place][1].keys()) for place in of_several_seeds(pairs)}
     # In the order of the settings, so that of two that tie the same is always chosen.
     candidates = dict.fromkeys(shared.values())
-    while further := [both for one in candidates for own in shared.values() if (both := one & own) not in candidates]:
+    while len(candidates) < _MOST_CANDIDATES:
+        further = [both for one in candidates for own in shared.values() if (both := one & own) not in candidates]
+        if not further:
+            break
         candidates |= dict.fromkeys(further)
 
     def having(seeds: frozenset[K]) -> list[int]:

@@ -96,8 +96,8 @@ class MethodSummary(Repeated[Row]):
 
     Args:
         rows: one a seed, by rising seed.
-        best: whether it is one network with the highest mean accuracy among those with the most seeds of the setting,
-            at equal bits.
+        best: whether it is one network with the highest mean accuracy among those with the most seeds of the setting
+            that do not stand apart.
         below_local: whether its mean accuracy is below that of the clients' own models, over common seeds.
         difference: accuracy less the baseline's; None for the baseline, and without common seeds.
         upload_ratio: mean upload over the baseline's; None without a baseline that uploads.
@@ -183,7 +183,7 @@ def by_setting(rows: Iterable[Row]) -> dict[Setting, dict[str, list[Row]]]:
 
 
 def summarise(rows: Iterable[Row]) -> tuple[SettingSummary, ...]:
-    """Summarise rows by setting and method; all methods that tie for the best mean accuracy at equal bits are marked.
+    """Summarise rows by setting and method; all that tie for the best mean accuracy are marked, but those apart.
 
     Raises:
         InputError: two rows share setting, method and seed.
