@@ -1,5 +1,6 @@
 """The terminal of a command: the line that was typed, whether the output is still read, and which messages it shows."""
 
+import errno
 import logging
 import os
 import select
@@ -23,6 +24,18 @@ def reader_is_gone() -> bool:
         return False
     drop_output()
     return True
+
+
+def output_is_full() -> bool:
+    """Say whether the disk behind standard output has no space left, by an empty line; if so, drop the rest."""
+    try:
+        print(flush=True)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        drop_output()
+        return True
+    return False
 
 
 def drop_output() -> None:

@@ -22,7 +22,7 @@ from flows.cli import init, installed, networks, report, run, store, ui
 from flows.cli.options import Commands, add_command, require_values
 from flows.garbage import exit_without_collecting
 from flows.stopping import leave, told_to_stop
-from flows.terminal import drop_output, reader_is_gone
+from flows.terminal import output_is_full, reader_is_gone
 
 # Prefect reports failures only, not every task. A temporary server that is stopped while it writes an event would print
 # a hundred lines about it; no result rests on that event.
@@ -88,9 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             leave(stopped)
         if isinstance(error, BrokenPipeError) and reader_is_gone():
             sys.exit(1)
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC and error.filename is None:
-            # What is written to a file names it.
-            drop_output()
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and output_is_full():
             print("fedfisher: standard output can't be written: no space is left on its disk", file=sys.stderr)
             sys.exit(1)
         if not isinstance(error, _IN_ONE_LINE):
