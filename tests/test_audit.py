@@ -166,3 +166,16 @@ def test_a_broken_file_is_named_and_nothing_written(
     assert main() == 2
     assert re.search(message, capsys.readouterr().err)
     assert not (small / OUTPUT).exists()
+
+
+def test_documents_have_the_counts_of_the_audit() -> None:
+    first = (ROOT / "reports/audit.txt").read_text().partition("FedFisher workshop")[0]
+    counts = [int(line.split()[0]) for line in first.splitlines()[2:] if line.strip()]
+    one, two, beyond, *_, left = counts
+    limits, coverage = (" ".join((ROOT / "docs" / name).read_text().split()) for name in ("limits.md", "coverage.md"))
+    said = (
+        f"{one + two + beyond} can be compared with ours: {one} are within one deviation, {two} within two and {beyond}"
+    )
+    assert said in limits
+    assert f"{one} are within one deviation, {two} within two and {beyond} beyond two." in coverage
+    assert f"and {left} were not run." in coverage
