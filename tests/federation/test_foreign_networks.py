@@ -243,7 +243,7 @@ def test_outputs_are_looked_at_before_any_work_whatever_the_method(
     ("family", "message"),
     [
         (Scaled, "model 'foreign': the network itself holds 'scale' and has type Scaled; initial weights can be drawn"),
-        (Remembering, r"model 'foreign': 'head\.shift' is a tensor but no parameter, which no client sends"),
+        (Remembering, r"model 'foreign': 'head\.shift' is or holds a tensor that no client sends"),
     ],
 )
 def test_what_is_no_layers_parameter_is_named(register: Callable[[Family], None], family: Family, message: str) -> None:

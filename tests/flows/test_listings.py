@@ -24,7 +24,9 @@ def test_methods_are_listed_with_what_they_upload_and_their_settings() -> None:
     assert solver.startswith("conjugate_gradients/gradient_descent/paper, default conjugate_gradients (steps=")
     prior = {"label_prior": kfac["settings"]["label_prior"]}
     assert prior["label_prior"].startswith("number, default 0.0: tau: tau log(n_c / n) is added")
-    assert entries["fisher_merge"]["settings"] == {"fisher_floor": "number, default 1e-06"} | prior
+    # What the docstring says of it.
+    floor = "number, default 1e-06: coordinates whose total Fisher is smaller take the FedAvg value"
+    assert entries["fisher_merge"]["settings"] == {"fisher_floor": floor} | prior
     assert (entries["fedavg"]["settings"], entries["ensemble"]["settings"]) == (prior, {})
     assert "label_prior" not in entries["afl"]["settings"]
     assert (entries["fedavg"]["ranked"], entries["ensemble"]["ranked"]) == (True, False)

@@ -147,7 +147,7 @@ class Repeated(nn.Module):
         return self.head(hidden)
 
 
-@pytest.mark.parametrize(("times", "message"), [(0, "'inner' is not used"), (2, "'inner' is used twice")])
+@pytest.mark.parametrize(("times", "message"), [(0, "'inner' is never called"), (2, "'inner' is used twice")])
 def test_layers_that_are_not_used_once_are_refused(times: int, message: str) -> None:
     with pytest.raises(UnsupportedLayerError, match=message):
         kfac_of(Repeated(times), drawn(1, 2, 1, 2, 2))
