@@ -132,7 +132,7 @@ def test_initial_numbers_are_within_the_bounds_of_linear_layers() -> None:
 
 
 def test_it_tells_apart_what_networks_of_one_class_each_claim() -> None:
-    # Each network is sure of its own class, whatever it sees; how sure says whether it is right.
+    # Each network is sure of its own class for any input. How sure it is says whether it is right.
     uploads, spec = [], tiny.LINEAR_WITH_BIAS
     for label, sure in enumerate((40.0, 25.0, 15.0)):
         weight, bias = torch.zeros(3, 1, tiny.SIZE, tiny.SIZE), torch.zeros(3)
