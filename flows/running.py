@@ -12,11 +12,11 @@ from fedfisher_core.engine.errors import (
     DivergedClientError,
     IncompleteError,
     InputError,
+    LockedError,
     OutputError,
     UnwritableError,
     printable_lines,
 )
-from fedfisher_core.engine.locks import LockedError
 from flows.garbage import importing
 from flows.server import PrefectServer
 from flows.stopping import code_of_stop, stop_on_sigterm, told_to_stop

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fedfisher_core.engine.errors import OutputError, UnwritableError
-from fedfisher_core.engine.locks import LockedError, scratch
+from fedfisher_core.engine.errors import LockedError, OutputError, UnwritableError
+from fedfisher_core.engine.locks import scratch
 from fedfisher_core.reporting.runs import SUMMARY, Dataset, Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks.networks import keep

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
-from fedfisher_core.engine.locks import LockedError, held
+from fedfisher_core.engine.errors import LockedError
+from fedfisher_core.engine.locks import held
 
 log = logging.getLogger("fedfisher")
 

@@ -16,6 +16,10 @@ class UnwritableError(InputError):
     """A store, a copy of it or a file that this machine can't write; another machine may be able to."""
 
 
+class LockedError(InputError):
+    """A file that others keep locked; the message names them."""
+
+
 class UnsupportedLayerError(InputError):
     """A layer for which an algorithm is not defined; the message names the layer and the algorithm."""
 

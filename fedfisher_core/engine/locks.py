@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout, lock_descriptor
 
-from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.errors import InputError, LockedError
 from fedfisher_core.engine.files import open_regular, read_regular
 
 log = logging.getLogger("fedfisher")
@@ -26,10 +26,6 @@ _NAMED = 3
 
 _PREFIX = "fedfisher-"
 _LOCK = ".lock"
-
-
-class LockedError(InputError):
-    """A file that others keep locked; the message names them."""
 
 
 @contextmanager

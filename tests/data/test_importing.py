@@ -93,6 +93,7 @@ def test_the_file_is_part_of_what_names_results(workplace: Path) -> None:
             ["1,a,0", "", ",b,0"],
             r"flowers\.csv, line 4, column 'width': ''; allowed: finite numbers up to .*, none",
         ),
+        (["12_3,a,0"], r"flowers\.csv, line 2, column 'width': '12_3'; allowed: finite numbers"),
         (["1,a,nan"], r"flowers\.csv, line 2, column 'label': 'nan'"),
         (["1e39,a,0"], r"flowers\.csv, line 2, column 'width': '1e39'; allowed: finite numbers up to 3\.4e\+38"),
         (["1,a,0", "2,a,0"], r"flowers\.csv has class 'a' alone; allowed: two classes or more"),

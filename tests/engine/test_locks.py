@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.locks import LockedError, held, scratch, take
+from fedfisher_core.engine.errors import InputError, LockedError
+from fedfisher_core.engine.locks import held, scratch, take
 
 HOLDER = """
 import sys, time

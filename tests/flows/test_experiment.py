@@ -10,9 +10,11 @@ import yaml
 from jsonschema import Draft202012Validator
 from prefect.utilities.callables import parameter_schema
 
-from fedfisher_core.engine.errors import InputError
+from fedfisher_core.engine.errors import InputError, OutputError
+from fedfisher_core.engine.failures import Failure
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
+from flows import experiment
 from flows.experiment import flow_of, resolve_settings, run_name
 from tests.configs import CONFIGS, ROOT
 
@@ -122,3 +124,27 @@ def test_the_form_begins_with_what_most_people_set() -> None:
     fields = list(schema["definitions"]["BenchmarkSettings"]["properties"])
     assert fields[:5] == ["name", "seeds", "data", "partition", "methods"]
     assert set(fields) == set(BenchmarkSettings.model_fields)
+
+
+def test_tracebacks_of_failed_jobs_are_kept_where_recording_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {"train": Failure("train", "no paper", "Traceback: the printer is empty", by_user=False)}
+    work = SimpleNamespace(
+        agenda=SimpleNamespace(found={}, missing=[]),
+        outcome=SimpleNamespace(failed=failed, artifacts={}),
+        rows=["a row"],
+        folder=tmp_path,
+        settings=SimpleNamespace(name="mine"),
+    )
+
+    def gone(*_: Any) -> None:
+        raise OutputError("MLflow is gone")
+
+    monkeypatch.setattr(experiment, "prepare", lambda settings: work)
+    monkeypatch.setattr(experiment, "compute_missing", lambda work: None)
+    monkeypatch.setattr(experiment, "is_unchanged", lambda work: False)
+    monkeypatch.setattr(experiment, "publish", gone)
+    with pytest.raises(OutputError, match="MLflow is gone"):
+        experiment.run(DEFAULT)
+    assert "the printer is empty" in (tmp_path / "failed.log").read_text()

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.engine.errors import InputError
-from fedfisher_core.engine.locks import LockedError
+from fedfisher_core.engine.errors import InputError, LockedError
 from fedfisher_core.engine.store import Artifact, Content, Recipe, Store
 from fedfisher_core.engine.store import folder_store as implementation
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings

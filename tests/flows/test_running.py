@@ -9,10 +9,10 @@ from fedfisher_core.engine.errors import (
     DivergedClientError,
     IncompleteError,
     InputError,
+    LockedError,
     OutputError,
     UnwritableError,
 )
-from fedfisher_core.engine.locks import LockedError
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from flows import experiment, running
 from flows.server import PrefectServer

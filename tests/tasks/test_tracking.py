@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.engine.locks import LockedError
+from fedfisher_core.engine.errors import LockedError
 from fedfisher_core.reporting.runs import SUMMARY, Record, Runs
 from fedfisher_core.settings import TrackingSettings
 from tasks import tracking

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.engine.locks import LockedError
+from fedfisher_core.engine.errors import LockedError
 from tasks import waiting
 from tasks.waiting import gpu_slot
 

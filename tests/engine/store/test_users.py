@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedfisher_core.engine.locks import LockedError
+from fedfisher_core.engine.errors import LockedError
 from fedfisher_core.engine.store import Store
 from fedfisher_core.engine.store import folder_store as implementation
 

@@ -190,6 +190,10 @@ def test_the_lead_must_grow_as_the_overlap_shrinks(places: dict[float, float], a
     assert "−0.500 at" in finding.measured
 
 
+def test_a_single_seed_decides_nothing_of_how_the_lead_grows() -> None:
+    assert growth_finding(settings_of([row for row in rows() if row.seed == 0])).agrees == "a single seed"
+
+
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
     written = rows()
     write_folder(tmp_path, written, report_files(written, PAGE), "digest")

@@ -35,6 +35,13 @@ def test_settings_and_seeds_that_both_have_are_compared(reports: tuple[Benchmark
     assert [line[1] for line in together.lines] == ["+7.50", "2", "−24.27 to +39.27", "2", "1", "1", "0"]
 
 
+def test_a_setting_of_one_seed_takes_no_seed_from_the_others(tmp_path: Path) -> None:
+    write_report(tmp_path, "one", scored("a", 0.6, 0.8), scored("b", 0.5, 0.5))
+    write_report(tmp_path, "two", scored("a", 0.9, alpha=0.5), scored("b", 0.1, alpha=0.5))
+    _, together = comparison_tables(common_settings(read_reports([tmp_path]).benchmarks, "a", "b"), "a", "b")
+    assert [line[1] for line in together.lines][:4] == ["+20.00", "1", "−107.06 to +147.06", "2"]
+
+
 def test_the_other_way_round_the_signs_change(reports: tuple[BenchmarkReport, ...]) -> None:
     _, together = comparison_tables(common_settings(reports, "b", "a"), "b", "a")
     assert [line[1] for line in together.lines][:3] == ["−7.50", "2", "−39.27 to +24.27"]

@@ -2,7 +2,7 @@
 
 import csv
 import itertools
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -148,6 +148,12 @@ def test_curves_of_too_few_points_say_nothing() -> None:
     one = Curve(name="width", fixed=5, seeds=width.seeds, points=width.points[:1])
     two = Curve(name="local_steps", fixed=64, seeds=steps.seeds, points=steps.points[:2])
     assert width_finding(one).agrees == steps_finding(two).agrees == "too few points"
+
+
+def test_a_single_seed_decides_nothing() -> None:
+    for finding, curve in ((width_finding, width_curve(*FALLING)), (steps_finding, steps_curve(*TRADE_OFF))):
+        assert finding(curve).agrees == "yes"
+        assert finding(replace(curve, seeds=curve.seeds[:1])).agrees == "a single seed"
 
 
 def test_rows_are_read_as_they_were_written(tmp_path: Path) -> None:
