@@ -55,9 +55,11 @@
     words.value = state.get("text") ?? "";
   };
   const writeState = () => {
-    for (const select of selects) keep(select.name, select.value === usual(select) ? "" : select.value);
-    for (const box of [variants, references]) keep(box.name, box.checked ? "shown" : "");
-    keep("text", words.value.trim());
+    keep({
+      ...Object.fromEntries(selects.map((select) => [select.name, select.value === usual(select) ? "" : select.value])),
+      ...Object.fromEntries([variants, references].map((box) => [box.name, box.checked ? "shown" : ""])),
+      text: words.value.trim(),
+    });
   };
   const admitted = () => {
     const wanted = selects.filter((select) => select.value !== "all")

@@ -3,9 +3,11 @@
 
 // "#?hide=a&sort.table=2,down"; an address such as "#notes" is that of a section.
 const state = new URLSearchParams(location.hash.startsWith("#?") ? location.hash.slice(2) : "");
-function keep(name, value) {
-  if (value) state.set(name, value);
-  else state.delete(name);
+function keep(values) {
+  for (const [name, value] of Object.entries(values)) {
+    if (value) state.set(name, value);
+    else state.delete(name);
+  }
   history.replaceState(null, "", state.size ? `#?${state}` : "#");
 }
 
@@ -42,7 +44,7 @@ function compareValues(one, other, descending) {
     const sort = (column, descending) => {
       headings.forEach((one) => one.removeAttribute("aria-sort"));
       headings[column].setAttribute("aria-sort", descending ? "descending" : "ascending");
-      if (table.id) keep(`sort.${table.id}`, `${column},${descending ? "down" : "up"}`);
+      if (table.id) keep({ [`sort.${table.id}`]: `${column},${descending ? "down" : "up"}` });
       // A table that is drawn from data sorts the data.
       const asked = new CustomEvent("sortcolumn", { cancelable: true, detail: { column, descending } });
       if (table.dispatchEvent(asked)) for (const body of table.tBodies) sortBody(body, column, descending);
@@ -55,8 +57,10 @@ function compareValues(one, other, descending) {
       button.addEventListener("click", () => sort(column, heading.getAttribute("aria-sort") === "ascending"));
     });
     const [column, direction] = (state.get(`sort.${table.id}`) ?? "").split(",");
-    // The script of a table that is drawn from data comes after this one.
-    if (headings[column]) setTimeout(() => sort(Number(column), direction === "down"));
+    // The script of a table that is drawn from data comes after this one, and perhaps later.
+    if (headings[column]) {
+      document.addEventListener("DOMContentLoaded", () => sort(Number(column), direction === "down"));
+    }
   });
 }
 
@@ -76,7 +80,7 @@ function compareValues(one, other, descending) {
       hide();
       state.delete("hide");
       for (const name of hidden()) state.append("hide", name);
-      keep();
+      keep({});
     });
   }
   hide();
