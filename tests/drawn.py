@@ -1,4 +1,7 @@
-"""Some of many like cases: CHAOS_SEED draws which (see tests/chaos/scale.py); CHAOS=1 takes all."""
+"""Some of many like cases: CHAOS_SEED draws which (see tests/chaos/scale.py); CHAOS=1 takes all.
+
+A test of which none is drawn takes long, and looks at what other tests look at in a shorter way.
+"""
 
 import hashlib
 from collections import defaultdict

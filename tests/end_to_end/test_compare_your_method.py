@@ -22,12 +22,6 @@ def place(workplace: Workplace, tmp_path: Path) -> Workplace:
     return Workplace(workplace.folder, environment(site, workplace.environment))
 
 
-def test_the_method_is_listed_with_its_setting(place: Workplace) -> None:
-    lines = place.run("fedfisher", "methods").stdout.splitlines()
-    assert any("my_median" in line for line in lines)
-    assert any("towards_mean" in line for line in lines)
-
-
 def test_one_command_compares_the_method_with_others(place: Workplace) -> None:
     small = (
         "seeds=[0]",
@@ -44,9 +38,3 @@ def test_one_command_compares_the_method_with_others(place: Workplace) -> None:
     # The setting changes the network, and so does the method.
     assert len({accuracy[method] for method in accuracy.keys() - {"regmean", "fedfisher_kfac"}}) == 3
     assert "my-method&nbsp;0.1.0" in (folder / "index.html").read_text()
-
-
-def test_a_value_that_is_no_number_is_refused_by_name(place: Workplace) -> None:
-    err = place.run("fedfisher", "run", "compare.yaml", "--set", "methods.my_median.towards_mean=far", code=2).stderr
-    assert "methods.my_median.towards_mean='far'" in err
-    assert not (place.folder / "artifacts").exists()

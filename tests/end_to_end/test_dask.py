@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.end_to_end, pytest.mark.long]
 ON_DASK = ("--set", "run.runner=dask")
 
 
+@pytest.mark.drawn(0)
 def test_each_cluster_gives_the_rows_of_one_machine(finished: Workplace, workplace: Workplace, tmp_path: Path) -> None:
     local = finished.rows("finished")
     own = ("--set", "name=own", "--set", "run.store=own", *ON_DASK, "--set", "run.workers=2")

@@ -88,7 +88,7 @@ def test_the_default_pipeline_runs_what_changed_and_a_colleague_trains_nothing(
     assert computed(other) == {"aggregates", "measures"}
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(0)
 @pytest.mark.parametrize("links", LINKS)
 def test_any_other_experiment_is_a_stage_that_a_colleague_gets(clone: Workplace, tmp_path: Path, links: str) -> None:
     clone.run("dvc", "config", "--local", "cache.type", links)
@@ -120,6 +120,7 @@ def test_any_other_experiment_is_a_stage_that_a_colleague_gets(clone: Workplace,
     assert clone.artifacts("fedfish_toy") == made
 
 
+@pytest.mark.drawn(0)
 def test_a_stage_that_can_not_run_is_refused_before_any_work(clone: Workplace) -> None:
     assert "experiment@none" in clone.run("dvc", "repro", "configs/dvc.yaml:experiment@none", code=255).stderr
     (clone.folder / "configs/fedfish_toy.yaml").unlink()

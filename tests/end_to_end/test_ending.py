@@ -73,6 +73,7 @@ def test_flows_of_experiments_end_their_tasks() -> None:
     assert flow.on_crashed_hooks == flow.on_cancellation_hooks == [end_tasks]
 
 
+@pytest.mark.drawn(0)
 @pytest.mark.parametrize("code", [130, 1])
 def test_a_program_reads_what_finished_before_the_end(workplace: Workplace, code: int) -> None:
     few = SMALL | {"methods": {"fedavg": {}}, "train": {"epochs": 1}, "run": {"retries": 0}}

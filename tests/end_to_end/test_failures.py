@@ -86,6 +86,7 @@ def test_one_broken_method_costs_its_own_cells_only(place: Workplace) -> None:
     assert REASON not in (folder / "index.html").read_text()
 
 
+@pytest.mark.drawn(0)
 def test_a_run_that_fails_everywhere_has_no_report_and_a_stage_fails(place: Workplace) -> None:
     said = json.loads(run(place, "processes", "--json", methods={"broken": {}}).stdout)
     (report,) = said["reports"]

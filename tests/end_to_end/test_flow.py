@@ -96,6 +96,7 @@ def runs_of(name: str) -> list[FlowRun]:
         return client.read_flow_runs(flow_run_filter=wanted, limit=200)
 
 
+@pytest.mark.drawn(0)
 def test_a_lost_client_ends_the_run_unless_the_settings_go_on_without_it(place: Path) -> None:
     wanted = settings(methods={"fedavg": {}, "fragile_mean": {}}, partition={"alpha": [0.3], "clients": [6]})
     with pytest.raises(IncompleteError, match="failed") as caught:

@@ -23,6 +23,7 @@ def large(folder: Path) -> int:
     return len([path for path in folder.glob("artifacts/[!a]*/*/*") if path.suffix in (".safetensors", ".bin")])
 
 
+@pytest.mark.drawn(0)
 def test_a_run_says_what_it_deleted_and_a_rerun_does_nothing(workplace: Workplace) -> None:
     run = {"runner": "processes", "workers": 2}
     settings = {**SETTINGS, "run": run}
@@ -43,6 +44,7 @@ def test_a_run_says_what_it_deleted_and_a_rerun_does_nothing(workplace: Workplac
     assert large(workplace.folder) == left
 
 
+@pytest.mark.drawn(0)
 def test_two_commands_at_once_leave_each_others_results(workplace: Workplace) -> None:
     settings = {**SETTINGS, "rounds": {"count": 3, "keep": 1}}
     workplace.write("params.yaml", settings)

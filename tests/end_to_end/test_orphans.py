@@ -47,7 +47,7 @@ def begun(place: Workplace) -> "subprocess.Popen[str]":
     return process
 
 
-@pytest.mark.drawn(1)
+@pytest.mark.drawn(0)
 @pytest.mark.parametrize(
     ("runner", "sent", "code"),
     [
@@ -78,6 +78,7 @@ def test_nothing_outlives_the_command(place: Workplace, runner: str, sent: signa
     assert states == [("CRASHED",), ("COMPLETED",)]
 
 
+@pytest.mark.drawn(0)
 def test_a_run_whose_server_is_gone_says_so_and_the_next_goes_on(place: Workplace) -> None:
     place.write("params.yaml", SETTINGS | {"run": {"runner": "threads", "workers": 2}})
     # Prefect tries again for minutes; without any retry, a server that is busy for a moment ends the run as well.

@@ -56,6 +56,7 @@ def test_it_runs_reports_records_and_is_pruned_as_the_project_s_own(place: Workp
     assert len(list((place.folder / "stages/coins/coins").iterdir())) == 2
 
 
+@pytest.mark.drawn(0)
 def test_its_settings_are_refused_by_name_and_without_the_package_so_is_it(
     place: Workplace, workplace: Workplace
 ) -> None:

@@ -29,7 +29,7 @@ def attacked(folder: Path, name: str = "attack") -> list[AttackRow]:
     return [row for row in read_rows(folder / "results" / name / "results.json", AttackRow) if not row.reference]
 
 
-def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
+def test_a_run_attacks_reports_and_records(workplace: Workplace) -> None:
     workplace.write("attack.yaml", TINY_ATTACK)
     # A run makes the script of its charts.
     shutil.rmtree(workplace.folder / "results/assets")
@@ -59,7 +59,13 @@ def test_a_run_attacks_reports_and_records_and_a_rerun_adds_nothing(workplace: W
     # All that the report was made from stays, what its rows don't name by a key as well.
     assert "would delete 0 artifacts" in workplace.run("fedfisher", "store", "prune", "attack.yaml", "--dry-run").stdout
 
-    # What the attacker, the clients and the attacks already have is used again, by a method and a budget more.
+
+@pytest.mark.drawn(0)
+def test_what_is_there_is_used_again_by_a_method_and_a_budget_more(workplace: Workplace) -> None:
+    workplace.write("attack.yaml", TINY_ATTACK)
+    workplace.run("fedfisher", "run", "attack.yaml")
+    folder = workplace.folder
+    rows, runs = read_rows(folder / "results/attack/results.json", AttackRow), recorded(folder, "attack")
     before = {kind: workplace.artifacts(kind) for kind in KINDS}
     methods = TINY_ATTACK["methods"] | {"fedfisher_diag": {}}
     workplace.write("attack.yaml", TINY_ATTACK | {"methods": methods, "privacy": {"epsilon": ["none", 8]}})

@@ -44,6 +44,7 @@ else:
 """
 
 
+@pytest.mark.drawn(0)
 def test_writers_at_once_write_every_run_once(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITERS, *EXPERIMENTS]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=HANG_SECONDS)
@@ -59,6 +60,7 @@ def test_writers_at_once_write_every_run_once(tmp_path: Path) -> None:
     assert runs == Counter([*single, *((f"{experiment}-summary", "all") for experiment in EXPERIMENTS)])
 
 
+@pytest.mark.drawn(0)
 def test_a_killed_command_leaves_a_whole_database_or_none(tmp_path: Path) -> None:
     code = "from fedfisher_core.settings import TrackingSettings as T; import tasks.tracking as t; t.client_of(T())"
     command = [sys.executable, "-c", code]
@@ -73,6 +75,7 @@ def test_a_killed_command_leaves_a_whole_database_or_none(tmp_path: Path) -> Non
     assert [one.name for one in client.search_experiments()] == ["Default"]
 
 
+@pytest.mark.drawn(0)
 def test_the_ui_of_a_moved_project_shows_its_figures(tmp_path: Path) -> None:
     first, moved, port = tmp_path / "first", tmp_path / "moved", free_port()
     first.mkdir()
@@ -127,6 +130,7 @@ def test_mlflow_serves_the_best_network_without_the_store(workplace: Workplace) 
     torch.testing.assert_close(predictions, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.drawn(0)
 def test_a_server_keeps_every_network_and_serves_the_best(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

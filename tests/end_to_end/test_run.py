@@ -85,6 +85,7 @@ def test_a_run_leaves_results_a_report_and_flat_mlflow_runs_and_a_rerun_adds_not
     assert workplace.rows("finished") == rows
 
 
+@pytest.mark.drawn(0)
 def test_a_killed_run_goes_on_where_it_was(workplace: Workplace) -> None:
     # A client takes a second or more, so that the kill comes amid the next one.
     settings = SMALL | {

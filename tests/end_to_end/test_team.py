@@ -56,6 +56,7 @@ def rows_of(database: str) -> Iterator[bytes]:
                 yield row.encode()
 
 
+@pytest.mark.drawn(0)
 def test_machines_that_share_only_servers_give_the_rows_of_one(
     finished: Workplace,
     workplace: Workplace,

@@ -43,6 +43,7 @@ def series(folder: Path, run: Run, metric: str) -> list[tuple[int, float]]:
     return sorted((point.step, point.value) for point in client.get_metric_history(run.info.run_id, metric))
 
 
+@pytest.mark.drawn(0)
 def test_a_run_measures_reports_and_records_and_a_rerun_adds_nothing(workplace: Workplace) -> None:
     workplace.write("theory.yaml", SMALL)
     out = workplace.run("fedfisher", "run", "theory.yaml").stdout

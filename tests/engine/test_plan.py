@@ -330,6 +330,7 @@ def test_words_settings_orchestration_and_shared_modules_change_nothing(project:
     assert project.missing(edits) == set()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("edits", "again"),
     [
@@ -359,6 +360,7 @@ def test_an_edited_network_is_trained_and_all_that_rests_on_it_is_made_again(pro
     assert not [name for name in missing if name.startswith(("decode", "split"))]
 
 
+@pytest.mark.drawn(0)
 def test_what_an_edit_made_is_found_again(project: Project) -> None:
     method = project.folder / "site/edited_method.py"
     text = method.read_text()

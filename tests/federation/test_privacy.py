@@ -179,11 +179,8 @@ def noisy_moments(folder: Path, *, epsilon: float = 4.0, clip: float = 1e-3, dir
     return read_tensors(artifacts["input_moments"], TENSORS)["mean"].double() / clip**0.5
 
 
-@pytest.mark.parametrize("changes", [{"epsilon": 8.0}, {"clip": 2e-3}, {"directions": 4}])
-def test_two_releases_of_moments_under_different_settings_do_not_share_their_noise(
-    workplace: Path, changes: dict[str, Any]
-) -> None:
-    bare, first, second = (noisy_moments(workplace, **given) for given in ({"epsilon": 1e4}, {}, changes))
+def test_two_releases_of_moments_with_different_clips_do_not_share_their_noise(workplace: Path) -> None:
+    bare, first, second = (noisy_moments(workplace, **given) for given in ({"epsilon": 1e4}, {}, {"clip": 2e-3}))
     assert (first - bare).norm() > 0.1
     assert cosine(first - bare, second - bare).abs() < 0.5
 
@@ -203,11 +200,6 @@ def test_what_methods_release_together_is_held_against_the_budget_before_any_wor
     both = tiny.tiny_settings(workplace, privacy=privacy, methods={"fedfisher_diag": {}} | DISTILLATION)
     with pytest.raises(InputError, match=r"privacy\.statistics_share=0\.65 and 3 noisy statistics: .* is spent"):
         check_federations(both)
-
-
-def test_private_factors_have_no_negative_eigenvalue(workplace: Path) -> None:
-    for factor in read_tensors(client(workplace, FISHERS)["kfac"], TENSORS).values():
-        assert torch.linalg.eigvalsh(factor.double()).min() > -1e-6 * factor.abs().max()
 
 
 @pytest.mark.parametrize(
@@ -310,9 +302,3 @@ def test_noise_that_is_too_small_for_what_is_claimed_is_found_out(
     outcome = execute([job], open_store(settings.run.store))
     found = read_audit(outcome.artifacts[job.name])
     assert found.lower > found.upper
-
-
-def test_a_plan_with_private_fishers_is_made(workplace: Path) -> None:
-    chosen = {"fedavg": {}, "fedfisher_diag": {}, "fedfisher_kfac": {}, "ensemble": {}}
-    federations = check_federations(tiny.tiny_settings(workplace, privacy=PRIVATE, methods=chosen))
-    assert set(federations.methods) == set(chosen)

@@ -127,21 +127,6 @@ def test_encoding_is_timed_for_every_client(workplace: Path) -> None:
     assert rows["securely"].server_seconds == timings["seconds"] > 0
 
 
-def test_encoding_is_summed_over_rounds(workplace: Path) -> None:
-    done = walk_tiny(workplace, {"fedavg": {}}, rounds={"count": 3})
-    federations, federation, bound = done.plan.federations, done.federation, done.plan.federations.methods["fedavg"]
-    turns = federations.rounds_of("fedavg")
-    seconds = [
-        read_timings(done.outcome.artifacts[federations.sending(federation, client, bound, round_number).name])[
-            "seconds"
-        ]
-        for round_number in turns
-        for client in range(3)
-    ]
-    assert len(set(seconds)) == 9
-    assert done.rows["fedavg"].client_encode_seconds == pytest.approx(sum(seconds))
-
-
 def test_processors_are_timed_for_all_that_clients_and_server_do(workplace: Path) -> None:
     done = walk_tiny(workplace, {"fedavg": {}, "fisher_merge": {}, "securely": SECURELY})
     federations, federation = done.plan.federations, done.federation

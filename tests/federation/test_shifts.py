@@ -158,9 +158,8 @@ def test_clients_that_see_nothing_else_come_to_the_same(workplace: Path) -> None
     assert len(keys(workplace, "aggregates") - aggregates) == 1
 
 
-@pytest.mark.parametrize("shift", [ROTATION, NOISE, LABELS])
-def test_the_same_seed_gives_the_same_bits(workplace: Path, shift: Any) -> None:
-    one, two = (walked(workplace / name, shift, "fedavg", "centralised") for name in ("one", "two"))
+def test_the_same_seed_gives_the_same_bits(workplace: Path) -> None:
+    one, two = (walked(workplace / name, NOISE, "fedavg", "centralised") for name in ("one", "two"))
     for client in (POOLED, 0, 1, 2):
         assert torch.equal(examples(one, client).inputs, examples(two, client).inputs)
         assert torch.equal(examples(one, client).labels, examples(two, client).labels)

@@ -67,6 +67,7 @@ def stored(report: Path) -> Store:
     return open_store(report.parents[1] / "artifacts")
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("method", ["fedavg", "pfnm"])
 def test_a_script_loads_the_network_with_torch_alone(
     run: tuple[Benchmarked, Path], tmp_path: Path, method: str

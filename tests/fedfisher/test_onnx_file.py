@@ -35,6 +35,7 @@ def require_equal(network: nn.Module, inputs: Layout, path: Path) -> None:
         np.testing.assert_allclose(session.run(None, {"examples": examples.numpy()})[0], expected, rtol=0, atol=1e-5)
 
 
+@pytest.mark.drawn(2)
 @pytest.mark.parametrize(
     ("name", "inputs"),
     [
@@ -55,6 +56,7 @@ def test_a_file_computes_what_the_network_does(tmp_path: Path, name: str, inputs
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.drawn(0)
 def test_a_pre_trained_trunk_is_written(tmp_path: Path) -> None:
     weights_of("mobilenet_v2")
     network, inputs = load_trunk(trunks.get("mobilenet_v2")), Images(3, 96, 96)

@@ -41,8 +41,14 @@ def accuracy(network: nn.Module, data: tuple[Tensor, Tensor]) -> float:
         return (network(data[0]).argmax(1) == data[1]).float().mean().item()
 
 
-@pytest.mark.parametrize("method", ["fedfisher_kfac", "fedfisher_diag", "regmean"])
-@pytest.mark.parametrize("kind", [TinyViT, TinyGPT, TinyEncoder])
+@pytest.mark.parametrize(
+    ("kind", "method"),
+    [
+        *((kind, "fedfisher_kfac") for kind in (TinyViT, TinyGPT, TinyEncoder)),
+        (TinyGPT, "fedfisher_diag"),
+        (TinyGPT, "regmean"),
+    ],
+)
 def test_a_merged_transformer_knows_what_its_clients_know(kind: type[nn.Module], method: str) -> None:
     clients = [fedfisher.Client(*trained(kind, seed, (0, 1, 2))) for seed in (1, 2)]
     settings = {"off_diagonal": (0.9,)} if method == "regmean" else {}

@@ -119,6 +119,7 @@ def test_a_temporary_prefect_server_is_refused(tmp_path: Path) -> None:
         require_cluster(settings(tmp_path, "tcp://127.0.0.1:9"), None)
 
 
+@pytest.mark.drawn(0)
 def test_a_scheduler_that_dies_while_its_workers_are_asked_is_named(tmp_path: Path) -> None:
     with dask_scheduler(os.environ) as scheduler, dask_worker(scheduler, os.environ, tmp_path):
         wait_for_workers(scheduler, 1)
@@ -143,6 +144,7 @@ def test_a_scheduler_without_workers_is_named(tmp_path: Path, empty: str, monkey
         require_cluster(settings(tmp_path, empty), NO_SERVER)
 
 
+@pytest.mark.drawn(0)
 def test_the_wait_begins_when_none_is_found(tmp_path: Path, empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_WORKERS_SECONDS", 1)
     asked = cluster._ask_workers
@@ -159,6 +161,7 @@ def test_the_wait_begins_when_none_is_found(tmp_path: Path, empty: str, monkeypa
     assert time.monotonic() - begun > 2.5
 
 
+@pytest.mark.drawn(0)
 def test_workers_that_are_being_started_are_waited_for_and_all_looked_at(
     tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -231,11 +234,13 @@ def test_a_gpu_that_no_worker_has_is_named(tmp_path: Path, like_here: str, prefe
         require_cluster(settings(tmp_path, like_here, device="cuda"), prefect_api)
 
 
+@pytest.mark.drawn(0)
 def test_a_gpu_that_a_worker_has_passes(tmp_path: Path, empty: str, prefect_api: str) -> None:
     with added_worker(empty, os.environ, tmp_path, "--resources", "GPU=1"):
         require_cluster(settings(tmp_path / "store", empty, device="cuda"), prefect_api)
 
 
+@pytest.mark.drawn(0)
 def test_a_worker_with_several_threads_is_named(tmp_path: Path, empty: str, prefect_api: str) -> None:
     with (
         added_worker(empty, os.environ, tmp_path, "--nthreads", "2"),
@@ -271,6 +276,7 @@ def test_a_worker_with_other_code_is_named_and_one_that_comes_later_refuses_what
             require_cluster(settings(tmp_path / "store", like_here), prefect_api)
 
 
+@pytest.mark.drawn(0)
 def test_a_worker_that_comes_later_and_does_not_see_the_store_refuses_what_others_do(
     tmp_path: Path, like_here: str
 ) -> None:
@@ -316,6 +322,7 @@ def test_work_that_a_worker_can_not_read_is_told_with_its_machine(tmp_path: Path
             client.submit(unread, pure=False).result(timeout=HANG_SECONDS)
 
 
+@pytest.mark.drawn(0)
 def test_workers_that_do_not_answer_are_named(
     tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def _pretend() -> None:
     computing.computing = lambda numerics, share_gpu: nullcontext()  # type: ignore[assignment, misc]
 
 
+@pytest.mark.drawn(0)
 def test_a_job_that_ends_its_worker_is_named_and_the_run_comes_to_its_end(
     run: Callable[..., Outcome], scheduler: str, tmp_path: Path
 ) -> None:
@@ -194,6 +195,7 @@ def own_cluster(folder: Path) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.drawn(0)
 def test_a_task_that_takes_too_long_fails_alone(
     run: Callable[..., Outcome], scheduler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +223,7 @@ def test_a_scheduler_that_is_gone_when_the_run_begins_is_named(tmp_path: Path) -
         DaskRunner(run, 1).__enter__()
 
 
+@pytest.mark.drawn(0)
 def test_a_cluster_of_this_machine_leaves_no_folder_behind(tmp_path: Path) -> None:
     with own_cluster(tmp_path) as command:
         out, err = command.communicate(timeout=HANG_SECONDS)
@@ -236,6 +239,7 @@ def command_line(process: psutil.Process) -> str:
         return ""
 
 
+@pytest.mark.drawn(0)
 def test_ctrl_c_while_a_cluster_starts_is_told_in_one_line(tmp_path: Path) -> None:
     with own_cluster(tmp_path) as command:
         started: list[psutil.Process] = []

@@ -46,6 +46,7 @@ def test_a_profile_of_prefect_names_the_server(tmp_path: Path, monkeypatch: pyte
     assert server.os.environ[API_VARIABLE] == "http://127.0.0.1:2/api"
 
 
+@pytest.mark.drawn(0)
 def test_a_locked_database_of_prefect_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path))
     with closing(sqlite3.connect(tmp_path / "prefect.db")) as database:

@@ -134,6 +134,7 @@ def test_a_stop_that_python_drops_comes_again(while_a_flow_runs: bool) -> None:
     assert seconds < 4
 
 
+@pytest.mark.drawn(0)
 def test_a_stop_that_is_caught_is_carried_out_later() -> None:
     stopped, err, seconds = stopped_by(signal.SIGTERM, CAUGHT.format(sleep=SLEEP))
     assert stopped == 143

@@ -113,12 +113,6 @@ def test_a_class_that_no_client_has_is_not_predicted() -> None:
     assert set((far @ head["head.weight"].T + head["head.bias"]).argmax(1).tolist()) == {0, 1}
 
 
-def test_networks_of_several_layers_are_refused() -> None:
-    message = "method 'afl' can't serve model 'tiny': .*conv, hidden, head; allowed: one Linear alone"
-    with pytest.raises(InputError, match=message):
-        bind_written("afl", {}, [tiny.TINY])
-
-
 @pytest.mark.parametrize("ridge", [-0.1, math.inf])
 def test_a_wrong_ridge_is_refused_by_its_name(ridge: float) -> None:
     with pytest.raises(InputError, match=rf"methods\.afl\.ridge={ridge:g}: "):

@@ -107,12 +107,6 @@ def test_a_training_that_diverges_is_an_error_that_names_the_rate() -> None:
         trained([far], learning_rate=1e30)
 
 
-def test_networks_of_several_layers_are_refused() -> None:
-    message = "method 'fedpft' can't serve model 'tiny': .*conv, hidden, head; allowed: one Linear alone"
-    with pytest.raises(InputError, match=message):
-        bind_written("fedpft", {}, [tiny.TINY])
-
-
 def test_covariances_that_find_no_room_are_refused_by_their_name() -> None:
     spec = ModelSpec("linear", Vectors(100), classes=3, bias=True)
     full = {"class_gaussians": {"covariance": "full"}}

@@ -187,14 +187,6 @@ def test_without_any_variance_the_most_frequent_class_is_predicted(name: str) ->
 
 
 @by_method
-@pytest.mark.parametrize("spec", [tiny.TINY, tiny.TINY_WITH_BIAS], ids=["no bias", "bias"])
-def test_networks_of_several_layers_are_refused(name: str, spec: ModelSpec) -> None:
-    message = f"method '{name}' can't serve model 'tiny': .*conv, hidden, head; allowed: one Linear alone"
-    with pytest.raises(InputError, match=message):
-        bind_written(name, {}, [spec])
-
-
-@by_method
 def test_a_layer_without_a_bias_is_refused(name: str) -> None:
     message = re.escape(
         f"method '{name}' can't serve model 'linear': model.bias=false: the closed form has a bias, which is no part "

@@ -88,6 +88,7 @@ def measured_without(lacking: str, folder: Path) -> tuple[int, int]:
     return peak.bytes, memory.most_ever_held()
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("lacking", ["clear_refs", "writable clear_refs", "VmHWM", "VmRSS", "all counters"])
 def test_where_counters_are_missing_the_figure_is_an_upper_bound(lacking: str, tmp_path: Path) -> None:
     # A process that has held more before takes again what it has freed, which no counter shows.

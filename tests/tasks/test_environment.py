@@ -126,6 +126,7 @@ def test_without_proxies_nothing_is_named() -> None:
     assert not [name for name in os.environ if name.lower().endswith("_proxy")]
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("imported", ["tasks.stages", "flows.experiment"])
 def test_who_imports_a_task_or_a_flow_does_not_phone_home(tmp_path: Path, imported: str) -> None:
     """As a Dask worker and a worker of Prefect's do, on a terminal, in a home folder where Prefect was never used."""

@@ -95,6 +95,7 @@ def test_to_delete_what_is_linked_leaves_the_cache_alone(tmp_path: Path) -> None
     require_intact(store.write(RECIPE, CONTENT))
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.end_to_end
 @pytest.mark.parametrize("kind", ["symlink", "hardlink", "copy"])
 def test_what_dvc_has_linked_is_found_and_read(

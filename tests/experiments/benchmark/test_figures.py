@@ -116,10 +116,9 @@ def test_of_very_many_clients_a_picture_says_how_many_hold_how_much() -> None:
     assert not any("level" in text for text in texts(grid))
 
 
-@pytest.mark.parametrize("shape", [(5, 10), (200, 10), (5, 100)])
-def test_a_grid_is_drawn_as_png(shape: tuple[int, int]) -> None:
-    counts = np.random.default_rng(0).integers(0, 9000, shape)
-    names = [f"<b> {index}" for index in range(shape[1])]
+def test_a_grid_is_drawn_as_png() -> None:
+    counts = np.random.default_rng(0).integers(0, 9000, (5, 10))
+    names = [f"<b> {index}" for index in range(10)]
     first, second = (partition_grid(counts, names, "alpha < 1 & $x$").png() for _ in range(2))
     assert first == second
     assert first.startswith(b"\x89PNG")

@@ -108,19 +108,7 @@ def test_what_can_not_be_run_is_refused_by_name(
         assert word in err
 
 
-def test_the_module_is_the_command(project: Path) -> None:
-    root = Path(cli.__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-m", "flows.cli", "report", "nothing"],
-        env=os.environ | {"PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert done.stderr.startswith("fedfisher: no report 'nothing' in results")
-
-
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize("what", ["methods", "datasets"])
 def test_whoever_has_read_enough_sees_no_error(what: str) -> None:
     """As in `fedfisher methods | head`: a long list fails while it is printed, a short one when the command ends."""
@@ -134,6 +122,7 @@ def test_whoever_has_read_enough_sees_no_error(what: str) -> None:
     assert listing.returncode == 1
 
 
+@pytest.mark.drawn(1)
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is a device of Linux")
 @pytest.mark.parametrize("what", ["methods", "datasets"])
 def test_a_full_disk_behind_the_output_is_one_line(what: str) -> None:
