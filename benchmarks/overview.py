@@ -45,13 +45,13 @@ class Choice:
 
 CHOICES = (
     Choice("the most accurate network", OURS, f"{OURS}, compressed"),
-    Choice("accuracy, from sums of networks and each K-FAC", "fedfisher_kfac", "fedfisher_kfac, compressed"),
-    Choice("accuracy, from each client's network and K-FAC", "fedlpa", None),
-    Choice("accuracy, and a server of some seconds", "regmean", None),
+    Choice("accuracy, by the sum of networks and each K-FAC", "fedfisher_kfac", "fedfisher_kfac, compressed"),
+    Choice("accuracy, within 16 s of the server", "fedlpa", None),
+    Choice("accuracy, within 7 s of the server", "regmean", None),
     Choice("no work but training and a mean", BASELINE, "fedavg"),
     Choice("a server of less than a second", "fisher_merge", None),
     Choice("secure sums (measured without masks)", "gradient_matching", None),
-    Choice("little given away: sums alone, and attacked", "fedfisher_diag", "fedfisher_diag"),
+    Choice("sums alone, and measured by the attack", "fedfisher_diag", "fedfisher_diag"),
     Choice("an ensemble, weighted by labels", "ensemble_by_labels", None),
     Choice("an ensemble of equal votes", "ensemble", "ensemble"),
 )
