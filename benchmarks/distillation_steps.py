@@ -1,6 +1,6 @@
 """Accuracy of Gaussian distillation against the seconds of its server: steps, inputs a step, and learning rates.
 
-    FEDFISHER_DATA_DIR=... python -m benchmarks.distillation_steps [--seeds 101 102 103] [--models mlp lenet]
+    FEDFISHER_DATA_DIR=... python -m benchmarks.distillation_steps [--seeds 101 102 103] [--datasets mnist cifar10]
 
 Five clients at alpha 0.1 train for ten epochs, and nothing is compressed. Accuracies are of 5,000 training images that
 no client trained on, with seeds that no report has. A difference is to the defaults, over the same seeds, with the 95 %
@@ -21,11 +21,12 @@ import torch
 
 from benchmarks.differences import columns
 from benchmarks.imagined import as_it_is
-from benchmarks.pseudo_inputs import LEARNING_RATE, SAMPLES, SETTINGS, STEPS, federations_of, started, trained
+from benchmarks.pseudo_inputs import LEARNING_RATE, SAMPLES, STEPS, federations_of, started, trained
 from fedfisher_core.methods.distillation.pseudo_inputs import Local, distil
 from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.reporting.measure import Measure
 
+MODELS = {"mnist": "mlp", "fashion_mnist": "lenet", "cifar10": "lenet"}
 DEFAULTS = (STEPS, SAMPLES, LEARNING_RATE)
 GRID = (
     *((steps, samples, LEARNING_RATE) for steps in (50, 100, 200, STEPS) for samples in (16, 32, SAMPLES, 128)),
@@ -70,16 +71,16 @@ def main() -> None:
     """Measure the grid in every setting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[101, 102, 103])
-    parser.add_argument("--models", nargs="+", choices=("mlp", "lenet"), default=["mlp", "lenet"])
+    parser.add_argument("--datasets", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--store", type=Path, help="keeps the clients (a folder that is removed)")
     options = parser.parse_args()
     if "FEDFISHER_DATA_DIR" not in os.environ:
-        print("skipped: FEDFISHER_DATA_DIR is not set, and this needs MNIST and Fashion-MNIST")
+        print("skipped: FEDFISHER_DATA_DIR is not set, and this needs MNIST, Fashion-MNIST and CIFAR-10")
         return
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as temporary:
-        for dataset, model in (one for one in SETTINGS if one[1] in options.models):
-            measure(dataset, model, options.seeds, options.store or Path(temporary))
+        for dataset in options.datasets:
+            measure(dataset, MODELS[dataset], options.seeds, options.store or Path(temporary))
 
 
 if __name__ == "__main__":
