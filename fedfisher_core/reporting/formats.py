@@ -11,7 +11,7 @@ from markupsafe import Markup, escape
 FEDFISHER = frozenset({"fedfisher_diag", "fedfisher_full", "fedfisher_kfac"})
 """The methods of the FedFisher paper."""
 
-OURS = frozenset({"gaussian_distillation", "kfac_distillation", "mixture_distillation"})
+OURS = frozenset({"gaussian_distillation", "kfac_distillation", "mixture_distillation", "summed_moments"})
 """The methods that are this project's own."""
 
 _NAMES = {
@@ -58,6 +58,7 @@ _NAMES = {
     "pfnm_original": "PFNM, first code",
     "regmean": "RegMean",
     "regmean_plus_plus": "RegMean++",
+    "summed_moments": "Summed moments",
     "ties": "TIES",
     "tsv_m": "TSV-M",
     "wudi": "WUDI",

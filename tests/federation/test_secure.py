@@ -119,6 +119,16 @@ def test_a_secure_sum_gives_the_network_of_the_clients_in_it(
         assert any((network(secure)[key] - tensor).abs().max() > 1e-3 for key, tensor in everyone.items())
 
 
+def test_moments_in_a_secure_sum_train_the_same_network(trained: Trained) -> None:
+    secure, plain = (
+        network(trained.run("summed_moments", wire, clients, steps=30))
+        for wire, clients in ((SECURE | {"secure": {"dropouts": DROPOUTS}}, EVERYONE), (PLAIN, SURVIVORS))
+    )
+    for key, tensor in plain.items():
+        # Thirty steps of Adam enlarge what rounding moves.
+        torch.testing.assert_close(secure[key], tensor, rtol=1e-3, atol=1e-3)
+
+
 # Of five clients with at most 1,024 examples, and numbers up to 4: three uploads, each off by half a step at most.
 NARROW = {"clip": 4.0, "most_examples": 1024}
 
@@ -378,7 +388,8 @@ def test_methods_that_need_more_than_sums_are_refused_by_name(name: str, reason:
         bind_written("mine", {"method": name, "wire": SECURE}, [tiny.TINY])
     assert str(caught.value) == (
         f"methods.mine.wire.server_view='secure_sum': method {name!r} {reason}; "
-        "allowed: afl, fedavg, fedcgs, fedfish, fedfisher_diag, fisher_merge, gh_lda, gradient_matching, iso_c"
+        "allowed: afl, fedavg, fedcgs, fedfish, fedfisher_diag, fisher_merge, gh_lda, gradient_matching, iso_c, "
+        "summed_moments"
     )
 
 

@@ -29,6 +29,7 @@ STATISTICS: dict[str, dict[str, Any]] = {
     "input_moments": {"directions": 3},
     "fisher_directions": {"rank": 3},
     "class_moments": {"directions": 3, "frequencies": 2},
+    "input_sums": {"numbers": 4},
 }
 
 

@@ -17,6 +17,7 @@ from fedfisher_core.client.statistics.fisher_directions import FisherDirections
 from fedfisher_core.client.statistics.further_modes import FURTHER, FurtherFactors, FurtherWeights
 from fedfisher_core.client.statistics.gram import Gram
 from fedfisher_core.client.statistics.input_moments import InputMoments
+from fedfisher_core.client.statistics.input_sums import InputSums
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.statistics.null_space import NullSpaceProjection, OfficialProjection, span_projection
@@ -166,6 +167,8 @@ def made_up_uploads(parameters: Sequence[dict[str, Tensor]], spec: ModelSpec = t
             drawn
             | {"shares": torch.full((spec.classes,), 1 / spec.classes), "owners": torch.arange(3.0) % spec.classes}
         )
+        held = tiny.local(spec.load(weights).eval(), tiny.examples(40, seed=client, spec=spec))
+        statistics[InputSums] = InputSums.compute(held)
         statistics[LabelCounts] = LabelCounts({"counts": torch.full((spec.classes,), 5.0)})
         for of_features in (*((ClassSums, ClassGaussians) if spec.name == "linear" else ()), FeatureGaussians):
             drawn = {name: torch.rand(shape, generator=generator) for name, shape in of_features.shapes(spec).items()}

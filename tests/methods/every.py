@@ -22,6 +22,7 @@ QUICK: dict[str, dict[str, Any]] = {
     "gaussian_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
     "kfac_distillation": {"steps": 3, "samples": 4},
     "mixture_distillation": {"steps": 3, "samples": 4, "wire": {"budget": "none"}},
+    "summed_moments": {"steps": 3, "samples": 8, "wire": {"budget": "none"}},
     # Factors that are drawn at random are much larger than those of networks.
     "fedlpa": {"rate": 0.01},
 }

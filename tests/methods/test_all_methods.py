@@ -31,6 +31,7 @@ RESHAPED = {
     "ccvr": "the head is trained anew",
     "pfnm": "the prior shrinks units",
     "pfnm_original": "the prior shrinks units",
+    "summed_moments": "the network is trained on drawn inputs",
     "ties": "what changed little is trimmed",
     "iso_c": "what changed little and what changed much change alike",
     "dare": "what changed is dropped or enlarged",

@@ -30,6 +30,7 @@ REFUSED = {
     "gaussian_distillation": "statistic 'input_moments' takes images and numbers; the data has 5 tokens of 12",
     "kfac_distillation": EMBEDDING,
     "mixture_distillation": "statistic 'class_moments' takes images and numbers; the data has 5 tokens of 12",
+    "summed_moments": "statistic 'input_sums' takes images and numbers; the data has 5 tokens of 12",
     "fedlpa": f"{EMBEDDING}, and its input factor is diagonal",
     "fedbens_mixture": f"{EMBEDDING}, and its input factor is diagonal",
     "ma_echo": EMBEDDING,
@@ -43,7 +44,7 @@ REFUSED = {
     **dict.fromkeys(OF_FEATURES, FEATURES),
     **dict.fromkeys(OF_ADAPTERS, "has no adapters; allowed: networks with 'lora_A' and 'lora_B'"),
 }
-OF_MOMENTS = ("gaussian_distillation", "mixture_distillation")
+OF_MOMENTS = ("gaussian_distillation", "mixture_distillation", "summed_moments")
 
 
 @pytest.mark.drawn(20)
@@ -88,7 +89,7 @@ def test_what_averages_weights_serves_all() -> None:
 @pytest.mark.parametrize("spec", [ROWS, ONE_HOT], ids=lambda spec: spec.name)
 def test_methods_of_linear_layers_serve_them_on_any_inputs(name: str, spec: ModelSpec) -> None:
     if name in OF_MOMENTS and spec is ONE_HOT:
-        with pytest.raises(InputError, match="_moments' takes images and numbers; the data has 5 tokens of 12"):
+        with pytest.raises(InputError, match="_(moments|sums)' takes images and numbers; the data has 5 tokens of 12"):
             bind_written(name, {}, [spec])
         return
     if (name, spec) == ("kfac_distillation", ONE_HOT):

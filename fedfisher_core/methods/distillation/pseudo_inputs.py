@@ -71,7 +71,15 @@ def gaussian(moments: InputMoments, shape: Sequence[int]) -> Draw:
 
 
 def mixture(moments: ClassMoments, shape: Sequence[int]) -> Draw:
-    """Draw inputs of a shape from the mixture of normal distributions, one a class, that a client sent.
+    """Draw inputs of a shape from the mixture of normal distributions, one a class, that a client sent."""
+    draw = labelled_mixture(moments, shape)
+    return lambda count, generator: draw(count, generator)[0]
+
+
+def labelled_mixture(
+    moments: ClassMoments, shape: Sequence[int]
+) -> Callable[[int, torch.Generator], tuple[Tensor, Tensor]]:
+    """Draw inputs of a shape from a mixture of normal distributions, one a class, and the class of each.
 
     Class c has probability p_c. The low frequencies are mean_c + sum_j z_j direction_j / sqrt(p_c) + e * deviations,
     over the directions j of the class. All frequencies get independent noise of the size of the residuals on every
@@ -84,14 +92,14 @@ def mixture(moments: ClassMoments, shape: Sequence[int]) -> Draw:
     # Directions of a class without examples are 0, and stay so.
     rows = directions * torch.where(shares > 0, shares, 1).rsqrt()[owned, None]
 
-    def draw(count: int, generator: torch.Generator) -> Tensor:
+    def draw(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         labels = torch.multinomial(chances, count, replacement=True, generator=generator).to(owned.device)
         along, apart, beyond = (
             torch.randn(count, len(sizes), generator=generator).to(rows.device)
             for sizes in (rows, deviations, residuals)
         )
         within = means[labels] + (along * (labels[:, None] == owned)) @ rows + apart * deviations
-        return torch.addcmul(low.fill(within), beyond, residuals).reshape(count, *shape)
+        return torch.addcmul(low.fill(within), beyond, residuals).reshape(count, *shape), labels
 
     return draw
 

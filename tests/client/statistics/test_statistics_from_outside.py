@@ -344,5 +344,5 @@ class Brightness(TensorStatistic):
         check=True,
     )
     assert "'brightness', 'class_gaussians', 'class_moments', 'class_sums', 'dense_fisher'" in told.stdout
-    assert "'gram', 'input_moments', 'kfac'" in told.stdout
+    assert "'gram', 'input_moments', 'input_sums', 'kfac'" in told.stdout
     assert "{'power': 2}" in told.stdout
