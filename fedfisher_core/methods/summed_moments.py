@@ -1,7 +1,7 @@
 """FedAvg's network, trained on inputs that the server draws class by class from sums over all clients."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -30,7 +30,7 @@ def _terms(upload: Upload) -> dict[str, Parameters]:
     return {**weights_term(upload), "counts": {"counts": counts / counts.sum()}, "moments": moments}
 
 
-def _of_sums(server: Server, sums: Sums, **settings: float) -> Aggregate:
+def _of_sums(server: Server, sums: Sums, **settings: Any) -> Aggregate:
     counts = sums.totals["counts"]["counts"]
     weights = {name: tensor.float() for name, tensor in sums.mean("weights").items()}
     return _train(server, weights, counts, sums.mean("moments"), **settings)

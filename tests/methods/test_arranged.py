@@ -89,7 +89,7 @@ def test_what_averages_weights_serves_all() -> None:
 @pytest.mark.parametrize("spec", [ROWS, ONE_HOT], ids=lambda spec: spec.name)
 def test_methods_of_linear_layers_serve_them_on_any_inputs(name: str, spec: ModelSpec) -> None:
     if name in OF_MOMENTS and spec is ONE_HOT:
-        with pytest.raises(InputError, match="_(moments|sums)' takes images and numbers; the data has 5 tokens of 12"):
+        with pytest.raises(InputError, match=r"_(moments|sums)' takes images and numbers; the data has 5 tokens of 12"):
             bind_written(name, {}, [spec])
         return
     if (name, spec) == ("kfac_distillation", ONE_HOT):
