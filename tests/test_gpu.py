@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch fin
 GPU = "cuda"
 OBJECTIVES = (
     *("plain", "fedprox", "fedprox_adaptive", "label_smoothing", "logit_adjustment", "restricted_softmax"),
-    *("moon", "scaffold"),
+    *("moon", "prototypes", "scaffold"),
 )
 OF_ANY = [name for name in NAMES if name not in (*OF_ADAPTERS, *OF_FEATURES, *OF_ROWS)]
 # By how much losses may differ where rounding decides, as it does between two processors: at what a method divides by

@@ -116,6 +116,12 @@ def normalise(pixels: Tensor, spec: DatasetSpec) -> Tensor:
     return (pixels - mean) / std
 
 
+def denormalise(inputs: Tensor, spec: DatasetSpec) -> Tensor:
+    """Bring normalised images back to [0, 1], in new memory: inputs std + mean."""
+    mean, std = _constants(spec, inputs.device)
+    return inputs * std + mean
+
+
 def augment(inputs: Tensor, generator: torch.Generator, *, padding: int = 4) -> Tensor:
     """Crop each image at random after zero padding, and mirror half of them.
 

@@ -5,6 +5,8 @@ from itertools import product
 
 from fedfisher_core.client.local import last_layer
 from fedfisher_core.client.objectives.objective import Knowledge, configure_objective
+from fedfisher_core.client.statistics.features import require_class_rows
+from fedfisher_core.data.layouts import require_images
 from fedfisher_core.engine.code import code_of
 from fedfisher_core.engine.errors import InputError, UnsupportedLayerError
 from fedfisher_core.methods.configured import ConfiguredMethod
@@ -129,15 +131,20 @@ def require_server_optimisers(settings: FederationSettings, examples: Mapping[st
 
 
 def require_features(settings: FederationSettings, spec: ModelSpec) -> None:
-    """Check that a network has the features that an objective reads.
+    """Check that a network has the features and the last layer that an objective reads, and images if it needs any.
 
     Raises:
         InputError: names the objective and the network.
     """
     for label in settings.train.objective:
         objective = configure_objective(label, settings.train.objective).objective
-        if Knowledge.FEATURES in objective.reads:
-            try:
+        key = f"train.objective={label!r} with model {spec.name!r}"
+        if objective.views is not None:
+            require_images(spec.inputs, key)
+        try:
+            if Knowledge.FEATURES in objective.reads:
                 last_layer(spec.skeleton())
-            except UnsupportedLayerError as error:
-                raise InputError(f"train.objective={label!r} with model {spec.name!r}: {error}") from error
+            if Knowledge.HEAD in objective.reads:
+                require_class_rows(spec)
+        except UnsupportedLayerError as error:
+            raise InputError(f"{key}: {error}") from error

@@ -3,7 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import torch
@@ -128,9 +128,12 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         Returns:
             The trained weights, and what else the document of the training records.
         """
-        settings, augmented = self.federation.train, self.federation.dataset.augment
-        losses = self.losses(network, examples, past)
-        return train(network, examples, settings, generator=generator, losses=losses, augmented=augmented), {}
+        settings, dataset, made = self.federation.train, self.federation.dataset, self.objective.objective.views
+        losses, views = self.losses(network, examples, past), None if made is None else partial(made, dataset)
+        trained = train(
+            network, examples, settings, generator=generator, losses=losses, augmented=dataset.augment, views=views
+        )
+        return trained, {}
 
     def losses(self, network: nn.Module, examples: Examples, past: Past) -> Losses:
         """Make the loss of each example of a batch, which the client minimises.

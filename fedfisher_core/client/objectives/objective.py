@@ -15,6 +15,8 @@ from torch.nn import functional
 import fedfisher_core.client.objectives
 from fedfisher_core.client.local import Features
 from fedfisher_core.client.round_state import NO_PAST, Exchange, Past
+from fedfisher_core.client.statistics.features import last_linear
+from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.registry import Registry, import_submodules
 from fedfisher_core.models.spec import Parameters, parameters_of
@@ -23,6 +25,9 @@ from fedfisher_core.settings.choices import choose, settings_of
 
 Losses = Callable[[Tensor, Tensor], Tensor]
 """Takes outputs, shape (batch, classes), and labels, shape (batch,); gives the loss of each example, shape (batch,)."""
+
+Views = Callable[[DatasetSpec, Tensor, torch.Generator], Tensor]
+"""Takes a data set, a batch of its inputs and a generator on the CPU; gives views of the batch, one after another."""
 
 RESERVED = tuple(ObjectiveChoice.model_fields)
 """Keys that stand next to an objective's settings, so that an objective must not use them."""
@@ -34,6 +39,7 @@ class Knowledge(StrEnum):
     LABEL_COUNTS = "the client's label counts"
     WEIGHTS = "the weights"
     FEATURES = "the features that the last layer reads"
+    HEAD = "the weights of the last layer"
     PAST = "what earlier rounds left"
 
 
@@ -48,6 +54,7 @@ class Known:
         moving: the network's current learnt weights.
         starting: the weights from which training started.
         watched: features of the batch.
+        last: the last layer's current weights.
         earlier: what earlier rounds left.
     """
 
@@ -55,6 +62,7 @@ class Known:
     moving: dict[str, nn.Parameter] | None = None
     starting: Parameters | None = None
     watched: Features | None = None
+    last: Tensor | None = None
     earlier: Past | None = None
 
     @property
@@ -78,6 +86,11 @@ class Known:
         return _declared(self.watched, Knowledge.FEATURES)
 
     @property
+    def head(self) -> Tensor:
+        """The last layer's current weights, shape (classes, features), without its bias; gradients flow to them."""
+        return _declared(self.last, Knowledge.HEAD)
+
+    @property
     def past(self) -> Past:
         """What earlier rounds left to the client."""
         return _declared(self.earlier, Knowledge.PAST)
@@ -93,6 +106,7 @@ class Objective:
         reads: the parts of `Known` that it reads.
         exchange: what it exchanges with the server; None for nothing.
         require: raises InputError for local training that does not fit it; None if any does.
+        views: makes those on which clients train in the place of images, with their labels; None for the images.
     """
 
     name: str
@@ -102,6 +116,7 @@ class Objective:
     settings: type[BaseModel]
     exchange: Exchange | None = None
     require: Callable[[TrainSettings], None] | None = None
+    views: Views | None = None
 
     @property
     def summary(self) -> str:
@@ -123,6 +138,7 @@ class Objective:
             else None,
             starting=parameters_of(network) if reads_weights else None,
             watched=Features(network) if Knowledge.FEATURES in self.reads else None,
+            last=last_linear(network)[1].weight if Knowledge.HEAD in self.reads else None,
             earlier=past if Knowledge.PAST in self.reads else None,
         )
 
@@ -144,6 +160,7 @@ def objective(
     reads: tuple[Knowledge, ...] = (),
     exchange: Exchange | None = None,
     require: Callable[[TrainSettings], None] | None = None,
+    views: Views | None = None,
 ) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
     """Register a local objective; its keyword arguments with their types and defaults become its settings.
 
@@ -156,7 +173,7 @@ def objective(
 
     def register(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         settings = settings_of(function, owner="objective", name=name, reserved=RESERVED)
-        objectives.add(name, Objective(name, function, reads, reference, settings, exchange, require))
+        objectives.add(name, Objective(name, function, reads, reference, settings, exchange, require, views))
         return function
 
     return register
@@ -187,7 +204,8 @@ class ConfiguredObjective:
         """The functions whose code decides the result of a client's training."""
         exchange = self.objective.exchange
         spoken = () if exchange is None else (exchange.begin, exchange.close, exchange.update)
-        return (self.objective.function, *spoken)
+        seen = () if self.objective.views is None else (self.objective.views,)
+        return (self.objective.function, *spoken, *seen)
 
     def losses(self, network: nn.Module, labels: Tensor, classes: int, past: Past = NO_PAST) -> Losses:
         """Make the loss of one client.

@@ -90,6 +90,14 @@ def require_last_linear(spec: ModelSpec) -> nn.Linear:
     return _of_rows(spec, last_linear)
 
 
+def require_class_rows(spec: ModelSpec) -> None:
+    """Refuse networks whose last layer is not as `require_last_linear` asks, or has not one row of weights a class."""
+    if (rows := require_last_linear(spec).out_features) != spec.classes:
+        raise UnsupportedLayerError(
+            f"the last layer with weights has {rows} rows; allowed: one row a class, {spec.classes}"
+        )
+
+
 def _of_rows(spec: ModelSpec, find: Callable[[nn.Module], tuple[str, nn.Linear]]) -> nn.Linear:
     network = spec.skeleton().eval()
     name, layer = find(network)
