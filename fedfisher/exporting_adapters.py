@@ -110,8 +110,9 @@ def find_artifact(store: Store, kind: str, key: str, row: Row) -> Artifact:
 
 def require_one_network(row: Row, result: Result) -> None:
     """Refuse a method that keeps several networks, or a combiner of one, by an InputError."""
-    if result.networks != 1 or result.combine is Combine.LEARNT:
-        kept = plural(result.networks, "network") + (" and a combiner" if result.combine is Combine.LEARNT else "")
+    combined = result.combine in (Combine.LEARNT, Combine.MEAN_FEATURE)
+    if result.networks != 1 or combined:
+        kept = plural(result.networks, "network") + (" and a combiner" if combined else "")
         raise InputError(f"method {row.method!r} keeps {kept}; allowed: methods that leave one network")
 
 

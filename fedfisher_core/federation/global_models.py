@@ -147,7 +147,7 @@ def read_model(artifact: Artifact, federation: Federation) -> Aggregate:
         combine=result.combine,
         weights=read_tensors(artifact, _CLASS_WEIGHTS)["weights"] if weighted else None,
         spec=replace(federation.spec, widths=result.widths),
-        combiner=read(_COMBINER) if result.combine is Combine.LEARNT else None,
+        combiner=read(_COMBINER) if _COMBINER in names_of(artifact) else None,
     )
 
 

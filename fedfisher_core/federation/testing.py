@@ -121,7 +121,7 @@ def measured(federation: Federation, made: Aggregate, inputs: PartitionInputs[Ar
     own = None if tests is None else [tests[client] for client in able]
     match made.combine:
         # A combiner leaves one network, whose probabilities are their mean.
-        case Combine.MEAN_PROBABILITY | Combine.LEARNT:
+        case Combine.MEAN_PROBABILITY | Combine.LEARNT | Combine.MEAN_FEATURE:
             return measure_mean(networks, test, counts, weights=made.weights, seen=seen, own=own)
         case Combine.MEAN_LOGIT:
             return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen, own=own)

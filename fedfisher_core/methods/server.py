@@ -11,7 +11,7 @@ from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.arithmetic import is_finite
 from fedfisher_core.engine.errors import InputError, shown
-from fedfisher_core.models.combined import Combined
+from fedfisher_core.models.combined import ByFeatures, Combined
 from fedfisher_core.models.evaluation import accuracy
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import FisherSettings
@@ -29,6 +29,9 @@ class Combine(StrEnum):
     LEARNT = "learnt"
     """Predict by what a combiner makes of their outputs before the softmax."""
 
+    MEAN_FEATURE = "mean_feature"
+    """Predict by the mean feature and the mean weights of the last layer."""
+
     MEAN_MEASURE = "mean_measure"
     """Measure each network, and average the measures."""
 
@@ -43,7 +46,7 @@ class Aggregate:
         weights: of the networks in the mean of their probabilities or outputs, class by class, shape
             (networks, classes); None for equal ones.
         spec: of the networks; None where it is the clients'.
-        combiner: parameters of what combines the networks' outputs, where that was learnt.
+        combiner: parameters of what makes one network of several; None where `combine` has no combiner.
         exchanged_bits: what every client was sent in addition to start and result, and sent back as much, while the
             method asked it again.
     """
@@ -64,7 +67,8 @@ class Aggregate:
     def modules(self, spec: ModelSpec) -> list[nn.Module]:
         """Build what predicts, in evaluation mode: the networks, or the one that a combiner makes of them."""
         networks = [(self.spec or spec).load(parameters).eval() for parameters in self.networks]
-        return networks if self.combiner is None else [Combined(networks, self.combiner)]
+        kind = ByFeatures if self.combine is Combine.MEAN_FEATURE else Combined
+        return networks if self.combiner is None else [kind(networks, self.combiner)]
 
 
 class Server:

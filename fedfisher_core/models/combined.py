@@ -1,4 +1,4 @@
-"""Several networks, and a small one that makes one prediction of the outputs of all."""
+"""Several networks, and what makes one prediction of the outputs or the features of all."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedfisher_core.models.spec import Parameters
+from fedfisher_core.models.spec import Parameters, layers_with_weights
 
 
 class SideBySide(nn.Module):
@@ -32,6 +32,30 @@ class Combined(SideBySide):
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute outputs before the softmax."""
         return combine(super().forward(inputs), dict(self.combiner.items()))
+
+
+class ByFeatures(Combined):
+    """Multiplies the normalised mean of the networks' features with the plain mean of their last layers' weights.
+
+    A network's features are what its last layer reads; the bias of this layer does not count. The combiner is the
+    network's share in the mean of features: `shares`, shape (networks,).
+    """
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Compute outputs before the softmax."""
+        heads = [layers_with_weights(network)[-1][1] for network in self.networks]
+        features = [_read_by(head, network, inputs) for head, network in zip(heads, self.networks, strict=True)]
+        mean = torch.einsum("n,nef->ef", self.combiner["shares"], torch.stack(features))
+        prototypes = torch.stack([head.get_parameter("weight") for head in heads]).mean(0)
+        return functional.normalize(mean, dim=1) @ prototypes.T
+
+
+def _read_by(layer: nn.Module, network: nn.Module, inputs: Tensor) -> Tensor:
+    """Run a network, and give what one of its layers reads, shape (examples, features)."""
+    read: list[Tensor] = []
+    with layer.register_forward_pre_hook(lambda _, given: read.append(given[0])):
+        network(inputs)
+    return read[-1]
 
 
 def draw_combiner(networks: int, classes: int, hidden: int, generator: torch.Generator) -> Parameters:

@@ -25,6 +25,7 @@ _NAMES = {
     "ensemble": "Ensemble",
     "ensemble_by_labels": "Ensemble, weighted by labels",
     "ensemble_logits": "Ensemble of logits",
+    "fafi": "FAFI",
     "fedavg": "FedAvg",
     "fedbens": "FedBEns",
     "fedbens_mixture": "FedBEns, mixture",

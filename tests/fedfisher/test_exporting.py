@@ -51,7 +51,9 @@ def run(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Iterator
         patch.setenv("FEDFISHER_DATA_DIR", str(tiny_folder))
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
-        made = benchmarked(folder, {"fedavg": {}, "pfnm": {}, "ensemble": {}, "fens": {"rounds": 1}}, seeds=[0, 1])
+        made = benchmarked(
+            folder, {"fedavg": {}, "pfnm": {}, "ensemble": {}, "fafi": {}, "fens": {"rounds": 1}}, seeds=[0, 1]
+        )
         report = folder / "results/tiny"
         write_rows(make_rows(made.done.plan, made.done.outcome), report)
         (report / FAILED).write_bytes(
@@ -179,7 +181,7 @@ def test_a_place_that_can_not_be_written_is_refused(run: tuple[Benchmarked, Path
     [
         ("fedavg", {}, r"^'tiny' has 2 rows of method 'fedavg'; allowed: --setting with one seed of \[0, 1\]$"),
         ("fedavg", {"seed": 7}, r"^'tiny' has no row of method 'fedavg', seed=7; allowed: one seed of \[0, 1\]$"),
-        ("fedprox", {}, "^'tiny' has no row of method 'fedprox'; .*allowed: ensemble, fedavg, fens, pfnm$"),
+        ("fedprox", {}, "^'tiny' has no row of method 'fedprox'; .*allowed: ensemble, fafi, fedavg, fens, pfnm$"),
         ("fedavg", {"sed": 1}, "^--setting 'sed' is none of a row; did you mean 'seed'"),
         ("dense", {}, "^'tiny' has no row of method 'dense': aggregate dense of tiny failed: RuntimeError: no room"),
     ],
@@ -201,9 +203,12 @@ def test_several_networks_another_store_and_a_folder_that_is_there_are_refused(
         export(several, stored(report), tmp_path / "out")
     with pytest.raises(InputError, match=r"has no aggregates/.* of benchmark 'tiny'; allowed: to run it again"):
         export(one, open_store(tmp_path / "elsewhere"), tmp_path / "out")
-    combined = choose_row(report, method="fens", settings={"seed": 0})
-    with pytest.raises(InputError, match=r"^method 'fens' keeps 3 networks and a combiner; allowed: methods that"):
-        export(combined, stored(report), tmp_path / "out")
+    for method in ("fafi", "fens"):
+        combined = choose_row(report, method=method, settings={"seed": 0})
+        with pytest.raises(
+            InputError, match=f"^method '{method}' keeps 3 networks and a combiner; allowed: methods that"
+        ):
+            export(combined, stored(report), tmp_path / "out")
     assert not list(tmp_path.iterdir())
     (tmp_path / "out").mkdir()
     with pytest.raises(InputError, match="out is there; allowed: a new folder"):

@@ -95,7 +95,9 @@ def test_every_method_makes_the_networks_of_the_benchmark(runs: dict[str, Benchm
         assert all(torch.equal(combined.combiner[key], expected.combiner[key]) for key in expected.combiner)
 
 
-@pytest.mark.parametrize("name", ["ensemble", "ensemble_logits", "ensemble_by_labels", "ensemble_by_holders", "fens"])
+@pytest.mark.parametrize(
+    "name", ["ensemble", "ensemble_logits", "ensemble_by_labels", "ensemble_by_holders", "fafi", "fens"]
+)
 def test_an_ensemble_predicts_as_the_benchmark_measures(runs: dict[str, Benchmarked], name: str) -> None:
     run = runs["tiny"]
     test = run.test

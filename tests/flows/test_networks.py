@@ -18,6 +18,7 @@ ROWS = [
     make_row("ensemble", reference=True, accuracy=0.9, num_networks=5),
     # A combiner alone makes no network, not even of one client's.
     make_row("fens", reference=True, accuracy=0.97, num_networks=1),
+    make_row("fafi", reference=True, accuracy=0.96, num_networks=1),
     make_row("local_mean", reference=True, accuracy=0.4),
     make_row("centralised", reference=True, accuracy=0.95),
 ]

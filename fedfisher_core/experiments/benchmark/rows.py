@@ -25,6 +25,7 @@ _NOT_NEGATIVE = (
 
 _LOCAL_MEAN = "local_mean"
 _ENSEMBLE = "ensemble"
+_FAFI = "fafi"
 _FENS = "fens"
 
 
@@ -354,4 +355,4 @@ def networks_of(row: Row) -> int:
 
 
 def _is_named_ensemble(row: Row) -> bool:
-    return row.reference and _ENSEMBLE in method_of(row).split("_")
+    return row.reference and (method_of(row) == _FAFI or _ENSEMBLE in method_of(row).split("_"))
