@@ -19,7 +19,7 @@ from fedfisher_core.federation.federation import Federation, ModelInputs, Partit
 from fedfisher_core.federation.global_models import read_model
 from fedfisher_core.federation.partition import held_by, label_counts, participants_of, scaling_of, shifts_of
 from fedfisher_core.methods.server import Aggregate, Combine
-from fedfisher_core.models.evaluation import Measures, Seen, measure_each, measure_mean, measure_mean_logit
+from fedfisher_core.models.evaluation import Measures, Seen, mean_logit, mean_probability, measure
 from fedfisher_core.models.spec import models
 from fedfisher_core.settings import NATURAL_SCHEMES
 
@@ -122,11 +122,12 @@ def measured(federation: Federation, made: Aggregate, inputs: PartitionInputs[Ar
     match made.combine:
         # A combiner leaves one network, whose probabilities are their mean.
         case Combine.MEAN_PROBABILITY | Combine.LEARNT | Combine.MEAN_FEATURE:
-            return measure_mean(networks, test, counts, weights=made.weights, seen=seen, own=own)
+            predictors = [mean_probability(networks, made.weights)]
         case Combine.MEAN_LOGIT:
-            return measure_mean_logit(networks, test, counts, weights=made.weights, seen=seen, own=own)
+            predictors = [mean_logit(networks, made.weights)]
         case Combine.MEAN_MEASURE:
-            return measure_each(networks, test, counts, seen=seen, own=own)
+            predictors = [mean_probability([one], None) for one in networks]
+    return measure(predictors, test, counts, seen=seen, own=own)
 
 
 def _seen(federation: Federation, inputs: PartitionInputs[Artifact]) -> Seen | None:

@@ -58,70 +58,51 @@ _Predict = Callable[[Tensor], Tensor]
 """Takes inputs; gives log-probabilities on the CPU."""
 
 
-def measure_mean(
-    networks: Sequence[nn.Module],
+def measure(
+    predictors: Sequence[_Predict],
     test: Examples,
     label_counts: Tensor,
     *,
-    weights: Tensor | None = None,
     seen: Seen | None = None,
     own: Sequence[Tensor] | None = None,
 ) -> Measures:
-    """Measure the prediction whose probabilities are the mean of several networks'.
+    """Measure predictions separately and average the measures.
 
     Args:
-        networks: in evaluation mode.
+        predictors: such as `mean_probability` or `mean_logit`; at least one.
         label_counts: of the clients, shape (clients, classes).
-        weights: of the networks class by class, shape (networks, classes), not negative; None for equal ones. The
-            weighted probabilities of an image are divided by their sum.
-        seen: the test images as clients see them; None if all clients see them unchanged.
+        seen: the test images as clients see them, made once for all predictions; None if all clients see them
+            unchanged.
         own: indices of each client's own test images; None if they belong to no client. A client without any is left
             out of the worst client's accuracy.
 
     Raises:
         ArithmeticError: an output on a test image is not finite.
     """
-    (measures,) = _measure([mean_probability(networks, weights)], test, label_counts, seen, own)
-    return measures
-
-
-def measure_mean_logit(
-    networks: Sequence[nn.Module],
-    test: Examples,
-    label_counts: Tensor,
-    *,
-    weights: Tensor | None = None,
-    seen: Seen | None = None,
-    own: Sequence[Tensor] | None = None,
-) -> Measures:
-    """Measure the prediction whose outputs before the softmax are the mean of several networks'.
-
-    See `measure_mean` for the other arguments and errors.
-
-    Args:
-        weights: of the networks class by class, shape (networks, classes), for a sum of weighted outputs; None for the
-            mean.
-    """
-    (measures,) = _measure([mean_logit(networks, weights)], test, label_counts, seen, own)
-    return measures
-
-
-def measure_each(
-    networks: Sequence[nn.Module],
-    test: Examples,
-    label_counts: Tensor,
-    *,
-    seen: Seen | None = None,
-    own: Sequence[Tensor] | None = None,
-) -> Measures:
-    """Measure several networks separately and average the measures; see `measure_mean` for arguments and errors."""
-    each = _measure([mean_probability([network], None) for network in networks], test, label_counts, seen, own)
+    labels = test.labels.cpu()
+    found = [predict(test.inputs) for predict in predictors]
+    confusions = [_confusion(one, labels) for one in found]
+    present = confusions[0].sum(1) > 0
+    # Classes without test images can't be measured; a client's distribution is taken over the others.
+    counts = label_counts.double() * present
+    if own is None:
+        correct = torch.stack([counts @ _by_class(one) for one in confusions])
+        if seen is not None:
+            for client, held in enumerate(counts):
+                inputs = seen(client)
+                for row, predict in enumerate(predictors):
+                    correct[row, client] = held @ _by_class(_confusion(predict(inputs), labels))
+        by_client = (correct / counts.sum(1).clamp(min=1))[:, counts.sum(1) > 0]
+        if by_client.shape[1] == 0:
+            raise ArithmeticError("no client holds an example of a class that the test images have")
+    else:
+        by_client = _of_own(predictors, found, labels, seen, own)
     return Measures(
-        accuracy=_mean([one.accuracy for one in each]),
-        loss=_mean([one.loss for one in each]),
-        worst_class_accuracy=_mean([one.worst_class_accuracy for one in each]),
-        worst_client_accuracy=_mean([one.worst_client_accuracy for one in each]),
-        confusion=_rows(torch.tensor([one.confusion for one in each]).double().mean(0)),
+        accuracy=_mean([float((one.argmax(1) == labels).double().mean()) for one in found]),
+        loss=_mean([_mean_loss(one, labels) for one in found]),
+        worst_class_accuracy=_mean([float(_by_class(one)[present].min()) for one in confusions]),
+        worst_client_accuracy=_mean([float(one.min()) for one in by_client]),
+        confusion=tuple(tuple(row) for row in torch.stack(confusions).mean(0).tolist()),
     )
 
 
@@ -150,7 +131,8 @@ def mean_probability(networks: Sequence[nn.Module], weights: Tensor | None) -> _
 
     Args:
         networks: in evaluation mode.
-        weights: of the networks class by class, shape (networks, classes); None for equal ones.
+        weights: of the networks class by class, shape (networks, classes), not negative; None for equal ones. The
+            weighted probabilities of an image are divided by their sum.
 
     Returns:
         A function from inputs to log-probabilities in double precision, on the CPU.
@@ -163,44 +145,6 @@ def mean_probability(networks: Sequence[nn.Module], weights: Tensor | None) -> _
         return torch.logsumexp(each, 0).log_softmax(1).cpu()
 
     return predict
-
-
-def _measure(
-    predictors: Sequence[_Predict],
-    test: Examples,
-    label_counts: Tensor,
-    seen: Seen | None,
-    own: Sequence[Tensor] | None,
-) -> list[Measures]:
-    """Measure several predictions; the images that a client sees are made once for all of them."""
-    labels = test.labels.cpu()
-    found = [predict(test.inputs) for predict in predictors]
-    confusions = [_confusion(one, labels) for one in found]
-    present = confusions[0].sum(1) > 0
-    # Classes without test images can't be measured; a client's distribution is taken over the others.
-    counts = label_counts.double() * present
-    if own is None:
-        correct = torch.stack([counts @ _by_class(one) for one in confusions])
-        if seen is not None:
-            for client, held in enumerate(counts):
-                inputs = seen(client)
-                for row, predict in enumerate(predictors):
-                    correct[row, client] = held @ _by_class(_confusion(predict(inputs), labels))
-        by_client = (correct / counts.sum(1).clamp(min=1))[:, counts.sum(1) > 0]
-        if by_client.shape[1] == 0:
-            raise ArithmeticError("no client holds an example of a class that the test images have")
-    else:
-        by_client = _of_own(predictors, found, labels, seen, own)
-    return [
-        Measures(
-            accuracy=float((one.argmax(1) == labels).double().mean()),
-            loss=_mean_loss(one, labels),
-            worst_class_accuracy=float(_by_class(confusion)[present].min()),
-            worst_client_accuracy=float(clients.min()),
-            confusion=_rows(confusion),
-        )
-        for one, confusion, clients in zip(found, confusions, by_client, strict=True)
-    ]
 
 
 def _mean_loss(log_probabilities: Tensor, labels: Tensor) -> float:
@@ -241,7 +185,3 @@ def _by_class(confusion: Tensor) -> Tensor:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
-
-
-def _rows(matrix: Tensor) -> tuple[tuple[float, ...], ...]:
-    return tuple(tuple(row) for row in matrix.tolist())

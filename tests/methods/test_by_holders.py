@@ -15,7 +15,7 @@ from fedfisher_core.data.layouts import Images
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.server import Combine
-from fedfisher_core.models.evaluation import measure_mean_logit
+from fedfisher_core.models.evaluation import mean_logit, measure
 from fedfisher_core.models.spec import ModelSpec, Parameters, model
 from fedfisher_core.models.streams import reordered, stream_units, streams
 from tests import tiny
@@ -148,8 +148,8 @@ def test_outputs_of_classes_that_a_client_does_not_hold_are_masked() -> None:
     assert result.weights.tolist() == [[0.5, 0, 0], [0.5, 1, 0]]
     one_image = Examples(inputs=torch.ones(1, 1, 1, 1), labels=torch.tensor([1]))
     loaded = [spec.load(network).eval() for network in result.networks]
-    found = measure_mean_logit(loaded, one_image, torch.ones(2, 3), weights=result.weights)
+    found = measure([mean_logit(loaded, result.weights)], one_image, torch.ones(2, 3))
     # The outputs are (2 + 4) / 2, 3.5 and, as no client holds the last class, 0.
     assert found.accuracy == 1
     assert found.loss == pytest.approx(float(torch.tensor([3.0, 3.5, 0]).logsumexp(0)) - 3.5)
-    assert measure_mean_logit(loaded, one_image, torch.ones(2, 3)).accuracy == 0
+    assert measure([mean_logit(loaded, None)], one_image, torch.ones(2, 3)).accuracy == 0

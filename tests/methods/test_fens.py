@@ -17,7 +17,7 @@ from fedfisher_core.experiments.benchmark.rows import Role, role_of
 from fedfisher_core.federation.data import load_data
 from fedfisher_core.methods.fens import Participant
 from fedfisher_core.models.combined import Combined, draw_combiner
-from fedfisher_core.models.evaluation import accuracy, logits, measure_mean
+from fedfisher_core.models.evaluation import accuracy, logits, mean_probability, measure
 from fedfisher_core.models.spec import Parameters
 from tests import tiny
 from tests.methods.clients import SIZES, aggregate, asking
@@ -145,7 +145,8 @@ def test_it_tells_apart_what_networks_of_one_class_each_claim() -> None:
     test = tiny.examples(200, seed=9)
     made = aggregate("fens", uploads, spec=spec, rounds=300, server_rate=0.01)
     (combined,) = made.modules(spec)
-    plain = measure_mean(aggregate("ensemble", uploads, spec=spec).modules(spec), test, torch.ones(1, 3))
+    ensemble = aggregate("ensemble", uploads, spec=spec).modules(spec)
+    plain = measure([mean_probability(ensemble, None)], test, torch.ones(1, 3))
     assert plain.accuracy < 0.5
     assert accuracy(combined, test) > 0.8
 

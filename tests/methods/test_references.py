@@ -6,7 +6,7 @@ from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Upload
 from fedfisher_core.methods.method import methods
 from fedfisher_core.methods.server import Combine
-from fedfisher_core.models.evaluation import accuracy, measure_each, measure_mean
+from fedfisher_core.models.evaluation import accuracy, mean_probability, measure
 from tests import tiny
 from tests.methods.clients import aggregate, server, trained_uploads
 
@@ -26,7 +26,7 @@ def test_an_ensemble_predicts_by_the_mean_of_probabilities(clients: list[Upload]
     with torch.no_grad():
         probabilities = [tiny.TINY.load(one[Weights].tensors)(test.inputs).softmax(1) for one in clients]
     mean = (probabilities[0] + probabilities[1] + probabilities[2]) / 3
-    measures = measure_mean(networks, test, COUNTS)
+    measures = measure([mean_probability(networks, None)], test, COUNTS)
     assert measures.accuracy == pytest.approx((mean.argmax(1) == test.labels).double().mean().item())
     assert measures.loss == pytest.approx(-mean[torch.arange(50), test.labels].log().mean().item(), abs=1e-5)
 
@@ -53,8 +53,9 @@ def test_local_models_are_measured_by_themselves(clients: list[Upload]) -> None:
     assert result.combine is Combine.MEAN_MEASURE
     networks = [tiny.TINY.load(network).eval() for network in result.networks]
     test = tiny.examples(50, seed=7)
-    alone = [measure_mean([network], test, COUNTS) for network in networks]
-    together = measure_each(networks, test, COUNTS)
+    predictors = [mean_probability([network], None) for network in networks]
+    alone = [measure([one], test, COUNTS) for one in predictors]
+    together = measure(predictors, test, COUNTS)
     for field in ("accuracy", "loss", "worst_class_accuracy", "worst_client_accuracy"):
         assert getattr(together, field) == pytest.approx(sum(getattr(one, field) for one in alone) / 3)
     assert len({one.accuracy for one in alone}) > 1

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedfisher_core.data.tensors import Examples
-from fedfisher_core.models.evaluation import Measures, accuracy, logits, measure_each, measure_mean, measure_mean_logit
+from fedfisher_core.models.evaluation import accuracy, logits, mean_logit, mean_probability, measure
 
 
 class Table(nn.Module):
@@ -22,6 +22,13 @@ class Table(nn.Module):
         return self.rows[inputs.flatten().long()]
 
 
+Predict = Callable[[Tensor], Tensor]
+
+
+def alone(tables: list[Table]) -> list[Predict]:
+    return [mean_probability([one], None) for one in tables]
+
+
 def numbered(labels: list[int]) -> Examples:
     return Examples(inputs=torch.arange(len(labels)).float().reshape(-1, 1, 1, 1), labels=torch.tensor(labels))
 
@@ -31,7 +38,8 @@ def test_every_measure_against_a_slow_transcription() -> None:
     labels = rng.integers(0, 4, 300)
     outputs = [rng.normal(size=(300, 4)) + 2 * np.eye(4)[labels] for _ in range(3)]
     counts = np.array([[5, 0, 1, 0], [0, 2, 2, 6]])
-    measures = measure_mean([Table(torch.tensor(o)) for o in outputs], numbered(labels.tolist()), torch.tensor(counts))
+    tables = [Table(torch.tensor(one)) for one in outputs]
+    measures = measure([mean_probability(tables, None)], numbered(labels.tolist()), torch.tensor(counts))
 
     probabilities = np.mean([np.exp(o) / np.exp(o).sum(1, keepdims=True) for o in outputs], axis=0)
     predicted = probabilities.argmax(1)
@@ -67,14 +75,14 @@ def test_the_worst_client_is_found_among_images_as_each_sees_them() -> None:
         ]
         return float(min(each))
 
-    given, plain = torch.tensor(counts), measure_mean(tables, test, torch.tensor(counts))
-    together = measure_mean(tables, test, given, seen=seen)
+    given, plain = torch.tensor(counts), measure([mean_probability(tables, None)], test, torch.tensor(counts))
+    together = measure([mean_probability(tables, None)], test, given, seen=seen)
     assert together.worst_client_accuracy == pytest.approx(worst(outputs))
     assert dataclasses.replace(together, worst_client_accuracy=plain.worst_client_accuracy) == plain
-    each = measure_each(tables, test, given, seen=seen)
+    each = measure(alone(tables), test, given, seen=seen)
     assert each.worst_client_accuracy == pytest.approx(np.mean([worst([one]) for one in outputs]))
-    alone = measure_mean_logit(tables[:1], test, given, seen=seen)
-    assert alone.worst_client_accuracy == pytest.approx(worst(outputs[:1]))
+    first = measure([mean_logit(tables[:1], None)], test, given, seen=seen)
+    assert first.worst_client_accuracy == pytest.approx(worst(outputs[:1]))
 
 
 def test_the_worst_client_is_found_among_clients_own_images() -> None:
@@ -96,15 +104,15 @@ def test_the_worst_client_is_found_among_clients_own_images() -> None:
     def shown(client: int) -> Tensor:
         return test.inputs + 60 * (1 + client)
 
-    plain = measure_mean(tables, test, counts)
+    plain = measure([mean_probability(tables, None)], test, counts)
     for seen, views in ((False, None), (True, shown)):
-        together = measure_mean(tables, test, counts, seen=views, own=own)
+        together = measure([mean_probability(tables, None)], test, counts, seen=views, own=own)
         assert together.worst_client_accuracy == pytest.approx(worst(outputs, seen=seen))
         assert dataclasses.replace(together, worst_client_accuracy=plain.worst_client_accuracy) == plain
-        each = measure_each(tables, test, counts, seen=views, own=own)
+        each = measure(alone(tables), test, counts, seen=views, own=own)
         assert each.worst_client_accuracy == pytest.approx(np.mean([worst([one], seen=seen) for one in outputs]))
-        alone = measure_mean_logit(tables[:1], test, counts, seen=views, own=own)
-        assert alone.worst_client_accuracy == pytest.approx(worst(outputs[:1], seen=seen))
+        first = measure([mean_logit(tables[:1], None)], test, counts, seen=views, own=own)
+        assert first.worst_client_accuracy == pytest.approx(worst(outputs[:1], seen=seen))
 
 
 def test_weights_favour_networks_class_by_class() -> None:
@@ -112,7 +120,7 @@ def test_weights_favour_networks_class_by_class() -> None:
     labels = [0, 1, 2, 1, 0]
     outputs, weights = rng.normal(size=(2, 5, 3)), np.array([[1.0, 0.2, 0.0], [0.0, 0.8, 1.0]])
     tables = [Table(torch.tensor(o)) for o in outputs]
-    measures = measure_mean(tables, numbered(labels), torch.ones(1, 3), weights=torch.tensor(weights))
+    measures = measure([mean_probability(tables, torch.tensor(weights))], numbered(labels), torch.ones(1, 3))
 
     each = np.exp(outputs) / np.exp(outputs).sum(2, keepdims=True)
     joined = (weights[:, None, :] * each).sum(0)
@@ -125,22 +133,21 @@ def test_mean_outputs_are_taken_before_the_softmax() -> None:
     rng = np.random.default_rng(2)
     labels = [0, 1, 2, 1, 0]
     outputs = rng.normal(size=(3, 5, 3))
-    measures = measure_mean_logit([Table(torch.tensor(o)) for o in outputs], numbered(labels), torch.ones(1, 3))
+    tables = [Table(torch.tensor(one)) for one in outputs]
+    measures = measure([mean_logit(tables, None)], numbered(labels), torch.ones(1, 3))
 
     mean = np.exp(outputs.mean(0))
     assert measures.loss == pytest.approx(-np.log((mean / mean.sum(1, keepdims=True))[range(5), labels]).mean())
 
 
-def test_one_network_is_its_own_ensemble() -> None:
+def test_accuracy_of_one_network_is_its_own() -> None:
     table, test = Table(torch.randn(20, 3, generator=torch.Generator().manual_seed(0))), numbered([0, 1, 2, 1] * 5)
-    counts = torch.ones(2, 3)
-    assert measure_mean([table], test, counts) == measure_each([table], test, counts)
-    assert measure_mean([table], test, counts).accuracy == accuracy(table, test)
+    assert measure(alone([table]), test, torch.ones(2, 3)).accuracy == accuracy(table, test)
 
 
 def test_measures_of_several_networks_are_averaged() -> None:
     right, wrong = Table(9 * torch.eye(3)[[0, 1, 2]]), Table(9 * torch.eye(3)[[1, 2, 0]])
-    measures = measure_each([right, wrong], numbered([0, 1, 2]), torch.ones(1, 3))
+    measures = measure(alone([right, wrong]), numbered([0, 1, 2]), torch.ones(1, 3))
     assert measures.accuracy == 0.5
     assert measures.confusion[0] == (0.5, 0.5, 0.0)
 
@@ -148,7 +155,7 @@ def test_measures_of_several_networks_are_averaged() -> None:
 def test_a_class_without_test_images_counts_nowhere() -> None:
     table = Table(9 * torch.eye(3)[[0, 0, 1, 0]])
     counts = torch.tensor([[1, 1, 98], [0, 0, 7]])
-    measures = measure_mean([table], numbered([0, 0, 1, 1]), counts)
+    measures = measure(alone([table]), numbered([0, 0, 1, 1]), counts)
     assert measures.worst_class_accuracy == 0.5
     assert measures.worst_client_accuracy == pytest.approx(0.75)
 
@@ -156,11 +163,11 @@ def test_a_class_without_test_images_counts_nowhere() -> None:
 def test_clients_without_any_class_of_the_test_images_are_refused() -> None:
     table = Table(9 * torch.eye(3)[[0, 0]])
     with pytest.raises(ArithmeticError, match="no client holds an example of a class that the test images have"):
-        measure_mean([table], numbered([0, 1]), torch.tensor([[0, 0, 7]]))
+        measure(alone([table]), numbered([0, 1]), torch.tensor([[0, 0, 7]]))
 
 
 def test_a_confidently_wrong_network_has_a_finite_loss() -> None:
-    measures = measure_mean([Table(torch.tensor([[1e4, 0.0]]))], numbered([1]), torch.ones(1, 2))
+    measures = measure(alone([Table(torch.tensor([[1e4, 0.0]]))]), numbered([1]), torch.ones(1, 2))
     assert measures.loss == pytest.approx(1e4)
     assert math.isfinite(measures.loss)
 
@@ -170,10 +177,16 @@ def test_logits_do_not_depend_on_how_images_are_grouped() -> None:
     assert torch.equal(logits(Table(rows), torch.arange(2500).float().reshape(-1, 1, 1, 1)), rows)
 
 
-@pytest.mark.parametrize("measure", [measure_mean, measure_mean_logit, measure_each])
-def test_outputs_that_are_not_finite_are_counted_and_refused(measure: Callable[..., Measures]) -> None:
+@pytest.mark.parametrize(
+    "predictors",
+    [lambda two: [mean_probability(two, None)], lambda two: [mean_logit(two, None)], lambda two: alone(two)],
+    ids=["mean probability", "mean logit", "mean measure"],
+)
+def test_outputs_that_are_not_finite_are_counted_and_refused(
+    predictors: Callable[[list[Table]], list[Predict]],
+) -> None:
     rows = torch.zeros(5, 2)
     rows[1, 0], rows[3] = torch.inf, torch.nan
     counts = torch.ones(1, 2, dtype=torch.int64)
     with pytest.raises(ArithmeticError, match="the outputs on 2 of 5 test images are not finite"):
-        measure([Table(torch.zeros(5, 2)), Table(rows)], numbered([0, 1, 1, 0, 1]), counts)
+        measure(predictors([Table(torch.zeros(5, 2)), Table(rows)]), numbered([0, 1, 1, 0, 1]), counts)
