@@ -43,7 +43,7 @@ class ConfiguredMethod:
 
     def __call__(self, server: Server, uploads: Sequence[Upload]) -> Aggregate:
         """Aggregate one upload a client."""
-        made = self.method.function(server, uploads, **self._chosen())
+        made = self.method.function(server, uploads, **vars(self.settings))
         if self.label_prior == 0:
             return made
         return with_label_prior(server.spec, made, uploads, label_prior=self.label_prior)
@@ -56,7 +56,7 @@ class ConfiguredMethod:
     def of_sums(self, server: Server, sums: Sums) -> Aggregate:
         """Aggregate sums over all clients whose upload arrived, which the server learned by secure aggregation."""
         assert self.method.sums is not None
-        return self.method.sums.aggregate(server, sums, **self._chosen())
+        return self.method.sums.aggregate(server, sums, **vars(self.settings))
 
     @property
     def shared_start(self) -> bool:
@@ -67,9 +67,6 @@ class ConfiguredMethod:
     def validates(self) -> bool:
         """Whether it looks at the server's validation images."""
         return self.method.validates is not None and self.method.validates(self.settings)
-
-    def _chosen(self) -> dict[str, Any]:
-        return {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
 
     def dumped_settings(self) -> dict[str, Any]:
         """The settings as JSON has them; of those that all methods have, what differs from the default."""

@@ -215,8 +215,7 @@ class ConfiguredObjective:
             labels: of all of the client's examples.
         """
         known = self.objective.known(network, labels, classes, past)
-        chosen = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
-        return partial(_losses, self.objective, known, chosen)
+        return partial(_losses, self.objective, known, vars(self.settings))
 
     def described(self) -> dict[str, Any]:
         """What it adds to the settings of a client's training, as JSON: nothing for the plain one."""

@@ -33,12 +33,12 @@ class ConfiguredStatistic:
             UnsupportedLayerError: the statistic does not exist for a layer of the network.
             InputError: the client is private, and the statistic can't be released.
         """
-        return local.compute(self.statistic, self._chosen())
+        return local.compute(self.statistic, vars(self.settings))
 
     def shapes(self, spec: ModelSpec) -> dict[str, Size]:
         """Give the tensors' shapes; see `Statistic.shapes`."""
         named = inspect.signature(self.statistic.shapes).parameters
-        return self.statistic.shapes(spec, **{key: value for key, value in self._chosen().items() if key in named})
+        return self.statistic.shapes(spec, **{key: value for key, value in vars(self.settings).items() if key in named})
 
     def wire_spec(self, spec: ModelSpec) -> StatisticSpec:
         """Describe the statistic to the wire.
@@ -51,9 +51,6 @@ class ConfiguredStatistic:
     def described(self) -> dict[str, Any]:
         """The settings as JSON."""
         return self.settings.model_dump(mode="json")
-
-    def _chosen(self) -> dict[str, Any]:
-        return {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
 
 
 def configure_statistics(

@@ -56,12 +56,11 @@ class ConfiguredServerOptimiser:
         Returns:
             The weights that the next round starts from, and the moments.
         """
-        chosen = {name: getattr(self.settings, name) for name in type(self.settings).model_fields}
         weights: Parameters = {}
         kept: dict[str, Parameters] = {moment: {} for moment in moments}
         for name, weight in start.items():
             own = {moment: tensors[name] for moment, tensors in moments.items()}
-            step, after = self.optimiser.function(aggregate[name] - weight, own, **chosen)
+            step, after = self.optimiser.function(aggregate[name] - weight, own, **vars(self.settings))
             weights[name] = weight + step
             for moment, tensor in after.items():
                 kept[moment][name] = tensor
