@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Generic
 import torch
 
 from fedfisher_core.client.local import estimator_of
-from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.data.tensors import select
 from fedfisher_core.engine.code import code_of
@@ -41,7 +40,6 @@ from fedfisher_core.federation.uploads import PAYLOAD, download
 from fedfisher_core.fisher.estimators import draws_directions
 from fedfisher_core.methods.configured import ConfiguredMethod
 from fedfisher_core.methods.server import Aggregate, Server, require_networks
-from fedfisher_core.methods.server_optimisers.configured import ConfiguredServerOptimiser, configure_server_optimiser
 from fedfisher_core.models.batch_norm import batch_norms, estimate
 from fedfisher_core.models.memory import working_memory
 from fedfisher_core.models.spec import Parameters, models
@@ -123,19 +121,9 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         )
 
     @property
-    def optimiser(self) -> ConfiguredServerOptimiser:
-        """How the server goes on from the aggregate."""
-        federation = self.federation
-        return configure_server_optimiser(
-            federation.setting.server_optimiser, federation.settings.rounds.server_optimiser
-        )
-
-    @property
     def memory(self) -> Memory:
         """What the clients' objective leaves from round to round."""
-        federation = self.federation
-        objective = configure_objective(federation.setting.objective, federation.settings.train.objective)
-        return Memory(objective, federation, self.round_number)
+        return Memory(self.federation.objective, self.federation, self.round_number)
 
     @property
     @abstractmethod
@@ -144,7 +132,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
 
     def settings(self) -> dict[str, Any]:
         """See `Job.settings`."""
-        federation, optimiser, exchange = self.federation, self.optimiser, self.memory.objective.objective.exchange
+        federation, optimiser, objective = self.federation, self.federation.optimiser, self.federation.objective
         method, summation = self.configured.method, self.configured.summation
         sources: list[Any] = [method.function, models.get(federation.spec.name)]
         if summation is not None:
@@ -165,7 +153,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
             **({"running_statistics": "estimated"} if self._estimates else {}),
             **({"augment": "never"} if federation.settings.data.augment == "never" else {}),
             **optimiser.described(),
-            **({} if exchange is None else self.memory.objective.described()),
+            **({} if objective.objective.exchange is None else objective.described()),
             **self.numerics.described(),
         }
 
@@ -278,7 +266,7 @@ class Aggregation(Job[AggregationInputs[Artifact]]):
         self, server: Server, made: Aggregate, inputs: AggregationInputs[Artifact]
     ) -> tuple[Aggregate, Files]:
         """Let the server's optimiser go on from the aggregate; the file holds its moments."""
-        optimiser = self.optimiser
+        optimiser = self.federation.optimiser
         if optimiser.is_average:
             return made, {}
         # Running statistics have no gradient, so they stay those of the aggregate.

@@ -7,11 +7,13 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
+from fedfisher_core.client.objectives.objective import ConfiguredObjective, configure_objective
 from fedfisher_core.data.specs import DatasetSpec, datasets
 from fedfisher_core.data.texts import tokenised
 from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.engine.job import Job, Numerics
 from fedfisher_core.engine.seeds import Stream, numpy_generator, torch_generator
+from fedfisher_core.methods.server_optimisers.configured import ConfiguredServerOptimiser, configure_server_optimiser
 from fedfisher_core.models.spec import Lora, ModelSpec, Parameters
 from fedfisher_core.models.trunks.trunk import Pretrained, split_name
 from fedfisher_core.settings import FederationSettings, FisherSettings, SeededSetting, TrainSettings
@@ -95,6 +97,16 @@ class Federation:
     def train(self) -> TrainSettings:
         """How clients that minimise this setting's objective train."""
         return self.settings.train.of(self.setting.objective)
+
+    @property
+    def objective(self) -> ConfiguredObjective:
+        """What clients minimise."""
+        return configure_objective(self.setting.objective, self.settings.train.objective)
+
+    @property
+    def optimiser(self) -> ConfiguredServerOptimiser:
+        """How the server goes on from an aggregate."""
+        return configure_server_optimiser(self.setting.server_optimiser, self.settings.rounds.server_optimiser)
 
     @computed_once
     def fisher(self) -> FisherSettings:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, TypeVar
 
-from fedfisher_core.client.objectives.objective import Knowledge, configure_objective
+from fedfisher_core.client.objectives.objective import Knowledge
 from fedfisher_core.client.statistics.configured import ConfiguredStatistic
 from fedfisher_core.client.statistics.statistic import Statistic
 from fedfisher_core.client.statistics.weights import Weights
@@ -210,7 +210,7 @@ class Federations:
 
     def _before(self, federation: Federation, client: int, round_: Round) -> dict[str, TrainClient]:
         """The client's last training before this round, where its objective reads the past."""
-        if round_.method is None or federation.setting.objective not in self._remembering:
+        if round_.method is None or Knowledge.PAST not in federation.objective.objective.reads:
             return {}
         configured = self.methods[round_.method]
         for number in range(round_.number - 1, 0, -1):
@@ -218,18 +218,6 @@ class Federations:
             if client in self.members(federation, configured, earlier):
                 return {str(number): self.training(federation, client, earlier)}
         return {}
-
-    @computed_once
-    def _remembering(self) -> frozenset[str]:
-        """Labels of the objectives that read earlier rounds."""
-        entries = self.settings.train.objective
-        return frozenset(one for one in entries if Knowledge.PAST in configure_objective(one, entries).objective.reads)
-
-    @computed_once
-    def _reporting(self) -> frozenset[str]:
-        """Labels of the objectives whose clients report to the server."""
-        entries = self.settings.train.objective
-        return frozenset(one for one in entries if configure_objective(one, entries).objective.exchange is not None)
 
     @memoised
     def audit(self, federation: Federation) -> AuditClient | None:
@@ -326,7 +314,7 @@ class Federations:
             client: self._sent(federation, client, configured, round_)
             for client in self.members(federation, configured, round_)
         }
-        reporting = sent if federation.setting.objective in self._reporting else ()
+        reporting = () if federation.objective.objective.exchange is None else sent
         reports = {client: self.training(federation, client, round_) for client in reporting}
         needs = AggregationInputs(**vars(self._started(federation, POOLED, round_)), clients=sent, reports=reports)
         shared: dict[str, Any] = {

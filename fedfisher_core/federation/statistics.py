@@ -185,7 +185,7 @@ class ComputeByTraining(ComputeStatistic):
         trainer, family = self._trainer, models.get(self.federation.spec.name)
         return {
             **super().settings(),
-            "code": code_of(self.statistic, family, *trainer.objective.sources),
+            "code": code_of(self.statistic, family, *trainer.federation.objective.sources),
             "train": trainer.described,
             "fisher": self.federation.fisher.described(),
         }

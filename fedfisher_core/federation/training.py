@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from fedfisher_core.client.objectives.objective import ConfiguredObjective, Knowledge, Losses, configure_objective
+from fedfisher_core.client.objectives.objective import Knowledge, Losses
 from fedfisher_core.client.round_state import NO_PAST, LocalTraining, Past
 from fedfisher_core.client.training import Member, Trained, count_steps, train, train_together
 from fedfisher_core.data.tensors import Examples
@@ -50,24 +50,19 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
     action: ClassVar[str] = "train"
 
     @property
-    def objective(self) -> ConfiguredObjective:
-        """What the client minimises."""
-        return configure_objective(self.federation.setting.objective, self.federation.settings.train.objective)
-
-    @property
     def described(self) -> dict[str, Any]:
         """How the client trains, as JSON has it."""
         train = self.federation.train.model_dump(mode="json", exclude_none=True, exclude={"objective", "together"})
-        return {**train, **self.objective.described()}
+        return {**train, **self.federation.objective.described()}
 
     @property
     def memory(self) -> Memory:
         """What the objective keeps from round to round."""
-        return Memory(self.objective, self.federation, self.round_number)
+        return Memory(self.federation.objective, self.federation, self.round_number)
 
     def settings(self) -> dict[str, Any]:
         """See `Job.settings`."""
-        code = code_of(models.get(self.federation.spec.name), *self.objective.sources)
+        code = code_of(models.get(self.federation.spec.name), *self.federation.objective.sources)
         return {"code": code, **self.chosen, **self.numerics.described()}
 
     @property
@@ -142,11 +137,11 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
             network: holds the weights that the client starts from.
             past: what the client kept of earlier rounds.
         """
-        return self.objective.losses(network, examples.labels, self.federation.dataset.classes, past)
+        return self.federation.objective.losses(network, examples.labels, self.federation.dataset.classes, past)
 
     def _kept(self, examples: Examples, start: Parameters, trained: Trained, past: Past) -> Files:
         """Make what the objective keeps for the next round; most keep nothing."""
-        if self.objective.objective.exchange is None:
+        if self.federation.objective.objective.exchange is None:
             return {}
         settings, federation = self.federation.train, self.federation
         training = LocalTraining(
@@ -194,7 +189,7 @@ class TrainTogether(TrainClient):
         # Objectives that read a network are refused, so one skeleton serves to make all losses.
         skeleton = federation.spec.skeleton()
         held = [examples_of(federation, read, client) for client in first.members]
-        if first.objective.objective.reads:
+        if first.federation.objective.objective.reads:
             losses = [one.losses(skeleton, examples, NO_PAST) for one, examples in zip(group, held, strict=True)]
         else:
             losses = [first.losses(skeleton, held[0], NO_PAST)] * len(group)
@@ -270,7 +265,7 @@ def _obstacle(federation: Federation) -> str | None:
         return f" with model.initialisation={initialisation!r}; allowed: null, or initialisation: same"
     if settings.model.lora.ranks is not None:
         return " with model.lora.ranks, so that clients start from different weights; allowed: null"
-    objective = configure_objective(label, settings.train.objective).objective
+    objective = federation.objective.objective
     if read := {*objective.reads, *([] if objective.exchange is None else [Knowledge.PAST])} - _KNOWABLE:
         return f" with train.objective={label!r}, which reads {min(read)}; allowed: null"
     if federation.dataset.augment:

@@ -8,7 +8,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from fedfisher_core.client.objectives.objective import configure_objective
 from fedfisher_core.engine.costs import Spent, total, usable_processors
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.job import Job
@@ -312,10 +311,10 @@ def _curve(rounds: Sequence[_Round]) -> list[RoundPoint]:
 
 def _training(plan: BenchmarkPlan, federation: Federation) -> dict[str, Any]:
     """Describe how the clients of one setting trained, and in groups of how many where they trained together."""
-    train, objective, together = plan.settings.train, federation.setting.objective, group_size(federation)
+    together = group_size(federation)
     return {
-        **train.of(objective).model_dump(mode="json", exclude={"objective", "together"}),
+        **federation.train.model_dump(mode="json", exclude={"objective", "together"}),
         **({} if together is None else {"together": together}),
-        **configure_objective(objective, train.objective).described(),
+        **federation.objective.described(),
         **({"augment": "never"} if plan.settings.data.augment == "never" else {}),
     }
