@@ -110,15 +110,6 @@ def evidence_for(
     return register
 
 
-def says_nothing_of_images(statistic: type[Statistic]) -> None:
-    """Register a statistic that adds nothing to an attacker's knowledge.
-
-    Raises:
-        InputError: the statistic has evidence already.
-    """
-    likelihoods.add(statistic.name, Likelihood())
-
-
 def evidence_of_all(statistics: Iterable[Statistic], knowledge: Knowledge) -> Evidence:
     """Make evidence of all statistics that the server received besides a network; for errors see `evidence_of`."""
     return Together(tuple(evidence_of(one, knowledge) for one in statistics))
