@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Any
 
 from pydantic import BaseModel
@@ -19,9 +18,6 @@ from fedfisher_core.methods.shared.label_prior import require_label_prior, with_
 from fedfisher_core.models.spec import ModelSpec
 from fedfisher_core.settings import MethodEntry, WireFields, WireSettings
 from fedfisher_core.settings.choices import choose
-
-DEFAULT_WIRE = WireSettings()
-NO_SETTINGS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -86,8 +82,8 @@ def configure(
     label: str,
     entry: MethodEntry,
     specs: Iterable[ModelSpec],
-    wire: WireSettings = DEFAULT_WIRE,
-    statistics: Mapping[str, Mapping[str, Any]] = NO_SETTINGS,
+    wire: WireSettings,
+    statistics: Mapping[str, Mapping[str, Any]],
 ) -> ConfiguredMethod:
     """Choose a method's settings and check that it can serve networks.
 

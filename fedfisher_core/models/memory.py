@@ -132,11 +132,7 @@ def _counter(field: str) -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:")), None)
 
 
-def most_ever_held(who: int = resource.RUSAGE_SELF) -> int:
-    """Most bytes that this process held at any time.
-
-    Args:
-        who: `resource.RUSAGE_CHILDREN` for the largest of the processes for which it has waited.
-    """
+def most_ever_held() -> int:
+    """Most bytes that this process held at any time."""
     unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(who).ru_maxrss * unit
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
-from jinja2 import Environment
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -174,9 +174,6 @@ def template_text(name: str) -> Markup:
 @cache
 def template_environment() -> Environment:
     """Make the environment that renders templates, with the filters that all of them use, once a process."""
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    from fedfisher_core.reporting.formats import in_words
     from fedfisher_core.reporting.measure import Measure
 
     environment = Environment(
@@ -199,6 +196,6 @@ def template_environment() -> Environment:
         "plural": formats.plural,
         "breakable": formats.breakable,
         "measure": Measure.of,
-        "words": in_words,
+        "words": formats.in_words,
     }
     return environment

@@ -15,7 +15,7 @@ from fedfisher_core.federation.checks import check_federations
 from fedfisher_core.federation.model_checks import require_networks
 from fedfisher_core.methods.configured import configure
 from fedfisher_core.models.spec import Family, ModelSpec, model, models
-from fedfisher_core.settings import MethodEntry
+from fedfisher_core.settings import MethodEntry, WireSettings
 from flows import listings
 from tests.tiny import TINY, tiny_settings
 
@@ -257,7 +257,7 @@ def test_a_network_that_is_one_layer_is_called_so(register: Callable[[Family], N
     register(lambda spec: nn.Linear(spec.inputs.size, spec.classes))
     spec = ModelSpec(NAME, Vectors(6), classes=3)
     require_networks([spec])
-    assert configure("fedavg", MethodEntry(), [spec])
+    assert configure("fedavg", MethodEntry(), [spec], WireSettings(), {})
     with pytest.raises(InputError, match=f"method {method!r} can't serve model 'foreign': .*(itself)") as caught:
-        configure(method, MethodEntry(), [spec])
+        configure(method, MethodEntry(), [spec], WireSettings(), {})
     assert "''" not in str(caught.value)

@@ -29,7 +29,7 @@ from fedfisher_core.client.uploads import Ask, Upload
 from fedfisher_core.data.specs import DatasetSpec
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from fedfisher_core.methods.configured import DEFAULT_WIRE, NO_SETTINGS, ConfiguredMethod, configure
+from fedfisher_core.methods.configured import ConfiguredMethod, configure
 from fedfisher_core.methods.server import Aggregate, Server
 from fedfisher_core.models.spec import ModelSpec, Parameters
 from fedfisher_core.settings import FisherSettings, TrainSettings, WireSettings
@@ -182,12 +182,12 @@ def bind_written(
     label: str,
     written: Mapping[str, Any],
     specs: Iterable[ModelSpec],
-    wire: WireSettings = DEFAULT_WIRE,
-    statistics: Mapping[str, Mapping[str, Any]] = NO_SETTINGS,
+    wire: WireSettings | None = None,
+    statistics: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ConfiguredMethod:
     """Choose a method's settings as a configuration file writes them under its label."""
     entry = validate(BenchmarkSettings, {"methods": {label: written}}).methods[label]
-    return configure(label, entry, specs, wire, statistics)
+    return configure(label, entry, specs, wire or WireSettings(), statistics or {})
 
 
 def aggregate(

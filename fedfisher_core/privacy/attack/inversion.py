@@ -11,12 +11,11 @@ from torch.nn import functional
 from fedfisher_core.engine.errors import DivergedAttackError, InputError
 from fedfisher_core.engine.progress import track
 from fedfisher_core.fisher.capture import evaluation_mode
-from fedfisher_core.privacy.attack.evidence import Evidence, Together
+from fedfisher_core.privacy.attack.evidence import Evidence
 from fedfisher_core.privacy.attack.gan import Gan
 from fedfisher_core.privacy.attack.settings import InversionSettings
 
 View = Callable[[Tensor], Tensor]
-NOTHING = Together()
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ def invert(
     *,
     normalise: View,
     generator: torch.Generator,
-    evidence: Evidence = NOTHING,
+    evidence: Evidence,
 ) -> Reconstruction:
     """Search for images of a class that the prior finds real, the network recognises and the evidence supports.
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fedfisher_core.client.statistics.kfac import KFAC
 from fedfisher_core.data.tensors import normalise
 from fedfisher_core.engine.errors import DivergedAttackError, InputError
-from fedfisher_core.privacy.attack.evidence import Knowledge, evidence_of
+from fedfisher_core.privacy.attack.evidence import Knowledge, Together, evidence_of
 from fedfisher_core.privacy.attack.inversion import Reconstruction, Terms, invert, update
 from fedfisher_core.privacy.attack.settings import InversionSettings
 from tests.privacy.attack.pieces import PIXELS, pixelwise_gan
@@ -35,7 +35,7 @@ def attack(network: nn.Module | None = None, *, settings: InversionSettings = SE
         settings,
         normalise=view,
         generator=torch.Generator().manual_seed(0),
-        **changes,
+        **{"evidence": Together()} | changes,
     )
 
 
