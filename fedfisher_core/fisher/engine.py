@@ -38,7 +38,7 @@ class Backend(StrEnum):
     """This package: everything in one pass."""
 
     NNGEOMETRY = "nngeometry"
-    """The library nngeometry 0.3, which the paper used: exact, classification only, one pass for each approximation."""
+    """The library nngeometry 0.3, which the paper used: exact, *expand* alone, one pass an approximation."""
 
 
 EXACT = Exact()
@@ -97,15 +97,6 @@ def compute_fisher(
             f"model's type {parameter.dtype} or torch.int64"
         )
     if backend is Backend.NNGEOMETRY:
-        if not (isinstance(estimator, Exact) and loss is Loss.CLASSIFICATION):
-            raise InputError(
-                f"backend 'nngeometry' was given estimator={estimator} and loss={loss.value!r}; allowed: Exact() and "
-                f"'classification'"
-            )
-        if weight_sharing is not WeightSharing.EXPAND:
-            raise InputError(
-                f"backend 'nngeometry' was given weight_sharing={weight_sharing.value!r}; allowed: 'expand'"
-            )
         with evaluation_mode(model):
             return nngeometry_backend.compute(model, inputs, approximations=approximations)
     if isinstance(estimator, Truncated) and loss is not Loss.CLASSIFICATION:

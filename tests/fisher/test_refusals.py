@@ -15,7 +15,6 @@ from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, Loss, MonteCarlo
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.fisher.single_pass import MAX_DENSE_PARAMETERS
-from fedfisher_core.fisher.weight_sharing import WeightSharing
 
 from .reference import flat, make, relative_error
 
@@ -239,15 +238,6 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Monte-Carlo without a generator": ({"estimator": MonteCarlo(1)}, "generator is missing"),
     "nothing to compute": ({"approximations": set()}, "approximations is empty"),
-    "nngeometry, Monte-Carlo": (
-        {"backend": Backend.NNGEOMETRY, "estimator": MonteCarlo(1)},
-        r"'nngeometry' .*MonteCarlo\(samples=1\)",
-    ),
-    "nngeometry, squared loss": ({"backend": Backend.NNGEOMETRY, "loss": Loss.SQUARED}, "'nngeometry' .*'squared'"),
-    "nngeometry, reduce": (
-        {"backend": Backend.NNGEOMETRY, "weight_sharing": WeightSharing.REDUCE},
-        "'nngeometry' .*weight_sharing='reduce'; allowed: 'expand'",
-    ),
     "nngeometry, dense": (
         {"backend": Backend.NNGEOMETRY, "approximations": {Approximation.DENSE}},
         "'nngeometry' .*'dense'",

@@ -24,6 +24,10 @@ from fedfisher_core.settings.reading import validate
             "fisher.estimator='empirical' with fisher.backend='nngeometry'; allowed: 'exact'",
         ),
         (
+            {"fisher": {"backend": "nngeometry", "weight_sharing": "reduce"}},
+            "fisher.weight_sharing='reduce' with fisher.backend='nngeometry'; allowed: 'expand'",
+        ),
+        (
             {"fisher": {"backend": "nngeometry", "estimator": "truncated"}},
             "fisher.estimator='truncated' with fisher.backend='nngeometry'; allowed: 'exact'",
         ),
