@@ -27,7 +27,6 @@ from benchmarks.differences import columns
 from benchmarks.pseudo_inputs import DAMPING, SOLVER_STEPS, Parameters, federations_of, trained
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
-from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.methods.shared.fedfisher import raised, trace_of
 from fedfisher_core.methods.solvers.exact import conjugate_gradients
@@ -63,15 +62,14 @@ class Heard:
 
 def without_labels(network: nn.Module, inputs: Tensor) -> Factors:
     """K-FAC of J^T (I - 11^T / C) J / C, where C is the number of outputs."""
-    hook = network.register_forward_hook(lambda module, given, outputs: outputs - outputs.mean(1, keepdim=True))
+    # The outputs are zero, so that all probabilities are equal, and have the gradients that they had.
+    hook = network.register_forward_hook(lambda module, given, outputs: outputs - outputs.detach())
     try:
-        with torch.no_grad():
-            classes = network(inputs[:1]).shape[1]
-        fisher = compute_fisher(network, inputs, loss=Loss.SQUARED, approximations={Approximation.KFAC})
+        fisher = compute_fisher(network, inputs, approximations={Approximation.KFAC})
     finally:
         hook.remove()
     assert fisher.kfac is not None
-    return {name: block.times(1 / classes) for name, block in fisher.kfac.items()}
+    return fisher.kfac
 
 
 def floored(clients: Sequence[Heard], least: float) -> list[Heard]:

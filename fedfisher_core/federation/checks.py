@@ -42,7 +42,6 @@ from fedfisher_core.federation.statistics import group_by_pass, require_starts
 from fedfisher_core.federation.training import require_together
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.capture import require_rows, trace
-from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.nngeometry_backend import supported_layers
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.fisher.weight_sharing import WeightSharing
@@ -389,7 +388,6 @@ def _require_memory(spec: ModelSpec, group: Sequence[type[Statistic]], fisher: F
             network,
             spec.inputs.zeros(1),
             approximations={one.approximation for one in group if one.approximation is not None},
-            loss=Loss.CLASSIFICATION,
             estimator=estimator_of(fisher),
             memory_limit=fisher.memory_limit,
             sharing=WeightSharing(fisher.weight_sharing),

@@ -15,7 +15,6 @@ from fedfisher_core.fisher.estimators import (
     Empirical,
     Estimator,
     Exact,
-    Loss,
     Truncated,
     directions_per_example,
     draws_directions,
@@ -51,14 +50,13 @@ def compute_fisher(
     labels: Tensor | None = None,
     *,
     approximations: Set[Approximation] = DIAGONAL_AND_KFAC,
-    loss: Loss = Loss.CLASSIFICATION,
     estimator: Estimator = EXACT,
     weight_sharing: WeightSharing = WeightSharing.EXPAND,
     memory_limit: int = MEMORY_LIMIT,
     generator: torch.Generator | None = None,
     backend: Backend = Backend.NATIVE,
 ) -> Fisher:
-    """Compute the Fisher information of a network, the mean over examples of J^T H J.
+    """Compute the Fisher information of a classifier, the mean over examples of J^T H J; see `estimators`.
 
     The model runs in evaluation mode and is left unchanged. A bias is a column of ones after the layer's inputs. Sums
     over examples are kept in double precision.
@@ -69,10 +67,8 @@ def compute_fisher(
             than torch may hold parameters themselves, of which K-FAC has the diagonal. K-FAC excludes normalisations
             over several dimensions. It doesn't count positions whose token is an embedding's `padding_idx`.
         inputs: examples, shape (examples, ...), of the model's type, or integers such as tokens; on any device.
-        labels: for the empirical estimator, classes of shape (examples,) or, for the squared loss, targets of shape
-            (examples, outputs).
+        labels: for the empirical estimator, classes of shape (examples,).
         approximations: the forms to compute; they share one pass.
-        loss: H is its Hessian in the outputs.
         estimator: how the expectation over targets is taken.
         weight_sharing: the form of K-FAC for layers that are applied at several positions, convolutions included.
         memory_limit: most bytes of working memory; it decides how many examples are in flight at a time.
@@ -99,23 +95,17 @@ def compute_fisher(
     if backend is Backend.NNGEOMETRY:
         with evaluation_mode(model):
             return nngeometry_backend.compute(model, inputs, approximations=approximations)
-    if isinstance(estimator, Truncated) and loss is not Loss.CLASSIFICATION:
-        raise InputError(
-            f"loss={loss.value!r} with estimator={estimator}: its directions all weigh the same; allowed: "
-            f"'classification'"
-        )
     with evaluation_mode(model):
         one_pass = FisherPass(
             model,
             inputs[:1].to(parameter.device),
             approximations=approximations,
-            loss=loss,
             estimator=estimator,
             memory_limit=memory_limit,
             sharing=weight_sharing,
         )
-        targets = _targets(labels, len(inputs), one_pass.outputs, loss=loss, estimator=estimator)
-        noise = _noise(len(inputs), one_pass.outputs, loss=loss, estimator=estimator, generator=generator)
+        targets = _targets(labels, len(inputs), one_pass.outputs, estimator)
+        noise = _noise(len(inputs), one_pass.outputs, estimator, generator)
         if isinstance(estimator, Truncated):
             _add_leading(one_pass, model, inputs, noise, estimator, device=parameter.device)
             return one_pass.result(nominal_directions=nominal_directions(estimator, one_pass.outputs))
@@ -156,15 +146,11 @@ def _outputs(model: nn.Module, inputs: Tensor, batch_size: int, *, device: torch
         return torch.cat([model(some.to(device)) for some in inputs.split(batch_size)])
 
 
-def _targets(labels: Tensor | None, examples: int, outputs: int, *, loss: Loss, estimator: Estimator) -> Tensor | None:
+def _targets(labels: Tensor | None, examples: int, outputs: int, estimator: Estimator) -> Tensor | None:
     if not isinstance(estimator, Empirical):
         return None
     if labels is None:
         raise InputError("labels are missing; the empirical estimator needs the true targets")
-    if loss is Loss.SQUARED:
-        if labels.shape != (examples, outputs):
-            raise InputError(f"labels have shape {tuple(labels.shape)}; allowed: {(examples, outputs)}")
-        return labels
     if labels.shape != (examples,) or labels.is_floating_point():
         raise InputError(
             f"labels have shape {tuple(labels.shape)} and type {labels.dtype}; allowed: integers of shape {(examples,)}"
@@ -174,12 +160,9 @@ def _targets(labels: Tensor | None, examples: int, outputs: int, *, loss: Loss, 
     return labels.long()
 
 
-def _noise(
-    examples: int, outputs: int, *, loss: Loss, estimator: Estimator, generator: torch.Generator | None
-) -> Tensor | None:
+def _noise(examples: int, outputs: int, estimator: Estimator, generator: torch.Generator | None) -> Tensor | None:
     if not draws_directions(estimator):
         return None
     if generator is None:
         raise InputError(f"generator is missing; {estimator} draws, and needs an explicit torch.Generator")
-    samples = directions_per_example(loss, estimator, outputs)
-    return sampling_noise(examples, outputs, loss=loss, samples=samples, generator=generator)
+    return sampling_noise(examples, directions_per_example(estimator, outputs), generator)

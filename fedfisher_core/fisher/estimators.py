@@ -1,27 +1,16 @@
-"""Which gradients a Fisher averages: the loss, the estimator, and the output directions that they give.
+"""Which gradients a Fisher averages: the estimator, and the output directions that it gives.
 
-The Fisher of a network z = f(x) is the mean over examples of J^T H J. J is the Jacobian of z, and H the Hessian of the
-loss in z (Martens 2020, "New insights and perspectives on the natural gradient method"). An estimator is a matrix L
-with L L^T = H, exactly or in expectation. Each column of L is backpropagated once.
+The Fisher of a network z = f(x) is the mean over examples of J^T H J. J is the Jacobian of z, and H = diag(p) - p p^T
+the Hessian of the softmax cross-entropy in z (Martens 2020, "New insights and perspectives on the natural gradient
+method"). An estimator is a matrix L with L L^T = H, exactly or in expectation. Each column of L is backpropagated once.
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 import torch
 from torch import Tensor
 
 from fedfisher_core.engine.errors import InputError
-
-
-class Loss(StrEnum):
-    """The loss whose Hessian in the outputs z weights the Fisher."""
-
-    CLASSIFICATION = "classification"
-    """Softmax cross-entropy, H = diag(p) - p p^T."""
-
-    SQUARED = "squared"
-    """Half the squared distance of z and the target, H = I."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +64,7 @@ def draws_directions(estimator: Estimator) -> bool:
     return isinstance(estimator, MonteCarlo) or (isinstance(estimator, Truncated) and estimator.most is not None)
 
 
-def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> int:
+def directions_per_example(estimator: Estimator, outputs: int) -> int:
     """The most directions, and so backward passes, that an example needs."""
     match estimator:
         case MonteCarlo(samples):
@@ -85,33 +74,28 @@ def directions_per_example(loss: Loss, estimator: Estimator, outputs: int) -> in
         case Truncated(_, most) if most is not None:
             return min(most, outputs - 1)
         case Exact() | Truncated():
-            return outputs - 1 if loss is Loss.CLASSIFICATION else outputs
+            return outputs - 1
 
 
 def nominal_directions(estimator: Estimator, outputs: int) -> int:
     """C', the number of directions by which nngeometry scales each Kronecker factor; it cancels in their product."""
     if isinstance(estimator, Exact | Truncated):
         return outputs
-    return directions_per_example(Loss.SQUARED, estimator, outputs)
+    return directions_per_example(estimator, outputs)
 
 
-def sampling_noise(examples: int, outputs: int, *, loss: Loss, samples: int, generator: torch.Generator) -> Tensor:
+def sampling_noise(examples: int, samples: int, generator: torch.Generator) -> Tensor:
     """Draw all the randomness of a sampled Fisher at once, so that the chunk size cannot change it.
 
     Returns:
-        Uniform numbers of shape (examples, samples) for classification, standard normal ones of shape
-        (examples, samples, outputs) for the squared loss.
+        Uniform numbers of shape (examples, samples).
     """
-    device = generator.device
-    if loss is Loss.CLASSIFICATION:
-        return torch.rand(examples, samples, generator=generator, device=device, dtype=torch.float64)
-    return torch.randn(examples, samples, outputs, generator=generator, device=device)
+    return torch.rand(examples, samples, generator=generator, device=generator.device, dtype=torch.float64)
 
 
 def output_directions(
     outputs: Tensor,
     *,
-    loss: Loss,
     estimator: Estimator,
     labels: Tensor | None = None,
     noise: Tensor | None = None,
@@ -121,33 +105,25 @@ def output_directions(
 
     Args:
         outputs: the model's outputs z, shape (examples, outputs).
-        labels: for `Empirical`, classes of shape (examples,) or targets shaped like the outputs.
+        labels: for `Empirical`, classes of shape (examples,).
         noise: from `sampling_noise` for these examples, if directions are drawn. For `Truncated`, the drawn directions
             replace those that are not kept.
         leading: for `Truncated`, how many directions of each example are kept.
     """
-    classification = loss is Loss.CLASSIFICATION
+    probabilities = outputs.softmax(dim=1)
     match estimator:
         case Exact():
-            if classification:
-                return categorical_root(outputs.softmax(dim=1))
-            identity = torch.eye(outputs.shape[1], dtype=outputs.dtype, device=outputs.device)
-            return identity[:, None, :].expand(-1, len(outputs), -1)
+            return categorical_root(probabilities)
         case Truncated():
             assert leading is not None
-            probabilities = outputs.softmax(dim=1)
             kept = leading_root(probabilities, leading)
             return kept if noise is None else torch.cat([kept, drawn_directions(probabilities, leading, noise)])
-        case MonteCarlo(samples):
+        case MonteCarlo():
             assert noise is not None
-            if not classification:
-                return noise.to(outputs).transpose(0, 1) / samples**0.5
-            return drawn_directions(outputs.softmax(dim=1), 0, noise)
+            return drawn_directions(probabilities, 0, noise)
         case Empirical():
             assert labels is not None
-            if not classification:
-                return (outputs - labels.to(outputs))[None]
-            return _residuals(outputs.softmax(dim=1), labels[:, None]).transpose(0, 1)
+            return _residuals(probabilities, labels[:, None]).transpose(0, 1)
 
 
 def categorical_root(probabilities: Tensor, columns: int | None = None) -> Tensor:

@@ -22,7 +22,6 @@ from fedfisher_core.fisher.capture import Trace, backpropagate, measure, padding
 from fedfisher_core.fisher.convolution_blocks import Conv2dBlock
 from fedfisher_core.fisher.estimators import (
     Estimator,
-    Loss,
     directions_per_example,
     draws_directions,
     output_directions,
@@ -137,7 +136,6 @@ class FisherPass:
         example: Tensor,
         *,
         approximations: Set[Approximation],
-        loss: Loss,
         estimator: Estimator,
         memory_limit: int,
         sharing: WeightSharing = WeightSharing.EXPAND,
@@ -147,7 +145,6 @@ class FisherPass:
         self._factored = Approximation.KFAC in approximations
         self._layers = kfac_layers(model) if self._factored else fisher_layers(model)
         self._own = own_parameters(model)
-        self._loss = loss
         self._estimator = estimator
         self._examples = 0
         self._chunks = 0
@@ -156,11 +153,10 @@ class FisherPass:
         if self._factored:
             self._counted(probe)
         self.outputs = probe.outputs.shape[1]
-        if loss is Loss.CLASSIFICATION and self.outputs < 2:
+        if self.outputs < 2:
             raise InputError(f"the model has {self.outputs} output; allowed for classification: at least 2")
-        self._directions = directions_per_example(loss, estimator, self.outputs)
-        draws = loss is Loss.CLASSIFICATION and draws_directions(estimator)
-        self._scatter = Scatter(self.outputs, self._like.device) if draws else None
+        self._directions = directions_per_example(estimator, self.outputs)
+        self._scatter = Scatter(self.outputs, self._like.device) if draws_directions(estimator) else None
         self._scratch = Scratch(self._like)
         self._dense = _dense_sum(model, self._like) if Approximation.DENSE in approximations else None
         self._outputs = [shape.numel() for shape in probe.output_shapes.values()]
@@ -233,7 +229,6 @@ class FisherPass:
         counted = self._counted(seen) if self._factored else {}
         vectors = output_directions(
             seen.outputs.detach(),
-            loss=self._loss,
             estimator=self._estimator,
             labels=labels,
             noise=noise,

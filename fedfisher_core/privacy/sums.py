@@ -10,7 +10,7 @@ from fedfisher_core.engine.errors import InputError, MemoryLimitError
 from fedfisher_core.fisher.blocks import Approximation, Portions
 from fedfisher_core.fisher.capture import Trace, backpropagate, measure, require_rows, trace
 from fedfisher_core.fisher.convolution import Geometry
-from fedfisher_core.fisher.estimators import Exact, Loss, directions_per_example, nominal_directions, output_directions
+from fedfisher_core.fisher.estimators import Exact, directions_per_example, nominal_directions, output_directions
 from fedfisher_core.fisher.layers import Layer, matrix_layers
 from fedfisher_core.privacy.release import Contributions, Matrices, Outer, clip_factors, moment_clips, second_moments
 from fedfisher_core.settings import PrivacySettings
@@ -88,7 +88,6 @@ class LayerExamples:
 
 
 _EXACT = Exact()
-_LOSS = Loss.CLASSIFICATION
 _SUPPORTED = frozenset({Approximation.DIAGONAL, Approximation.KFAC})
 
 _MAX_CHUNK = 1024
@@ -190,7 +189,7 @@ class _Pass:
         classes = probe.outputs.shape[1]
         if classes < 2:
             raise InputError(f"the model has {classes} output; allowed: at least 2")
-        self._directions = directions_per_example(_LOSS, _EXACT, classes)
+        self._directions = directions_per_example(_EXACT, classes)
         self._shapes = {
             name: LayerShape.of(layer, probe.inputs[name].shape, probe.output_shapes[name])
             for name, layer in self._layers.items()
@@ -229,7 +228,7 @@ class _Pass:
 
     def add(self, inputs: Tensor) -> None:
         seen = trace(self._model, self._layers, inputs)
-        vectors = output_directions(seen.outputs.detach(), loss=_LOSS, estimator=_EXACT, labels=None, noise=None)
+        vectors = output_directions(seen.outputs.detach(), estimator=_EXACT)
         gradients: dict[str, list[Tensor]] = {name: [] for name in self._layers}
         for index, vector in enumerate(vectors):
             for name, gradient in backpropagate(seen, vector, last=index + 1 == len(vectors)).items():

@@ -277,19 +277,16 @@ def jacobians(model: nn.Module, inputs: Tensor) -> Tensor:
     return torch.stack(rows).unflatten(0, (len(inputs), -1))
 
 
-def hessians(model: nn.Module, inputs: Tensor, *, squared: bool) -> Tensor:
+def hessians(model: nn.Module, inputs: Tensor) -> Tensor:
     """Hessians of the loss in the outputs, shape (examples, outputs, outputs)."""
-    outputs = model(inputs).detach()
-    if squared:
-        return torch.eye(outputs.shape[1], dtype=outputs.dtype).expand(len(inputs), -1, -1)
-    p = outputs.softmax(dim=1)
+    p = model(inputs).detach().softmax(dim=1)
     return torch.diag_embed(p) - p[:, :, None] * p[:, None, :]
 
 
-def dense_fisher(model: nn.Module, inputs: Tensor, *, squared: bool = False) -> Tensor:
+def dense_fisher(model: nn.Module, inputs: Tensor) -> Tensor:
     """(1/N) sum J^T H J."""
     j = jacobians(model, inputs)
-    return torch.einsum("nck,ncd,ndl->kl", j, hessians(model, inputs, squared=squared), j) / len(inputs)
+    return torch.einsum("nck,ncd,ndl->kl", j, hessians(model, inputs), j) / len(inputs)
 
 
 def kfac_by_definition(model: nn.Module, inputs: Tensor) -> dict[str, Kronecker]:

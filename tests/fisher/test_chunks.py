@@ -16,7 +16,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.fisher.blocks import Approximation, Portions
 from fedfisher_core.fisher.capture import evaluation_mode
 from fedfisher_core.fisher.engine import DIAGONAL_AND_KFAC, EXACT, compute_fisher
-from fedfisher_core.fisher.estimators import Estimator, Exact, Loss, MonteCarlo
+from fedfisher_core.fisher.estimators import Estimator, Exact, MonteCarlo
 from fedfisher_core.fisher.single_pass import FisherPass
 from fedfisher_core.models.spec import ModelSpec
 
@@ -44,7 +44,6 @@ def examples_per_chunk(
             model,
             inputs[:1],
             approximations=approximations,
-            loss=Loss.CLASSIFICATION,
             estimator=EXACT,
             memory_limit=memory_limit,
         ).examples_per_chunk

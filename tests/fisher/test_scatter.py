@@ -11,7 +11,6 @@ from fedfisher_core.fisher.estimators import (
     Empirical,
     Estimator,
     Exact,
-    Loss,
     MonteCarlo,
     Truncated,
     drawn_directions,
@@ -157,8 +156,6 @@ def test_only_what_may_draw_scatters() -> None:
     assert draws_directions(MonteCarlo())
     model, inputs = network()
     assert compute_fisher(model, inputs).scatter is None
-    squared = compute_fisher(model, inputs, estimator=MonteCarlo(), loss=Loss.SQUARED, generator=torch.Generator())
-    assert squared.scatter is None
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:

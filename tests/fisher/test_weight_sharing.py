@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from fedfisher_core.fisher.blocks import Approximation
 from fedfisher_core.fisher.engine import compute_fisher
-from fedfisher_core.fisher.estimators import Loss
 from fedfisher_core.fisher.kronecker import Kronecker
 from fedfisher_core.fisher.weight_sharing import WeightSharing
 
@@ -93,6 +92,17 @@ def split_diagonal(model: nn.Module, inputs: Tensor) -> tuple[Tensor, ...]:
     return dense_fisher(model, inputs).diagonal().split([one.numel() for one in model.parameters()])
 
 
+def of_squared_loss(outputs: Tensor) -> Tensor:
+    """Outputs of a classifier whose Fisher is J^T J divided by its classes, where J is the Jacobian of what is given.
+
+    All of its probabilities are equal, so H is the projection on what sums to 0, divided by the classes. The outputs
+    are coordinates in an orthonormal basis of this space, which has one dimension less than there are classes.
+    """
+    classes = outputs.shape[1] + 1
+    basis = torch.linalg.eigh(torch.ones(classes, classes).to(outputs)).eigenvectors[:, :-1]
+    return (outputs - outputs.detach()) @ basis.T
+
+
 class DeepLinear(nn.Module):
     """Linear layers at each position, and what is made of the positions that count."""
 
@@ -105,7 +115,7 @@ class DeepLinear(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         counted = (inputs != 0)[:, :, None]
         outputs = self.second(self.first(self.tokens(inputs))) * counted
-        return outputs.flatten(1) if self.form == "sum of losses" else outputs.sum(1) / counted.sum(1)
+        return of_squared_loss(outputs.flatten(1) if self.form == "sum of losses" else outputs.sum(1) / counted.sum(1))
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -127,12 +137,12 @@ def test_each_form_is_exact_for_deep_linear_networks_of_its_own_loss_alone(
 def errors_of_blocks(model: nn.Module, inputs: Tensor, bias: bool) -> dict[WeightSharing, float]:
     """The largest relative error of a linear layer's block, by the form of K-FAC."""
     model.requires_grad_(True)
-    dense = dense_fisher(model, inputs, squared=True)
+    dense = dense_fisher(model, inputs)
     indices = torch.arange(len(dense)).split([one.numel() for one in model.parameters()])
     positions = dict(zip(dict(model.named_parameters()), indices, strict=True))
     errors = {}
     for sharing in WeightSharing:
-        factors = compute_fisher(model, inputs, approximations=KFAC, loss=Loss.SQUARED, weight_sharing=sharing).kfac
+        factors = compute_fisher(model, inputs, approximations=KFAC, weight_sharing=sharing).kfac
         errors[sharing] = 0.0
         for name, layer in model.named_modules():
             if isinstance(layer, nn.Linear | nn.Conv2d):
@@ -152,7 +162,7 @@ class Pooled(nn.Module):
         self.maps, self.pool = nn.Conv2d(2, 4, (3, 2), groups=groups), pool
 
     def forward(self, inputs: Tensor) -> Tensor:
-        return self.pool(self.maps(inputs)).flatten(1)
+        return of_squared_loss(self.pool(self.maps(inputs)).flatten(1))
 
 
 @pytest.mark.parametrize(
@@ -168,10 +178,8 @@ def test_each_form_is_exact_for_convolutions_of_its_own_loss_alone(pool: nn.Modu
 def test_reduce_takes_the_groups_of_a_convolution_apart() -> None:
     torch.manual_seed(0)
     whole, inputs = Pooled(nn.AdaptiveAvgPool2d(1), groups=2).double(), torch.randn(5, 2, 7, 6).double()
-    found = compute_fisher(
-        whole, inputs, approximations=KFAC, loss=Loss.SQUARED, weight_sharing=WeightSharing.REDUCE
-    ).kfac
-    dense = dense_fisher(whole, inputs, squared=True)
+    found = compute_fisher(whole, inputs, approximations=KFAC, weight_sharing=WeightSharing.REDUCE).kfac
+    dense = dense_fisher(whole, inputs)
     # The second group: rows 2 and 3 of the weight, 6 columns each, and their biases.
     index = torch.cat([torch.arange(12, 24).view(2, 6), torch.tensor([[26], [27]])], dim=1).T.flatten()
     block = found["maps[2 of 2]"]

@@ -64,7 +64,7 @@ def test_the_diagonal_is_the_sum_of_clipped_squares(name: str) -> None:
     network, inputs, _ = make(name, 6)
     network.double()
     inputs = inputs.double()
-    j, h = jacobians(network, inputs), hessians(network, inputs, squared=False)
+    j, h = jacobians(network, inputs), hessians(network, inputs)
     squares = torch.einsum("nck,ncd,ndk->nk", j, h, j)
     norms = squares.norm(dim=1)
     clip = float(norms.median())
