@@ -7,6 +7,7 @@ the second moment of the vectors, and G a number.
 import math
 from abc import abstractmethod
 from collections.abc import Set
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,30 +19,31 @@ from fedfisher_core.fisher.layers import matrix_names
 from fedfisher_core.fisher.position_blocks import PositionBlock
 from fedfisher_core.models.batch_norm import BatchNorm
 
+L = TypeVar("L", bound=nn.Module)
+
 _WEIGHT_OR_BIAS = [0, 1, 1, 0]
 """The gradients of weight, bias, mean and log_variance are multiples of that of the weight (0) or the bias (1)."""
 
 
-class NormalisationBlock(PositionBlock):
+class NormalisationBlock(PositionBlock, Generic[L]):
     """The running sums of a normalisation, whose matrix has a row for each unit, with the factor in the first column.
 
     Args:
-        units: number of features or channels.
-        columns: parameters of each unit.
-        places: positions in one example and unit.
+        input_shape: examples first.
         workspace: see `PositionBlock`.
     """
 
     def __init__(
         self,
-        *,
-        units: int,
-        columns: int,
-        places: int,
+        layer: L,
+        input_shape: torch.Size,
         approximations: Set[Approximation],
+        *,
         workspace: int,
         like: Tensor,
     ) -> None:
+        self._layer = layer
+        units, columns, places = self._sizes(layer, input_shape)
         unfactored = approximations - {Approximation.KFAC}
         super().__init__(units, columns, places, unfactored, workspace=workspace, like=like)
         factored = Approximation.KFAC in approximations
@@ -81,6 +83,11 @@ class NormalisationBlock(PositionBlock):
         names = matrix_names(layer, self._rows)
         return {name: Kronecker(inputs=a, outputs=g) for name, a, g in zip(names, moments, ones, strict=True)}
 
+    @staticmethod
+    @abstractmethod
+    def _sizes(layer: L, input_shape: torch.Size) -> tuple[int, int, int]:
+        """Number of features or channels, parameters of each, and positions of each in one example."""
+
     @abstractmethod
     def _normalised(self, inputs: Tensor) -> Tensor:
         """The inputs after the layer's normalisation, before its scale and shift."""
@@ -108,94 +115,46 @@ class NormalisationBlock(PositionBlock):
         super()._add(matrices)
 
 
-class LayerNormBlock(NormalisationBlock):
+class LayerNormBlock(NormalisationBlock[nn.LayerNorm | nn.RMSNorm]):
     """The running sums of a layer or RMS normalisation: over positions, of g x with x normalised, and of g."""
 
-    def __init__(
-        self,
-        layer: nn.LayerNorm | nn.RMSNorm,
-        input_shape: torch.Size,
-        approximations: Set[Approximation],
-        *,
-        workspace: int,
-        like: Tensor,
-    ) -> None:
-        self._layer, self._shape = layer, layer.normalized_shape
-        features = math.prod(self._shape)
-        places = input_shape[1:].numel() // features
+    @staticmethod
+    def _sizes(layer: nn.LayerNorm | nn.RMSNorm, input_shape: torch.Size) -> tuple[int, int, int]:
+        features = math.prod(layer.normalized_shape)
         columns = 1 + (isinstance(layer, nn.LayerNorm) and layer.bias is not None)
-        super().__init__(
-            units=features,
-            columns=columns,
-            places=places,
-            approximations=approximations,
-            workspace=workspace,
-            like=like,
-        )
+        return features, columns, input_shape[1:].numel() // features
 
     def _normalised(self, inputs: Tensor) -> Tensor:
+        shape = self._layer.normalized_shape
         if isinstance(self._layer, nn.RMSNorm):
-            return functional.rms_norm(inputs, list(self._shape), eps=self._layer.eps)
-        return functional.layer_norm(inputs, self._shape, eps=self._layer.eps)
+            return functional.rms_norm(inputs, list(shape), eps=self._layer.eps)
+        return functional.layer_norm(inputs, shape, eps=self._layer.eps)
 
     def _by_unit(self, tensor: Tensor) -> Tensor:
         return tensor.reshape(len(tensor), -1, self._rows).mT
 
 
-class GroupNormBlock(NormalisationBlock):
+class GroupNormBlock(NormalisationBlock[nn.GroupNorm]):
     """The running sums of a group normalisation: over a channel's positions, of g x with x normalised, and of g."""
 
-    def __init__(
-        self,
-        layer: nn.GroupNorm,
-        input_shape: torch.Size,
-        approximations: Set[Approximation],
-        *,
-        workspace: int,
-        like: Tensor,
-    ) -> None:
-        self._parts, self._eps = layer.num_groups, layer.eps
-        places = input_shape[2:].numel()
-        units, columns = layer.num_channels, 1 + (layer.bias is not None)
-        super().__init__(
-            units=units,
-            columns=columns,
-            places=places,
-            approximations=approximations,
-            workspace=workspace,
-            like=like,
-        )
+    @staticmethod
+    def _sizes(layer: nn.GroupNorm, input_shape: torch.Size) -> tuple[int, int, int]:
+        return layer.num_channels, 1 + (layer.bias is not None), input_shape[2:].numel()
 
     def _normalised(self, inputs: Tensor) -> Tensor:
-        return functional.group_norm(inputs, self._parts, eps=self._eps)
+        return functional.group_norm(inputs, self._layer.num_groups, eps=self._layer.eps)
 
 
-class BatchNormBlock(NormalisationBlock):
+class BatchNormBlock(NormalisationBlock[BatchNorm]):
     """The running sums of a batch normalisation in evaluation, which is affine: y = weight normal + bias.
 
     With normal = (x - mean) exp(-log_variance / 2), the gradient of the mean is a multiple of the bias's, and that of
     log_variance a multiple of the weight's. So two sums are kept, and all four are computed from them.
     """
 
-    def __init__(
-        self,
-        layer: BatchNorm,
-        input_shape: torch.Size,
-        approximations: Set[Approximation],
-        *,
-        workspace: int,
-        like: Tensor,
-    ) -> None:
-        self._layer = layer
-        units, places = len(layer.weight), input_shape[2:].numel()
-        super().__init__(
-            units=units,
-            columns=2,
-            places=places,
-            approximations=approximations,
-            workspace=workspace,
-            like=like,
-        )
+    @staticmethod
+    def _sizes(layer: BatchNorm, input_shape: torch.Size) -> tuple[int, int, int]:
+        return len(layer.weight), 2, input_shape[2:].numel()
 
     def diagonal(self, examples: int) -> Tensor:
         """See `Block.diagonal`."""
