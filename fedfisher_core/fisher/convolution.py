@@ -99,33 +99,24 @@ def _pair(value: tuple[int, ...]) -> tuple[int, int]:
     return vertical, horizontal
 
 
-class PatchMoment:
+class PatchMoment(RunningSum):
     """Sum of x x^T over all patches x, from the patches themselves."""
 
     def __init__(self, geometry: Geometry, *, like: Tensor) -> None:
-        self._sum = RunningSum((geometry.patch_size, geometry.patch_size), like=like)
+        super().__init__((geometry.patch_size, geometry.patch_size), like=like)
 
     @staticmethod
     def cost(geometry: Geometry) -> int:
         """Multiplications for each example."""
         return geometry.windows * geometry.patch_size**2
 
-    @property
-    def size_in_bytes(self) -> int:
-        """Memory of the sums."""
-        return self._sum.size_in_bytes
-
     def add(self, patches: Tensor) -> None:
         """Add patches of shape (patch size, examples, windows)."""
-        add_gram(self._sum.partial, patches.flatten(1).T)
-
-    def flush(self) -> None:
-        """Move the partial sum into the double-precision total."""
-        self._sum.flush()
+        add_gram(self.partial, patches.flatten(1).T)
 
     def value(self) -> Tensor:
         """The sum in double precision, a new tensor of shape (patch size, patch size)."""
-        return mirror(self._sum.value())
+        return mirror(super().value())
 
 
 class RowMoment:

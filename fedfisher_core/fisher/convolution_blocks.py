@@ -10,29 +10,16 @@ from fedfisher_core.fisher.convolution import Geometry, PatchMoment, RowMoment, 
 from fedfisher_core.fisher.weight_sharing import WeightSharing
 
 
-class GroupMoment:
+class GroupMoment(RunningSum):
     """Sum of x x^T over all patches x of each group, where the geometry is that of a group's channels."""
 
     def __init__(self, geometry: Geometry, groups: int, *, like: Tensor) -> None:
-        self._sum = RunningSum((groups, geometry.patch_size, geometry.patch_size), like=like)
-
-    @property
-    def size_in_bytes(self) -> int:
-        """Memory of the sums."""
-        return self._sum.size_in_bytes
+        super().__init__((groups, geometry.patch_size, geometry.patch_size), like=like)
 
     def add(self, patches: Tensor) -> None:
         """Add patches of shape (patch size, examples groups, windows), with an example's groups next to one another."""
         products = torch.bmm(patches.transpose(0, 1), patches.permute(1, 2, 0))
-        self._sum.partial += products.unflatten(0, (-1, len(self._sum.partial))).sum(0)
-
-    def flush(self) -> None:
-        """Move the partial sum into the double-precision total."""
-        self._sum.flush()
-
-    def value(self) -> Tensor:
-        """The sums in double precision, a new tensor of shape (groups, patch size, patch size)."""
-        return self._sum.value()
+        self.partial += products.unflatten(0, (-1, len(self.partial))).sum(0)
 
 
 class _SquaredGradients:
