@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, ClassVar, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -15,7 +15,9 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 from pydantic.fields import FieldInfo
@@ -229,3 +231,14 @@ class Strict(BaseModel):
     def _numbers_only(cls, given: Any) -> Any:
         require_numbers(given, cls.model_fields)
         return given
+
+
+class WithLater(Strict):
+    """Settings some of which were added later: their defaults are not written, so that names of older settings stay."""
+
+    later: ClassVar[frozenset[str]]
+
+    @model_serializer(mode="wrap")
+    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        at_default = {name for name in self.later if getattr(self, name) == type(self).model_fields[name].default}
+        return {name: value for name, value in handler(self).items() if name not in at_default}

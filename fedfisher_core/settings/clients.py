@@ -5,8 +5,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
@@ -20,6 +18,7 @@ from fedfisher_core.settings.base import (
     Several,
     Steps,
     Strict,
+    WithLater,
 )
 from fedfisher_core.settings.choices import PLAIN, ObjectiveChoice, Objectives
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
@@ -35,8 +34,10 @@ class TextSettings(Strict):
     )
 
 
-class DataSettings(Strict):
+class DataSettings(WithLater):
     """Which images the clients hold."""
+
+    later = frozenset({"text"})
 
     dataset: Several[str] = Field(
         ("mnist5k",),
@@ -73,14 +74,6 @@ class DataSettings(Strict):
         "may use them only if they are, because differential privacy does not protect them",
     )
     text: TextSettings = TextSettings()
-
-    @model_serializer(mode="wrap")
-    def _without_the_default_text(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the default out, so that names of older settings stay."""
-        written = handler(self)
-        if self.text == TextSettings():
-            written.pop("text", None)
-        return written
 
 
 PartitionScheme = Literal[
@@ -187,8 +180,10 @@ class PartitionSettings(Strict):
         return self.model_dump(mode="json", exclude={"scheme", "alpha", "clients", "shift"} | unused)
 
 
-class TrainSettings(Strict):
+class TrainSettings(WithLater):
     """Local training: SGD with momentum."""
+
+    later = frozenset({"together", "objective"})
 
     epochs: Count | None = Field(None, description="passes over a client's data; default: 30, or `steps`")
     steps: Steps | None = Field(None, description="gradient steps, instead of epochs")
@@ -211,16 +206,6 @@ class TrainSettings(Strict):
         "or a mapping of labels to these, as for methods. With every objective, the Fisher is that of the model's "
         "likelihood, softmax of its outputs, at the trained weights",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_the_default_objective(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the defaults out, so that names of older settings stay."""
-        written = handler(self)
-        if self.together == "auto":
-            written.pop("together", None)
-        if self.is_plain:
-            written.pop("objective", None)
-        return written
 
     @property
     def is_plain(self) -> bool:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from fedfisher_core.settings.base import Count, Line, Name, Several, Strict
+from fedfisher_core.settings.base import Count, Line, Name, Several, Strict, WithLater
 from fedfisher_core.settings.choices import AVERAGE, PLAIN, Choice, ServerOptimisers
 from fedfisher_core.settings.clients import Clients, PartitionScheme
 from fedfisher_core.settings.shifts import NO_SHIFT, Shift
@@ -138,8 +138,10 @@ class CanarySettings(Strict):
     )
 
 
-class MeasureSettings(Strict):
+class MeasureSettings(WithLater):
     """What is measured on clients' own examples, for methods that return one network of the clients' shape."""
+
+    later = frozenset({"canary"})
 
     barrier: bool = Field(
         False,
@@ -154,14 +156,6 @@ class MeasureSettings(Strict):
         description="exposure of a sentence that is planted among the first client's texts, in the client's trained "
         "network and in the server's",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_a_missing_canary(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the default out, so that names of older settings stay."""
-        written = handler(self)
-        if self.canary is None:
-            written.pop("canary", None)
-        return written
 
 
 class MethodEntry(BaseModel):

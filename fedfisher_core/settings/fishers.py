@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from fedfisher_core.engine.errors import InputError
-from fedfisher_core.settings.base import Count, Strict
+from fedfisher_core.settings.base import Count, WithLater
 
 FEW_CLASSES = 10
 """Most classes for which Fishers are exact by default."""
@@ -32,8 +32,10 @@ percentage points of exact Fishers for each of five seeds (reports/many_classes.
 """
 
 
-class FisherSettings(Strict):
+class FisherSettings(WithLater):
     """How clients compute their Fisher information."""
+
+    later = frozenset({"tolerance", "directions", "weight_sharing"})
 
     backend: Literal["native", "nngeometry"] = Field(
         "native", description="nngeometry: the library that the paper used; exact only, a pass for each Fisher"
@@ -100,18 +102,6 @@ class FisherSettings(Strict):
                     f"estimator {' or '.join(estimators)}"
                 )
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_later_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out the defaults of settings that were added later, so that names of older settings stay."""
-        written = handler(self)
-        if self.tolerance == DEFAULT_TOLERANCE:
-            written.pop("tolerance", None)
-        if self.directions == DEFAULT_DIRECTIONS:
-            written.pop("directions", None)
-        if self.weight_sharing == "expand":
-            written.pop("weight_sharing", None)
-        return written
 
     def chosen(self, classes: int, *, private: bool, on_gpu: bool) -> "FisherSettings":
         """Choose the estimator by the number of classes, and the memory by the device, where settings leave them open.

@@ -1,10 +1,10 @@
 """Settings of the network: its name, the weights that it starts from, and its adapters."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
-from fedfisher_core.settings.base import Count, Folder, Line, Positive, Several, Strict
+from fedfisher_core.settings.base import Count, Folder, Line, Positive, Several, Strict, WithLater
 
 
 class PretrainedSettings(Strict):
@@ -41,8 +41,10 @@ class PretrainedSettings(Strict):
         return self
 
 
-class LoraSettings(Strict):
+class LoraSettings(WithLater):
     """The adapters of minilm/lora and folder:PATH/lora: alpha / rank B A x is added to what linear layers make of x."""
+
+    later = frozenset({"ranks"})
 
     rank: int = Field(8, ge=1, le=384, description="of each product B A")
     alpha: Positive = Field(16.0, description="divided by the rank, it multiplies the product")
@@ -69,17 +71,11 @@ class LoraSettings(Strict):
             raise ValueError(f"ranks={list(self.ranks)} with trained='b', for one A; allowed: trained='both'")
         return self
 
-    @model_serializer(mode="wrap")
-    def _without_default_ranks(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the default out, so that names of older settings stay."""
-        written = handler(self)
-        if self.ranks is None:
-            written.pop("ranks", None)
-        return written
 
-
-class ModelSettings(Strict):
+class ModelSettings(WithLater):
     """The network that every client trains."""
+
+    later = frozenset({"lora"})
 
     name: Several[str] = Field(
         ("lenet",),
@@ -109,14 +105,6 @@ class ModelSettings(Strict):
         None, description="weights that all clients start from; default: drawn at random"
     )
     lora: LoraSettings = LoraSettings()
-
-    @model_serializer(mode="wrap")
-    def _without_default_adapters(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave the default out, so that names of older settings stay."""
-        written = handler(self)
-        if self.lora == LoraSettings():
-            written.pop("lora", None)
-        return written
 
     @model_validator(mode="after")
     def _pretrained_weights_are_shared(self) -> "ModelSettings":
