@@ -70,16 +70,16 @@ class Method:
     trains: bool
     asks_again: bool
     settings: type[BaseModel]
-    supports: Callable[[ModelSpec], None] | None = None
-    fits: Fit | None = None
-    sums: Summation | None = None
-    validates: Callable[[Any], bool] | None = None
-    require: Requirement | None = None
-    continues: bool = True
-    merges: bool = True
-    of_products: bool = False
-    log_odds: bool = True
-    one_round: bool = False
+    supports: Callable[[ModelSpec], None] | None
+    fits: Fit | None
+    sums: Summation | None
+    validates: Callable[[Any], bool] | None
+    require: Requirement | None
+    continues: bool
+    merges: bool
+    of_products: bool
+    log_odds: bool
+    one_round: bool
 
     @property
     def summary(self) -> str:
@@ -147,40 +147,16 @@ def method(
         A decorator that leaves the function as it is. It raises InputError where the name is taken, a keyword
         argument has no type or no default, or a method that is ranked asks again.
     """
+    # Its arguments are named as the fields.
+    given = dict(locals())
     if asks_again and ranked:
         raise InputError(f"method {name!r}: asks_again=True with ranked=True; allowed: ranked=False")
-
     if sees_each is None:
-        sees_each = uploads if sums is None else ()
+        given["sees_each"] = uploads if sums is None else ()
 
     def register(function: Aggregation) -> Aggregation:
         settings = settings_of(function, owner="method", name=name, reserved=(*RESERVED, *COMMON.model_fields))
-        methods.add(
-            name,
-            Method(
-                name=name,
-                function=function,
-                uploads=uploads,
-                sees_each=sees_each,
-                reference=reference,
-                ranked=ranked,
-                pooled=pooled,
-                shared_start=shared_start,
-                trains=trains,
-                asks_again=asks_again,
-                settings=settings,
-                supports=supports,
-                fits=fits,
-                sums=sums,
-                validates=validates,
-                require=require,
-                continues=continues,
-                merges=merges,
-                of_products=of_products,
-                log_odds=log_odds,
-                one_round=one_round,
-            ),
-        )
+        methods.add(name, Method(**given, function=function, settings=settings))
         return function
 
     return register
