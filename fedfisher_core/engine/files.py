@@ -1,10 +1,11 @@
-"""Reading files that anyone may have put there: only regular files of bounded size, and only strict JSON."""
+"""Writing files in one step, and reading files that anyone may have put there: bounded, regular, strict JSON."""
 
 import errno
 import json
 import math
 import os
 import stat
+import uuid
 from collections.abc import Iterable
 from io import FileIO
 from pathlib import Path
@@ -45,6 +46,18 @@ def read_regular(path: Path, *, limit: int, through_links: bool = False) -> byte
     """Read a file if it is regular; arguments and errors are those of `open_regular`."""
     with open_regular(path, limit=limit, through_links=through_links) as file:
         return file.readall()
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file so that a reader sees the old or the new content, never a part; its folder is made if missing."""
+    # Others must be able to read it, which a file of `tempfile` forbids.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def parse_json(data: bytes, *, largest: float = math.inf) -> Any:

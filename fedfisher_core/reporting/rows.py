@@ -5,7 +5,6 @@ import hashlib
 import io
 import json
 import os
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fedfisher_core.engine.errors import InputError, UnwritableError, in_one_line, shortened, shown
-from fedfisher_core.engine.files import open_regular, parse_json, read_regular
+from fedfisher_core.engine.files import open_regular, parse_json, read_regular, replace_file
 from fedfisher_core.settings.reading import nearest
 
 T = TypeVar("T")
@@ -160,19 +159,13 @@ def _csv_field(value: Any) -> str:
 
 
 def write_file(path: Path, data: bytes) -> Path:
-    """Write a file so that a reader sees the old or the new content, never a part; its folder is made if missing.
+    """Write a file as `replace_file` does.
 
     Raises:
         UnwritableError: the file can't be written, such as where the disk is full.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+        replace_file(path, data)
     except OSError as error:
         raise UnwritableError(f"{path} can't be written: {error.strerror}") from error
     return path

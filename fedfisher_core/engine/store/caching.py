@@ -9,13 +9,12 @@ import logging
 import os
 import re
 import time
-import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeGuard
 
 from fedfisher_core.engine.errors import CorruptArtifactError, UnwritableError
-from fedfisher_core.engine.files import open_regular, read_regular
+from fedfisher_core.engine.files import open_regular, read_regular, replace_file
 from fedfisher_core.engine.store.bucket import Bucket
 from fedfisher_core.engine.store.manifest import (
     MANIFEST,
@@ -51,13 +50,9 @@ def manifest_name(kind: str, key: str) -> str:
 
 def put(path: Path, content: bytes) -> None:
     """Write a file of the cache in one step, and replace one that is there."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content)
-        temporary.replace(path)
+        replace_file(path, content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UnwritableError(f"{path} can't be written (run.cache.folder): {error.strerror}") from error
 
 

@@ -4,13 +4,12 @@ import json
 import logging
 import shutil
 import tempfile
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from fedfisher_core.engine.errors import CorruptArtifactError, InputError, UnwritableError
-from fedfisher_core.engine.files import parse_json, read_regular
+from fedfisher_core.engine.files import parse_json, read_regular, replace_file
 from fedfisher_core.engine.locks import held, sharing, take
 from fedfisher_core.engine.store.manifest import Artifact, Content, Recipe, content_digest, sealed
 from fedfisher_core.engine.store.reading import (
@@ -133,13 +132,7 @@ class Store:
 
     def _write_note(self, name: str, text: bytes) -> None:
         try:
-            # Other people's runs must be able to read it, which a file of `tempfile` forbids.
-            written = self.root / _WRITING / uuid.uuid4().hex
-            try:
-                written.write_bytes(text)
-                written.replace(self.root / name)
-            finally:
-                written.unlink(missing_ok=True)
+            replace_file(self.root / name, text)
         except OSError as error:
             raise self._unwritable(error) from error
 
