@@ -123,7 +123,8 @@ class TrainClient(ClientJob[TrainingInputs[Artifact]]):
         Returns:
             The trained weights, and what else the document of the training records.
         """
-        settings, dataset, made = self.federation.train, self.federation.dataset, self.objective.objective.views
+        settings, dataset = self.federation.train, self.federation.dataset
+        made = self.federation.objective.objective.views
         losses, views = self.losses(network, examples, past), None if made is None else partial(made, dataset)
         trained = train(
             network, examples, settings, generator=generator, losses=losses, augmented=dataset.augment, views=views

@@ -93,6 +93,11 @@ def compute_fisher(
             f"model's type {parameter.dtype} or torch.int64"
         )
     if backend is Backend.NNGEOMETRY:
+        if not isinstance(estimator, Exact) or weight_sharing is not WeightSharing.EXPAND:
+            raise InputError(
+                f"backend 'nngeometry' with {estimator} and weight_sharing={weight_sharing.value!r}; allowed: Exact() "
+                "and 'expand'"
+            )
         with evaluation_mode(model):
             return nngeometry_backend.compute(model, inputs, approximations=approximations)
     with evaluation_mode(model):

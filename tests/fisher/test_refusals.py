@@ -15,6 +15,7 @@ from fedfisher_core.fisher.engine import Backend, compute_fisher
 from fedfisher_core.fisher.estimators import Empirical, MonteCarlo
 from fedfisher_core.fisher.layers import fisher_layers
 from fedfisher_core.fisher.single_pass import MAX_DENSE_PARAMETERS
+from fedfisher_core.fisher.weight_sharing import WeightSharing
 
 from .reference import flat, make, relative_error
 
@@ -233,6 +234,14 @@ ARGUMENTS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "Monte-Carlo without a generator": ({"estimator": MonteCarlo(1)}, "generator is missing"),
     "nothing to compute": ({"approximations": set()}, "approximations is empty"),
+    "nngeometry, Monte-Carlo": (
+        {"backend": Backend.NNGEOMETRY, "estimator": MonteCarlo(1)},
+        r"'nngeometry' with MonteCarlo.*; allowed: Exact\(\)",
+    ),
+    "nngeometry, reduce": (
+        {"backend": Backend.NNGEOMETRY, "weight_sharing": WeightSharing.REDUCE},
+        "'nngeometry' with .*'reduce'; allowed: .*'expand'",
+    ),
     "nngeometry, dense": (
         {"backend": Backend.NNGEOMETRY, "approximations": {Approximation.DENSE}},
         "'nngeometry' .*'dense'",
