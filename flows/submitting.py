@@ -33,7 +33,7 @@ from flows.progress import Progress
 from flows.terminal import configure_logging
 from tasks.computing import compute
 from tasks.options import limited
-from tasks.stages import task_for
+from tasks.stages import compute_job
 
 log = logging.getLogger("fedfisher")
 
@@ -190,7 +190,8 @@ class _Submission:
         tags = [*first.tags, *(["gpu"] if first.numerics.device != "cpu" else [])]
         # A task of several clients has as much time for each as a task of one.
         seconds = self._run.timeout_seconds * len(groups)
-        task = limited(task_for(first), self._run).with_options(tags=tags, timeout_seconds=seconds)
+        name = type(first).__name__
+        task = limited(compute_job, self._run).with_options(name=name, tags=tags, timeout_seconds=seconds)
         # Prefect gets no arrow to a task that another arrow leads to already.
         led_to = {other for one in self._needs[number] for other in self._needs[one]}
         drawn = [one for one in self._needs[number] - led_to if one in self._task_runs]

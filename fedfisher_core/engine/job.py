@@ -88,7 +88,7 @@ class Job(ABC, Generic[I]):
     version: ClassVar[int] = 1
     """Raised by hand when the job's code gives another result; a golden test says when."""
     action: ClassVar[str] = "compute"
-    """Name of the Prefect task in `tasks/` that computes it."""
+    """What it does, in a word; jobs are counted by it before a run."""
     reads_sources: ClassVar[bool] = False
     """Whether it reads more than the store. Such a job is computed on the machine that starts the run."""
     indivisible: ClassVar[bool] = False
