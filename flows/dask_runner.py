@@ -11,7 +11,7 @@ from typing import Any
 import dask
 from prefect.exceptions import TerminationSignal
 from prefect.futures import PrefectFuture
-from prefect.task_runners import ThreadPoolTaskRunner
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from prefect_dask import DaskTaskRunner
 
 from fedfisher_core.engine.errors import InputError, OutputError
@@ -36,9 +36,10 @@ class DaskRunner(Runner):
         quieten()
         self._address = run.dask.scheduler
         self._dask = DaskTaskRunner(address=self._address) if self._address else _local_cluster(count)
+        self._local: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=1)
         self._store = open_store(run.store, run.cache).absolute()
         self._mark: Mark | None = None
-        super().__init__(self._dask, count, local=ThreadPoolTaskRunner(max_workers=1))
+        super().__init__(self._dask, count)
 
     def __enter__(self) -> "DaskRunner":
         with ExitStack() as stack:
@@ -59,6 +60,7 @@ class DaskRunner(Runner):
                 self._folder = stack.pop_all()
                 raise
             stack.push(self._stack)
+            stack.enter_context(self._local)
             if self._address is not None:
                 self._mark = stack.enter_context(self._store.marked())
                 # Workers come and go; this is their number as the run begins.
@@ -69,7 +71,7 @@ class DaskRunner(Runner):
     def submit(self, task: Any, parameters: dict[str, Any], needs: Any, job: Job[Any]) -> PrefectFuture[Any]:
         """Submit a task; on a cluster that runs already, a task for a GPU goes to a worker with one."""
         if job.reads_sources:
-            return super().submit(task, parameters, needs, job)
+            return self._local.submit(task, parameters=parameters, dependencies={"work": needs})
         needed = {GPU: 1} if self._address and job.numerics.device != "cpu" else {}
         try:
             with dask.annotate(resources=needed):

@@ -9,7 +9,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
 from graphlib import TopologicalSorter
@@ -105,32 +105,28 @@ def submit_missing(agenda: Agenda, store: Store, transients: Transients, run: Wo
 
 
 class Runner:
-    """Prefect's task runner, and a second one for jobs that read more than the store.
+    """Prefect's task runner, for a block of code."""
 
-    Args:
-        local: runs the tasks that only this machine can do.
-    """
-
-    def __init__(self, runner: TaskRunner[Any], count: int, local: TaskRunner[Any] | None = None) -> None:
+    def __init__(self, runner: TaskRunner[Any], count: int) -> None:
         self._runner = runner
-        self._local = local
         self.count = count
 
     def __enter__(self) -> "Runner":
-        with ExitStack() as stack:
-            stack.enter_context(self._runner)
-            if self._local is not None:
-                stack.enter_context(self._local)
-            self._stack = stack.pop_all()
+        self._stack = ExitStack()
+        self._stack.enter_context(self._runner)
         return self
 
-    def __exit__(self, *reason: Any) -> None:
-        self._stack.__exit__(*reason)
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt | TerminationSignal):
+            # An interrupted run does not wait for tasks under way; the next run makes their results.
+            for process in multiprocessing.active_children():
+                process.kill()
+        else:
+            self._stack.__exit__(kind, *rest)
 
     def submit(self, task: Any, parameters: dict[str, Any], needs: Any, job: Job[Any]) -> PrefectFuture[Any]:
         """Submit a task whose first job is given; `needs` are the task runs before it, for Prefect's arrows."""
-        runner = self._local if self._local is not None and job.reads_sources else self._runner
-        return runner.submit(task, parameters=parameters, dependencies={"work": needs})
+        return self._runner.submit(task, parameters=parameters, dependencies={"work": needs})
 
     def prepared(self, work: Callable[[], None], job: Job[Any]) -> Callable[[], None]:
         """Wrap work for workers on other machines."""
@@ -234,24 +230,8 @@ def _reason(future: PrefectFuture[Any]) -> Exception | None:
     return None
 
 
-@contextmanager
-def started(run: WorkSettings) -> Iterator[Runner]:
-    """Start the runner of tasks, and end it with the block.
-
-    An interrupted run does not wait for tasks under way; the next run makes their results.
-    """
-    with ExitStack() as stack:
-        runner = stack.enter_context(_runner_of(run))
-        try:
-            yield runner
-        except (KeyboardInterrupt, TerminationSignal):
-            stack.pop_all()
-            for process in multiprocessing.active_children():
-                process.kill()
-            raise
-
-
-def _runner_of(run: WorkSettings) -> Runner:
+def started(run: WorkSettings) -> Runner:
+    """Return the runner of tasks, which starts and ends with a block."""
     count = run.workers or usable_processors()
     match run.runner:
         case "dask":
