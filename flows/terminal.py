@@ -50,12 +50,10 @@ class _Printable(logging.Formatter):
         return printable_lines(super().format(record))
 
 
-class _OneErrorOnce(logging.Filter):
-    """Drops Prefect's messages on errors, which the command reports itself."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        dropped = ("Finished in state", "Task run exceeded", "Crash detected")
-        return not (record.exc_info or record.getMessage().startswith(dropped))
+def _is_no_error(record: logging.LogRecord) -> bool:
+    """Drop Prefect's messages on errors, which the command reports itself."""
+    dropped = ("Finished in state", "Task run exceeded", "Crash detected")
+    return not (record.exc_info or record.getMessage().startswith(dropped))
 
 
 def configure_logging() -> None:
@@ -68,4 +66,4 @@ def configure_logging() -> None:
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.WARNING)
     for name in ("prefect.flow_runs", "prefect.task_runs"):
-        logging.getLogger(name).addFilter(_OneErrorOnce())
+        logging.getLogger(name).addFilter(_is_no_error)

@@ -30,17 +30,15 @@ _RETRY_DELAY_SECONDS = 2
 _WAITING_SHARE = 0.5
 
 
-class _KnownLimit(logging.Filter):
-    """Drops a warning that every task would repeat: a time-out in a thread waits for the running operation.
+def _is_no_known_limit(record: logging.LogRecord) -> bool:
+    """Drop a warning that every task would repeat: a time-out in a thread waits for the running operation.
 
     The operations of these tasks are single tensor products, which end soon enough.
     """
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        return "Timeouts in worker threads cannot interrupt" not in record.getMessage()
+    return "Timeouts in worker threads cannot interrupt" not in record.getMessage()
 
 
-logging.getLogger("prefect.task_runs").addFilter(_KnownLimit())
+logging.getLogger("prefect.task_runs").addFilter(_is_no_known_limit)
 
 
 def step(*, run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
