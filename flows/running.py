@@ -99,19 +99,6 @@ def _run_one(settings: "ExperimentSettings", server: PrefectServer) -> Incomplet
     return None
 
 
-def link_results(done: Finished) -> None:
-    """Link what the results of a complete experiment rest on into the folder that DVC versions.
-
-    Raises:
-        OutputError: results were deleted meanwhile, or the folder can't be written.
-    """
-    from flows.sharing import link
-    from flows.work import prepare
-
-    work = prepare(done.settings)
-    link(work.settings.name, work.artifacts())
-
-
 def code_of_error(error: BaseException) -> int:
     """Return the exit code of a command that an error or a stop ends."""
     stop = error if isinstance(error, KeyboardInterrupt) else told_to_stop()

@@ -79,7 +79,11 @@ def _stage(options: argparse.Namespace) -> None:
     (done,) = running.run([options.config], options.overrides)
     _print(done)
     if done.error is None:
-        running.link_results(done)
+        from flows.sharing import link
+        from flows.work import prepare
+
+        work = prepare(done.settings)
+        link(work.settings.name, work.artifacts())
     if code := running.code_of([done.error]):
         sys.exit(code)
 
