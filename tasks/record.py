@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from tasks.tracking import artifact_locations, client_of, note, noted, recording
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import DatasetInput, Run
+    from mlflow.entities import DatasetInput
 
 log = logging.getLogger("fedfisher")
 
@@ -73,11 +73,13 @@ def _write(
     tags: Mapping[str, str],
 ) -> "_Written":
     experiment_id = _experiment(client, settings, experiment)
-    known = {run.data.tags.get("identity"): run for run in _runs(client, experiment_id)}
+    # The most that MLflow gives at once; others are found one by one.
+    known = {run.data.tags.get("identity"): run for run in client.search_runs([experiment_id], max_results=50_000)}
 
     def write(one: Record) -> tuple[str, bool]:
         # Another process may have created the run since the list was read.
-        run = known.get(one.identity) or next(_runs(client, experiment_id, f"tags.identity = '{one.identity}'"), None)
+        wanted = f"tags.identity = '{one.identity}'"
+        run = known.get(one.identity) or next(iter(client.search_runs([experiment_id], wanted)), None)
         if run is not None and run.data.tags.get(_CONTENT) == one.content:
             return run.info.run_id, False
         if run is not None and (
@@ -193,13 +195,3 @@ def _experiment(client: "MlflowClient", settings: TrackingSettings, name: str) -
     if found is not None:
         return found.experiment_id
     return client.create_experiment(name, artifact_location=places[0], tags=_MODEL_TRAINING)
-
-
-def _runs(client: "MlflowClient", experiment_id: str, wanted: str = "") -> "Iterator[Run]":
-    token = None
-    while True:
-        page = client.search_runs([experiment_id], wanted, max_results=1000, page_token=token)
-        yield from page
-        token = page.token
-        if not token:
-            return
