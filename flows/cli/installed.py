@@ -39,12 +39,5 @@ def _doctor(options: argparse.Namespace) -> None:
 def _list(options: argparse.Namespace) -> None:
     from flows import listings
 
-    listed = {
-        "methods": listings.methods,
-        "objectives": listings.objectives,
-        "optimisers": listings.optimisers,
-        "datasets": listings.datasets,
-        "models": listings.models,
-    }
-    entries = listed[options.what]()
+    entries = getattr(listings, options.what)()
     print(json.dumps(entries, indent=2) if options.json else listings.as_text(entries))
