@@ -3,9 +3,7 @@
 import hashlib
 import logging
 import platform
-import queue
 import socket
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping
@@ -145,27 +143,15 @@ def _ask_workers(
     client: "Client", setting: str, function: Callable[..., Any], *given: Any, **options: Any
 ) -> dict[str, Any]:
     """Have workers call a function, with a time-out: Dask waits for ever for a worker that is frozen or unreachable."""
-    answered: queue.SimpleQueue[dict[str, Any] | Exception] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            answered.put(client.run(function, *given, on_error="return", **options))
-        except Exception as error:  # noqa: BLE001 - the waiting thread raises it.
-            answered.put(error)
-
-    threading.Thread(target=ask, name="ask workers", daemon=True).start()
     try:
-        answer = answered.get(timeout=_ANSWER_SECONDS)
-    except queue.Empty:
+        return client.run(function, *given, on_error="return", callback_timeout=_ANSWER_SECONDS, **options)
+    except TimeoutError:
         now, workers = time.time(), client.scheduler_info(n_workers=-1)["workers"]
         silent = [address for address, one in workers.items() if now - one["last_seen"] > _PATIENCE_SECONDS]
         raise InputError(
             f"{setting}: not all Dask workers have answered within {_ANSWER_SECONDS} s; silent: "
             f"{', '.join(sorted(silent)) or 'none of them for long'}; allowed: workers that answer"
         ) from None
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 def _require_fit(worker: str, seen: WorkerReport, *, place: Path | str, prefect_api: str) -> None:
