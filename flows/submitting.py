@@ -182,10 +182,10 @@ class _Submission:
             return
         first = piece.first
         keys = {job.name: job.key for job in piece.jobs}
-        work = partial(compute, groups, self._store, keys=keys, share_gpu=self._share_gpu)
-        tags = [*first.tags, *(["gpu"] if first.numerics.device != "cpu" else [])]
         # A task of several clients has as much time for each as a task of one.
         seconds = self._run.timeout_seconds * len(groups)
+        work = partial(compute, groups, self._store, keys=keys, share_gpu=self._share_gpu, seconds=seconds)
+        tags = [*first.tags, *(["gpu"] if first.numerics.device != "cpu" else [])]
         name = type(first).__name__
         task = limited(compute_job, self._run).with_options(name=name, tags=tags, timeout_seconds=seconds)
         # Prefect gets no arrow to a task that another arrow leads to already.

@@ -18,18 +18,19 @@ _CHANGED = (
 
 
 def compute(
-    groups: Sequence[Sequence[Job[Any]]], store: Store, *, keys: Mapping[str, str], share_gpu: bool = False
+    groups: Sequence[Sequence[Job[Any]]], store: Store, *, keys: Mapping[str, str], share_gpu: bool, seconds: float
 ) -> None:
     """Compute and store groups of jobs, as workers get them, one group after another.
 
     Args:
         keys: of the results, by name of the job, as the command knows them.
+        seconds: the task's time-out.
 
     Raises:
         JobsFailedError: some jobs failed; all others were tried.
     """
     failed: dict[str, Exception] = {}
-    with computing(groups[0][0].numerics, share_gpu=share_gpu):
+    with computing(groups[0][0].numerics, share_gpu=share_gpu, seconds=seconds):
         for group in groups:
             # A result under another key would be found by no one.
             changed = [job.name for job in group if job.key != keys[job.name]]

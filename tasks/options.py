@@ -9,7 +9,6 @@ import torch
 from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import TaskRun
-from prefect.context import TaskRunContext
 from prefect.states import State
 
 from fedfisher_core.engine.arithmetic import reproducible_gpu
@@ -47,17 +46,13 @@ def step(*, run_name: str) -> Callable[[Callable[P, R]], Task[P, R]]:
     Args:
         run_name: template of the run's name over the function's parameters.
     """
-
-    def decorate(function: Callable[P, R]) -> Task[P, R]:
-        return task(
-            task_run_name=run_name,
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            retry_delay_seconds=_RETRY_DELAY_SECONDS,
-            retry_condition_fn=_may_pass,
-        )(function)
-
-    return decorate
+    return task(
+        task_run_name=run_name,
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retry_delay_seconds=_RETRY_DELAY_SECONDS,
+        retry_condition_fn=_may_pass,
+    )
 
 
 def limited(chosen: Task[P, R], run: WorkSettings) -> Task[P, R]:
@@ -66,11 +61,12 @@ def limited(chosen: Task[P, R], run: WorkSettings) -> Task[P, R]:
 
 
 @contextmanager
-def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
+def computing(numerics: Numerics, *, share_gpu: bool, seconds: float) -> Iterator[None]:
     """Set threads and memory for a task's tensors; on a GPU, hold a slot and have it round reproducibly.
 
     Args:
         share_gpu: whether other tasks that allow it too may compute on the same GPU.
+        seconds: the task's time-out.
 
     Raises:
         LockedError: another process holds the GPU for half of the task's time-out.
@@ -81,7 +77,7 @@ def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
         with at_work():
             yield
     else:
-        timeout = _WAITING_SHARE * _seconds_of_task()
+        timeout = _WAITING_SHARE * seconds
         with gpu_slot(_current_gpu(), shared=share_gpu, timeout=timeout), reproducible_gpu():
             yield
 
@@ -89,12 +85,6 @@ def computing(numerics: Numerics, *, share_gpu: bool) -> Iterator[None]:
 def _current_gpu() -> str:
     """Name the GPU that this thread computes on; other processes may number it differently."""
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
-
-
-def _seconds_of_task() -> float:
-    context = TaskRunContext.get()
-    seconds = context.task.timeout_seconds if context is not None else None
-    return WorkSettings().timeout_seconds if seconds is None else seconds
 
 
 async def _may_pass(task: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:

@@ -197,7 +197,7 @@ def test_only_one_task_at_a_time_computes_on_a_gpu(place: Path, monkeypatch: pyt
     @step(run_name="on a gpu {number}")
     def on_a_gpu(number: int) -> None:
         nonlocal inside, most
-        with computing(numerics, share_gpu=False):
+        with computing(numerics, share_gpu=False, seconds=60):
             with lock:
                 inside += 1
                 most = max(most, inside)

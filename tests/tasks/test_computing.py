@@ -44,7 +44,7 @@ class Print(Job[NoInputs]):
 
 def failure_of(job: Print, folder: Path) -> JobsFailedError:
     with pytest.raises(JobsFailedError) as caught:
-        compute([[job]], Store(folder), keys={job.name: job.key})
+        compute([[job]], Store(folder), keys={job.name: job.key}, share_gpu=False, seconds=60)
     # Errors are pickled with all that they were raised from.
     assert caught.value.__cause__ is None
     return pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - what this test has pickled.
@@ -69,7 +69,7 @@ def test_one_job_that_fails_keeps_no_other_of_its_task_from_being_done(tmp_path:
     groups = [[Print(name="bad"), good], [Print(name="good too", fails=False)]]
     keys = {job.name: job.key for group in groups for job in group}
     with pytest.raises(JobsFailedError) as caught:
-        compute(groups, store, keys=keys)
+        compute(groups, store, keys=keys, share_gpu=False, seconds=60)
     assert list(caught.value.failures) == ["bad"]
     assert store.find(good.recipe) is not None
     assert len(store.folders()) == 2
@@ -78,7 +78,7 @@ def test_one_job_that_fails_keeps_no_other_of_its_task_from_being_done(tmp_path:
 def test_a_worker_with_other_code_of_a_job_makes_no_result(tmp_path: Path) -> None:
     job, same, store = Print(name="print", fails=False), Print(name="same", fails=False), Store(tmp_path)
     with pytest.raises(JobsFailedError) as caught:
-        compute([[job, same]], store, keys={"print": "0" * 64, "same": same.key})
+        compute([[job, same]], store, keys={"print": "0" * 64, "same": same.key}, share_gpu=False, seconds=60)
     reason = caught.value.failures["print"].reason
     assert reason.startswith("its code, or a file that it reads, is another one here than in the command")
     assert store.find(job.recipe) is None
