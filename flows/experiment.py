@@ -4,7 +4,7 @@ import importlib
 import re
 import sys
 from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from prefect.runtime import flow_run
 from prefect.states import Crashed
 
 from fedfisher_core.engine.errors import IncompleteError, InputError, UnwritableError, shown
-from fedfisher_core.engine.failures import failed_jobs, failed_json, traces_text
+from fedfisher_core.engine.failures import FailedJob, failed_jobs, failed_json, traces_text
 from fedfisher_core.engine.installed import is_core
 from fedfisher_core.engine.store import read_libraries
 from fedfisher_core.experiments.contract import PARAMS, experiments, load
@@ -128,15 +128,23 @@ def run(settings: ExperimentSettings) -> str:
     # What is found may be deleted while the run goes on.
     found = [read_libraries(artifact) for artifact in work.agenda.found.values()]
     compute_missing(work)
+    causes = failed_jobs(work.outcome.failed)
     if not is_unchanged(work):
         try:
             if work.rows:
                 anew = any(job.name in work.outcome.artifacts for job in work.agenda.missing)
-                publish(work, made_with(found, anew=anew))
+                publish(work, made_with(found, anew=anew), causes)
         finally:
             # After the report, which replaces the folder; and without it, as failed jobs leave nothing else.
-            traces = _write_traces(work)
-        _require_complete(work, traces, reported=bool(work.rows))
+            traces = _write_traces(work, causes)
+        if causes:
+            raise IncompleteError(
+                f"{work.settings.name}: {plural(len(causes), 'job')} failed and "
+                f"{sum(len(one.left_out) for one in causes)} that need them were left out; tracebacks: {traces}",
+                by_user=all(failure.by_user for failure in work.outcome.failed.values()),
+                reported=bool(work.rows),
+                failed=causes,
+            )
     return str(work.folder)
 
 
@@ -153,14 +161,12 @@ def compute_missing(work: Work) -> None:
             print(f"{name}: {said}", file=sys.stderr, flush=True)
 
 
-def _write_traces(work: Work) -> str:
+def _write_traces(work: Work, causes: Sequence[FailedJob]) -> str:
     """Write the tracebacks of failed jobs, if any, and say where they are."""
-    failed = work.outcome.failed
-    if not failed:
+    if not causes:
         return ""
-    causes = failed_jobs(failed)
     try:
-        traces = str(write_file(work.folder / TRACES, traces_text(failed).encode()))
+        traces = str(write_file(work.folder / TRACES, traces_text(work.outcome.failed).encode()))
         if not work.rows and (work.folder / RESULTS).is_file():
             # What an earlier run has found must not be taken for the result of this one.
             write_file(work.folder / FAILED, failed_json(causes))
@@ -170,28 +176,14 @@ def _write_traces(work: Work) -> str:
     return traces
 
 
-def _require_complete(work: Work, traces: str, *, reported: bool) -> None:
-    """Raise an error where jobs failed; `traces` says where their tracebacks are."""
-    failed = work.outcome.failed
-    if failed:
-        causes = failed_jobs(failed)
-        raise IncompleteError(
-            f"{work.settings.name}: {plural(len(causes), 'job')} failed and {sum(len(one.left_out) for one in causes)} "
-            f"that need them were left out; tracebacks: {traces}",
-            by_user=all(failure.by_user for failure in failed.values()),
-            reported=reported,
-            failed=causes,
-        )
-
-
-def publish(work: Work, libraries: Mapping[str, str]) -> None:
+def publish(work: Work, libraries: Mapping[str, str], failed: Sequence[FailedJob]) -> None:
     """Write the report, record the rows in MLflow, and show both in Prefect's UI.
 
     Args:
         libraries: the versions of those that computed the results.
+        failed: the jobs that failed, if any.
     """
     settings, experiment = work.settings, work.experiment
-    failed = failed_jobs(work.outcome.failed)
     shown = experiment.shown(work.plan, work.outcome)
     page = page_of(
         settings,
