@@ -63,12 +63,24 @@ def leave(stop: KeyboardInterrupt) -> NoReturn:
 
 def end_with_input() -> None:
     """End this process when its standard input ends, a pipe that only its starter can write to."""
-    Thread(target=_end_after, args=(sys.stdin.read,), name="end with input", daemon=True).start()
+    end_after(sys.stdin.read)
 
 
 def end_with_parent() -> None:
     """End this process when its parent ends, without any help from the parent."""
-    Thread(target=_end_after, args=(_wait_for_parent,), name="end with parent", daemon=True).start()
+    end_after(_wait_for_parent)
+
+
+def end_after(wait: Callable[[], object]) -> None:
+    """Send this process SIGTERM when a wait ends, and end it a minute later in any case."""
+
+    def end() -> None:
+        wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_STOP_SECONDS)
+        os._exit(1)
+
+    Thread(target=end, name="end this process", daemon=True).start()
 
 
 def _note_signals() -> None:
@@ -107,11 +119,3 @@ def _prefects_own() -> tuple[type[BaseException], ...]:
 def _wait_for_parent() -> None:
     while os.getppid() == _PARENT:
         time.sleep(_LOOK_SECONDS)
-
-
-def _end_after(wait: Callable[[], object]) -> None:
-    """Send this process SIGTERM when a wait ends, and end it a minute later in any case."""
-    wait()
-    os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(_STOP_SECONDS)
-    os._exit(1)

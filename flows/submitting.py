@@ -3,10 +3,8 @@
 import logging
 import math
 import multiprocessing
-import os
 import queue
 import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -30,6 +28,7 @@ from fedfisher_core.engine.store import Store
 from fedfisher_core.federation.federation import ClientJob, client_name
 from fedfisher_core.settings import RunSettings, WorkSettings
 from flows.progress import Progress
+from flows.stopping import end_after
 from flows.terminal import configure_logging
 from tasks.computing import compute
 from tasks.options import limited
@@ -249,11 +248,5 @@ def _start_process() -> None:
     configure_logging()
     # Ctrl-C reaches all processes of a terminal; the command alone acts on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="end with parent", daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    if (parent := multiprocessing.parent_process()) is not None:
+        end_after(parent.join)
