@@ -26,7 +26,6 @@ from fedfisher_core.reporting.page import DATA, write_page_data
 from fedfisher_core.reporting.rows import ARTIFACTS, FAILED, PAGE, RESULTS, TRACES, artifacts_json, write_file
 from fedfisher_core.settings import ExperimentSettings
 from fedfisher_core.settings.reading import CONFIGS, nearest
-from flows.content import content_of
 from flows.provenance import command, git_commit, made_with, page_of
 from flows.submitting import submit_missing
 from flows.work import Work, is_unchanged, prepare
@@ -202,7 +201,7 @@ def publish(work: Work, libraries: Mapping[str, str], failed: Sequence[FailedJob
             **({FAILED: failed_json(failed)} if failed else {}),
         },
         # An incomplete report has no digest, so it is never taken for a complete one.
-        content="" if failed else content_of(experiment, settings, work.rows),
+        content="" if failed else work.content,
     )
     limited(record, settings.run)(
         settings=settings.tracking,

@@ -1,23 +1,28 @@
 """The work of an experiment: its plan, what the store holds of it, and whether a run would change anything."""
 
+import hashlib
+import inspect
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from weakref import finalize
 
+import fedfisher_core.reporting
 from fedfisher_core.engine.computed_once import computed_once
 from fedfisher_core.engine.errors import OutputError
 from fedfisher_core.engine.installed import is_core, module_name
 from fedfisher_core.engine.performing import Transients
 from fedfisher_core.engine.plan import Agenda, Outcome, agenda_of
+from fedfisher_core.engine.registry import plugin_versions
 from fedfisher_core.engine.store import Artifact, Store, open_store
 from fedfisher_core.experiments.contract import Experiment, Plan, experiment_of, own_name
+from fedfisher_core.reporting.page import TEMPLATES
 from fedfisher_core.reporting.rows import PAGE, is_current
-from fedfisher_core.reporting.runs import Runs, with_page
+from fedfisher_core.reporting.runs import Runs, digest, with_page
 from fedfisher_core.settings import ExperimentSettings
-from flows.content import content_of
 from flows.networks import with_networks
 from flows.probes import require_reachable
 from flows.terminal import command_line
@@ -63,6 +68,12 @@ class Work:
         return self.experiment.rows(self.plan, self.outcome)
 
     @property
+    def content(self) -> str:
+        """A digest of everything that the report shows, except the time, the command and the libraries that made it."""
+        rows = [asdict(row) for row in self.rows]
+        return digest([rows, self.settings.model_dump(mode="json"), plugin_versions(), _drawn_by(self.experiment)])
+
+    @property
     def result_keys(self) -> list[str]:
         """Keys of the artifacts that results are read from; all other artifacts lead to these."""
         names = [name for name in self.agenda.targets if name in self.outcome.artifacts]
@@ -70,10 +81,9 @@ class Work:
 
     def runs(self) -> Runs:
         """Return what MLflow records, with the report's page and the global networks."""
-        content = content_of(self.experiment, self.settings, self.rows)
         runs = self.experiment.runs(self.plan, self.outcome, self.rows)
         kept = with_networks(runs, self.rows, self.store, self.settings.tracking.models)
-        return with_page(kept, self.folder / PAGE, content)
+        return with_page(kept, self.folder / PAGE, self.content)
 
     def artifacts(self) -> list[Artifact]:
         """List the artifacts that the results rest on, without decoded data and what is deleted once no job needs it.
@@ -131,6 +141,18 @@ def is_unchanged(work: Work) -> bool:
     """Say whether all of an experiment is there: results, report and records."""
     if work.outcome.failed or any(name not in work.outcome.artifacts for name in work.agenda.targets):
         return False
-    return is_current(work.folder, content_of(work.experiment, work.settings, work.rows)) and is_recorded(
+    return is_current(work.folder, work.content) and is_recorded(
         work.settings.tracking, work.settings.name, work.runs()
     )
+
+
+def _drawn_by(experiment: Experiment[Any, Any, Any]) -> str:
+    """Digest the code, the files and the templates that make the page."""
+    own = Path(inspect.getfile(experiment.settings))
+    packaged = sys.modules[experiment.settings.__module__].__package__
+    found = list(own.parent.glob("*.py")) if packaged else [own]
+    found += Path(inspect.getfile(fedfisher_core.reporting)).parent.glob("*.py")
+    found += [path for path in experiment.drawn_from if path.is_file()]
+    templates = [one for one in TEMPLATES.iterdir() if one.is_file()]
+    held = [path.read_bytes() for path in sorted(found)] + [one.read_bytes() for one in sorted(templates, key=str)]
+    return hashlib.sha256(b"".join(held)).hexdigest()

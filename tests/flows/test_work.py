@@ -16,7 +16,6 @@ from fedfisher_core.engine.performing import perform
 from fedfisher_core.engine.plan import groups_of
 from fedfisher_core.engine.store import Artifact, open_store
 from fedfisher_core.reporting.rows import write_folder
-from flows.content import content_of
 from flows.experiment import compute_missing
 from flows.pruning import find_unused
 from flows.sharing import link
@@ -126,8 +125,7 @@ def prepared_here(**changes: Any) -> Work:
 
 def publish(work: Work) -> None:
     """Do what a flow does of an experiment whose jobs are done; no test here needs the page drawn."""
-    stamp = content_of(work.experiment, work.settings, work.rows)
-    write_folder(work.folder, work.rows, {"index.html": b"a page"}, stamp)
+    write_folder(work.folder, work.rows, {"index.html": b"a page"}, work.content)
     assert record.fn(work.settings.tracking, work.settings.name, work.runs, {}) > 0
 
 
@@ -244,10 +242,10 @@ def test_a_server_is_asked_by_the_run_itself(finished: Path, monkeypatch: pytest
 
 def test_what_draws_a_page_is_part_of_what_it_shows(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work = prepared_here()
-    before = content_of(work.experiment, work.settings, work.rows)
-    assert content_of(work.experiment, work.settings, work.rows) == before
-    monkeypatch.setattr("flows.content._drawn_by", lambda experiment: "another template")
-    assert content_of(work.experiment, work.settings, work.rows) != before
+    before = work.content
+    assert work.content == before
+    monkeypatch.setattr("flows.work._drawn_by", lambda experiment: "another template")
+    assert work.content != before
 
 
 def test_published_numbers_are_part_of_what_a_page_shows(finished: Path) -> None:
