@@ -24,7 +24,7 @@ from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
 from fedfisher_core.models.memory import most_ever_held
 from fedfisher_core.settings import RunSettings
 from fedfisher_core.settings.reading import validate
-from flows.submitting import pieces_of
+from flows.submitting import plan_tasks
 
 WORKERS = 2
 
@@ -88,8 +88,8 @@ def found_missing(clients: int, federations: int) -> int:
     with tempfile.TemporaryDirectory() as folder:
         jobs = [job for seed in range(federations) for job in jobs_of(clients, seed)]
         missing = agenda_of(jobs, Store(Path(folder))).missing
-        pieces = pieces_of(missing, RunSettings(), WORKERS)
-        assert sum(len(piece.jobs) for piece in pieces) == len(missing)
+        plans = plan_tasks(missing, RunSettings(), WORKERS)
+        assert sum(len(plan.jobs) for plan in plans) == len(missing)
         return len(missing)
 
 

@@ -8,7 +8,7 @@ The jobs are in `fedfisher_core/federation`, the tasks in `tasks/`, and `flows/s
 """
 
 from fedfisher_core.experiments.benchmark.settings import BenchmarkSettings
-from flows.experiment import experiment_flow, resolve_settings, run
+from flows.experiment import experiment_flow, resolve_settings, run_experiment
 
 DEFAULT = BenchmarkSettings()
 
@@ -21,4 +21,4 @@ def benchmark(settings: BenchmarkSettings = DEFAULT, config: str | None = None) 
         settings: all that is compared and how; those of params.yaml where none are given.
         config: name of a file in configs/, such as few_shot, that takes the place of the settings.
     """
-    return run(resolve_settings(settings, config, default=DEFAULT))
+    return run_experiment(resolve_settings(settings, config, default=DEFAULT))

@@ -29,7 +29,7 @@ from fedfisher_core.settings.reading import CONFIGS, nearest
 from flows.provenance import command, git_commit, made_with, page_of
 from flows.submitting import submit_missing
 from flows.work import Work, is_unchanged, prepare
-from tasks.options import limited
+from tasks.common import limited
 from tasks.record import record
 from tasks.stages import report
 
@@ -111,13 +111,13 @@ def flow_of(name: str) -> Flow[..., str]:
     defaults = model()
 
     def body(settings: model = defaults, config: str | None = None) -> str:  # type: ignore[valid-type]
-        return run(resolve_settings(settings, config, default=defaults))
+        return run_experiment(resolve_settings(settings, config, default=defaults))
 
     body.__name__ = body.__qualname__ = name
     return experiment_flow(body)
 
 
-def run(settings: ExperimentSettings) -> str:
+def run_experiment(settings: ExperimentSettings) -> str:
     """Do what is left of an experiment, and return the folder of its report.
 
     Raises:

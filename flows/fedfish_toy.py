@@ -1,7 +1,7 @@
 """FedFish's toy regression (Section 5.1): FedAvg and FedFish where clients' inputs overlap or not."""
 
 from fedfisher_core.experiments.fedfish_toy.settings import FedFishToySettings
-from flows.experiment import experiment_flow, resolve_settings, run
+from flows.experiment import experiment_flow, resolve_settings, run_experiment
 
 DEFAULT = FedFishToySettings()
 
@@ -14,4 +14,4 @@ def fedfish_toy(settings: FedFishToySettings = DEFAULT, config: str | None = Non
         settings: all that is compared and how.
         config: name of a file in configs/, such as few_shot, that takes the place of the settings.
     """
-    return run(resolve_settings(settings, config, default=DEFAULT))
+    return run_experiment(resolve_settings(settings, config, default=DEFAULT))

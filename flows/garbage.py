@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def importing() -> Iterator[None]:
+def without_collection() -> Iterator[None]:
     """Collect no cycles until the block ends, and never what exists by then: modules stay, and are many.
 
     A cycle that exists by then stays too, with all that its frames hold, so the block should do little but import.

@@ -5,7 +5,7 @@ the tasks of a benchmark ─┬─ train the prior ──────┬─ atta
 """
 
 from fedfisher_core.experiments.privacy_attack.settings import AttackSettings
-from flows.experiment import experiment_flow, resolve_settings, run
+from flows.experiment import experiment_flow, resolve_settings, run_experiment
 
 DEFAULT = AttackSettings()
 
@@ -18,4 +18,4 @@ def privacy_attack(settings: AttackSettings = DEFAULT, config: str | None = None
         settings: all that is compared and how.
         config: name of a file in configs/, such as few_shot, that takes the place of the settings.
     """
-    return run(resolve_settings(settings, config, default=DEFAULT))
+    return run_experiment(resolve_settings(settings, config, default=DEFAULT))

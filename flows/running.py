@@ -17,7 +17,7 @@ from fedfisher_core.engine.errors import (
     UnwritableError,
     printable_lines,
 )
-from flows.garbage import importing
+from flows.garbage import without_collection
 from flows.server import PrefectServer
 from flows.stopping import code_of_stop, stop_on_sigterm, told_to_stop
 
@@ -42,7 +42,7 @@ class Finished:
         return self.settings.run.reports / self.settings.name if self.error is None or self.error.reported else None
 
 
-def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Finished]:
+def run_files(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Finished]:
     """Run experiments, or what is left of them, one after another. All settings are checked before any work.
 
     Raises:
@@ -69,21 +69,21 @@ def run(configs: Sequence[Path], overrides: Sequence[str]) -> Iterator[Finished]
             if is_left:
                 require_usable(settings.tracking)
         for settings, is_left in checked:
-            yield Finished(settings, _run_one(settings, server) if is_left else None)
+            yield Finished(settings, _run_flow(settings, server) if is_left else None)
 
 
-def _run_one(settings: "ExperimentSettings", server: PrefectServer) -> IncompleteError | None:
+def _run_flow(settings: "ExperimentSettings", server: PrefectServer) -> IncompleteError | None:
     """Run an experiment, and return the error that says why it is not complete; None where it is.
 
     Raises:
         OutputError: Prefect's server is gone; no run goes on without it.
     """
-    with importing():
+    with without_collection():
         _connect(server)
         from httpx import HTTPError
 
         from flows.experiment import flow_of
-        from flows.records import with_run_record
+        from flows.prefect_history import with_run_record
 
     flow = flow_of(settings.experiment)
     try:
@@ -125,7 +125,7 @@ def _load() -> None:
 
     Torch leaves cycles that hold the frames of its importer. A plan that existed in such a frame would stay in memory.
     """
-    with importing():
+    with without_collection():
         importlib.import_module("torch")
         importlib.import_module("flows.work")
 

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from fedfisher_core.engine.errors import InputError, OutputError
-from flows.garbage import exit_without_collecting, importing
+from flows.garbage import exit_without_collecting, without_collection
 from flows.reach import require_sqlite
 from flows.stopping import end_with_input
 
@@ -107,7 +107,7 @@ def main() -> None:
     # At once while modules are loaded; uvicorn takes the signal later, and never amid the set-up of the database.
     end_with_input()
     exit_without_collecting()
-    with importing():
+    with without_collection():
         # Prefect knows of servers in profiles and files too.
         from prefect.settings import get_current_settings
 
@@ -138,7 +138,7 @@ def _say(line: str) -> None:
 
 
 def _serve(bound: socket.socket) -> None:
-    with importing():
+    with without_collection():
         import uvicorn
         from prefect.server.api.server import create_app
 
@@ -151,7 +151,7 @@ def _serve(bound: socket.socket) -> None:
             _say("ready")
 
     config = uvicorn.Config(
-        patient(create_app()),
+        retry_when_busy(create_app()),
         log_level="critical",
         lifespan="on",
         timeout_graceful_shutdown=_LEAVE_SECONDS,
@@ -159,7 +159,7 @@ def _serve(bound: socket.socket) -> None:
     Announced(config).run(sockets=[bound])
 
 
-def patient(app: "ASGIApp") -> "ASGIApp":
+def retry_when_busy(app: "ASGIApp") -> "ASGIApp":
     """Wrap a server so that it tries a request again that its database was too busy for.
 
     SQLite refuses a transaction's first write if another has written since its first read, and Prefect answers 503.
@@ -176,28 +176,28 @@ def patient(app: "ASGIApp") -> "ASGIApp":
         body = await request.body()
         for wait in _WAITS:
             # An application notes in the scope what it found of a request.
-            if await _answered(app, dict(scope), _received(body, receive), send):
+            if await _forward(app, dict(scope), _replay_body(body, receive), send):
                 return
             await asyncio.sleep(wait)
             if await request.is_disconnected():
                 # Its client has sent it again, and it must not be done twice.
                 return
-        await app(scope, _received(body, receive), send)
+        await app(scope, _replay_body(body, receive), send)
 
     return serve
 
 
-def _received(body: bytes, receive: "Receive") -> "Receive":
+def _replay_body(body: bytes, receive: "Receive") -> "Receive":
     """Return what gives an application the body of a request, and after that what the client sends next."""
     parts = iter([{"type": "http.request", "body": body, "more_body": False}])
 
-    async def hear() -> "Message":
+    async def receive_again() -> "Message":
         return next(parts, None) or await receive()
 
-    return hear
+    return receive_again
 
 
-async def _answered(app: "ASGIApp", scope: "Scope", receive: "Receive", send: "Send") -> bool:
+async def _forward(app: "ASGIApp", scope: "Scope", receive: "Receive", send: "Send") -> bool:
     """Send an application's answer, unless it is that the service is not available now."""
     answered = True
 

@@ -12,7 +12,7 @@ from fedfisher_core.engine.store.writing import new_folder, sweep
 _WRITING = STAGES / ".writing"
 
 
-def link(name: str, artifacts: Iterable[Artifact]) -> Path:
+def link_stage(name: str, artifacts: Iterable[Artifact]) -> Path:
     """Make the output folder of a DVC stage, `stages/<name>`: exactly the given artifacts, linked from where they are.
 
     It replaces an earlier folder when it is complete.

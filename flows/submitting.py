@@ -30,8 +30,8 @@ from fedfisher_core.settings import RunSettings, WorkSettings
 from flows.progress import Progress
 from flows.stopping import end_after
 from flows.terminal import configure_logging
+from tasks.common import limited
 from tasks.computing import compute
-from tasks.options import limited
 from tasks.stages import compute_job
 
 log = logging.getLogger("fedfisher")
@@ -42,7 +42,7 @@ _TASKS_A_WORKER = 4
 
 
 @dataclass(frozen=True)
-class Piece:
+class TaskPlan:
     """What one task computes: groups of jobs, one group after another."""
 
     title: str
@@ -59,12 +59,12 @@ class Piece:
         return [job for group in self.groups for job in group]
 
 
-def pieces_of(missing: Sequence[Job[Any]], run: WorkSettings, workers: int) -> list[Piece]:
+def plan_tasks(missing: Sequence[Job[Any]], run: WorkSettings, workers: int) -> list[TaskPlan]:
     """Decide which missing jobs share a task, for a number of workers; each task comes after those that it needs."""
     steps: dict[Any, list[tuple[Job[Any], ...]]] = {}
     for group in groups_of(missing):
         steps.setdefault(_step_of(group[0]), []).append(tuple(group))
-    pieces = []
+    plans = []
     for groups in steps.values():
         size = run.clients_per_task
         if size is None:
@@ -72,8 +72,8 @@ def pieces_of(missing: Sequence[Job[Any]], run: WorkSettings, workers: int) -> l
         for begin in range(0, len(groups), size):
             own = tuple(groups[begin : begin + size])
             others = f" and {len(own) - 1} others" if len(own) > 1 else ""
-            pieces.append(Piece(f"{own[0][0].title}{others}", own))
-    return pieces
+            plans.append(TaskPlan(f"{own[0][0].title}{others}", own))
+    return plans
 
 
 def _step_of(job: Job[Any]) -> Any:
@@ -90,15 +90,15 @@ def submit_missing(agenda: Agenda, store: Store, transients: Transients, run: Wo
     failed job is not run; every other job is.
     """
     with closing(Progress(name=name, total=len(agenda.missing))) as progress, started(run) as runner:
-        pieces = pieces_of(agenda.missing, run, runner.count)
-        submission = _Submission(pieces, store, run, runner)
+        plans = plan_tasks(agenda.missing, run, runner.count)
+        submission = _Submission(plans, store, run, runner)
         done = 0
-        for piece, failures in submission.results():
+        for plan, failures in submission.results():
             for failure in failures.values():
                 log.error("%s: %s", failure.job, failure.reason)
-            transients.done(job for job in piece.jobs if job.key not in submission.failed)
+            transients.done(job for job in plan.jobs if job.key not in submission.failed)
             transients.delete()
-            done += len(piece.jobs)
+            done += len(plan.jobs)
             progress.advance_to(done)
     return agenda.outcome(store, submission.failures)
 
@@ -138,23 +138,23 @@ class Runner:
 class _Submission:
     """Tasks that are to be submitted, under way or done."""
 
-    def __init__(self, pieces: Sequence[Piece], store: Store, run: WorkSettings, runner: Runner) -> None:
+    def __init__(self, plans: Sequence[TaskPlan], store: Store, run: WorkSettings, runner: Runner) -> None:
         self._store, self._run, self._runner = store, run, runner
         self._share_gpu = isinstance(run, RunSettings) and run.share_gpu
-        self._piece_of = {job.key: number for number, piece in enumerate(pieces) for job in piece.jobs}
-        self._pieces = pieces
-        self._needs = {number: self._needed(piece) for number, piece in enumerate(pieces)}
+        self._plan_of = {job.key: number for number, plan in enumerate(plans) for job in plan.jobs}
+        self._plans = plans
+        self._needs = {number: self._needed(plan) for number, plan in enumerate(plans)}
         self._finished: queue.SimpleQueue[tuple[int, PrefectFuture[Any] | Exception | None]] = queue.SimpleQueue()
         self._task_runs: dict[int, Any] = {}
         self.failures: dict[str, Failure] = {}
         self.failed: set[str] = set()
         """Keys of jobs that failed, or that need one that failed."""
 
-    def _needed(self, piece: Piece) -> set[int]:
-        keys = {one.key for job in piece.jobs for one in job.roles.values()}
-        return {self._piece_of[key] for key in keys if key in self._piece_of}
+    def _needed(self, plan: TaskPlan) -> set[int]:
+        keys = {one.key for job in plan.jobs for one in job.roles.values()}
+        return {self._plan_of[key] for key in keys if key in self._plan_of}
 
-    def results(self) -> Iterator[tuple[Piece, Mapping[str, Failure]]]:
+    def results(self) -> Iterator[tuple[TaskPlan, Mapping[str, Failure]]]:
         """Submit each task when it is ready, and yield it when it has ended, with the failures of its jobs by name."""
         sorter = TopologicalSorter(self._needs)
         sorter.prepare()
@@ -162,25 +162,25 @@ class _Submission:
             for number in sorted(sorter.get_ready()):
                 self._submit(number)
             number, future = self._finished.get()
-            piece = self._pieces[number]
-            failures = {} if future is None else self._failures(piece, future)
+            plan = self._plans[number]
+            failures = {} if future is None else self._failures(plan, future)
             self.failures |= failures
-            self.failed |= {job.key for job in piece.jobs if job.name in failures}
-            yield piece, failures
+            self.failed |= {job.key for job in plan.jobs if job.name in failures}
+            yield plan, failures
             sorter.done(number)
 
     def _submit(self, number: int) -> None:
-        piece = self._pieces[number]
-        for job in piece.jobs:
+        plan = self._plans[number]
+        for job in plan.jobs:
             if any(one.key in self.failed for one in job.roles.values()):
                 self.failed.add(job.key)
-        groups = [[job.detached() for job in group if job.key not in self.failed] for group in piece.groups]
+        groups = [[job.detached() for job in group if job.key not in self.failed] for group in plan.groups]
         groups = [group for group in groups if group]
         if not groups:
             self._finished.put((number, None))
             return
-        first = piece.first
-        keys = {job.name: job.key for job in piece.jobs}
+        first = plan.first
+        keys = {job.name: job.key for job in plan.jobs}
         # A task of several clients has as much time for each as a task of one.
         seconds = self._run.timeout_seconds * len(groups)
         work = partial(compute, groups, self._store, keys=keys, share_gpu=self._share_gpu, seconds=seconds)
@@ -191,7 +191,7 @@ class _Submission:
         led_to = {other for one in self._needs[number] for other in self._needs[one]}
         drawn = [one for one in self._needs[number] - led_to if one in self._task_runs]
         needs = {TaskRunResult(id=self._task_runs[one]) for one in drawn}
-        parameters = {"title": piece.title, "work": self._runner.prepared(work, first)}
+        parameters = {"title": plan.title, "work": self._runner.prepared(work, first)}
         try:
             future = self._runner.submit(task, parameters, needs, first)
         except Exception as error:  # noqa: BLE001 - it is the reason why the task's jobs are missing.
@@ -200,7 +200,7 @@ class _Submission:
         self._task_runs[number] = future.task_run_id
         future.add_done_callback(lambda one: self._finished.put((number, one)))
 
-    def _failures(self, piece: Piece, future: PrefectFuture[Any] | Exception) -> dict[str, Failure]:
+    def _failures(self, plan: TaskPlan, future: PrefectFuture[Any] | Exception) -> dict[str, Failure]:
         """Return the failures of a task's jobs."""
         reason = future if isinstance(future, Exception) else _reason(future)
         if reason is None:
@@ -209,10 +209,10 @@ class _Submission:
             return dict(reason.failures)
         self._runner.require_alive(reason)
         # The whole task was stopped; the results that it has stored are kept.
-        left = [job for job in piece.jobs if job.key not in self.failed]
+        left = [job for job in plan.jobs if job.key not in self.failed]
         made = {job.name for job in left if self._store.refer(job.kind, job.key) is not None}
         if isinstance(reason, TimeoutError):
-            each = f"run.timeout_seconds={self._run.timeout_seconds:g}" + " for each client" * (len(piece.groups) > 1)
+            each = f"run.timeout_seconds={self._run.timeout_seconds:g}" + " for each client" * (len(plan.groups) > 1)
             trace = "".join(traceback.format_exception(reason))
             reason = JobError(f"the task took longer than {each}; allowed: more", trace)
         return {job.name: Failure.of(job.name, reason) for job in left if job.name not in made}

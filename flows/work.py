@@ -23,7 +23,7 @@ from fedfisher_core.reporting.page import TEMPLATES
 from fedfisher_core.reporting.rows import PAGE, is_current
 from fedfisher_core.reporting.runs import Runs, digest, with_page
 from fedfisher_core.settings import ExperimentSettings
-from flows.networks import with_networks
+from flows.kept_networks import with_networks
 from flows.probes import require_reachable
 from flows.terminal import command_line
 from tasks.tracking import is_recorded

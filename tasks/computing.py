@@ -9,7 +9,7 @@ from fedfisher_core.engine.job import Job
 from fedfisher_core.engine.malloc import trim_heap_after_job
 from fedfisher_core.engine.performing import perform
 from fedfisher_core.engine.store import Store
-from tasks.options import computing
+from tasks.common import tensor_resources
 
 _CHANGED = (
     "its code, or a file that it reads, is another one here than in the command; allowed: the same packages and files "
@@ -30,7 +30,7 @@ def compute(
         JobsFailedError: some jobs failed; all others were tried.
     """
     failed: dict[str, Exception] = {}
-    with computing(groups[0][0].numerics, share_gpu=share_gpu, seconds=seconds):
+    with tensor_resources(groups[0][0].numerics, share_gpu=share_gpu, seconds=seconds):
         for group in groups:
             # A result under another key would be found by no one.
             changed = [job.name for job in group if job.key != keys[job.name]]

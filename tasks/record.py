@@ -13,8 +13,8 @@ from fedfisher_core.engine.errors import LockedError, OutputError, UnwritableErr
 from fedfisher_core.engine.locks import scratch
 from fedfisher_core.reporting.runs import SUMMARY, Dataset, Record, Runs
 from fedfisher_core.settings import TrackingSettings
+from tasks.common import step
 from tasks.networks import keep
-from tasks.options import step
 from tasks.tracking import artifact_locations, client_of, note, noted, recording
 
 if TYPE_CHECKING:

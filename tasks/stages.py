@@ -6,7 +6,7 @@ from typing import Any
 
 from fedfisher_core.engine.errors import OutputError, UnwritableError
 from fedfisher_core.reporting.rows import write_folder
-from tasks.options import step
+from tasks.common import step
 
 
 @step(run_name="{title}")

@@ -32,7 +32,7 @@ def add_commands(commands: Commands) -> None:
     add_json(run)
     run.add_argument("config", nargs="*", type=Path, default=[PARAMS], help=f"settings (default: {PARAMS})")
     add_overrides(run)
-    run.set_defaults(command=_run)
+    run.set_defaults(command=_run_command)
 
     stage = add_command(
         commands, "stage", "run an experiment, and link what it rests on for DVC", "stage configs/ablation.yaml"
@@ -52,10 +52,10 @@ def add_commands(commands: Commands) -> None:
     explain.set_defaults(command=_explain)
 
 
-def _run(options: argparse.Namespace) -> None:
+def _run_command(options: argparse.Namespace) -> None:
     done: list[running.Finished] = []
     try:
-        for one in running.run(options.config, options.overrides):
+        for one in running.run_files(options.config, options.overrides):
             done.append(one)
             if not options.json:
                 _print(one)
@@ -76,14 +76,14 @@ def _run(options: argparse.Namespace) -> None:
 def _stage(options: argparse.Namespace) -> None:
     if _DVC_STAGE in os.environ:
         end_with_parent()
-    (done,) = running.run([options.config], options.overrides)
+    (done,) = running.run_files([options.config], options.overrides)
     _print(done)
     if done.error is None:
-        from flows.sharing import link
+        from flows.sharing import link_stage
         from flows.work import prepare
 
         work = prepare(done.settings)
-        link(work.settings.name, work.artifacts())
+        link_stage(work.settings.name, work.artifacts())
     if code := running.code_of([done.error]):
         sys.exit(code)
 

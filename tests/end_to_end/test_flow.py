@@ -37,7 +37,7 @@ from fedfisher_core.reporting.rows import read_rows
 from fedfisher_core.settings import RunSettings
 from fedfisher_core.settings.reading import validate
 from flows.experiment import flow_of
-from tasks.options import computing, limited, step
+from tasks.common import limited, step, tensor_resources
 from tests.end_to_end.conftest import SMALL
 
 pytestmark = pytest.mark.end_to_end
@@ -189,7 +189,7 @@ def test_a_task_that_takes_too_long_is_stopped(place: Path) -> None:
 
 def test_only_one_task_at_a_time_computes_on_a_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # There is no GPU where tests run: the slot is what is tested, which only has a name.
-    monkeypatch.setattr("tasks.options._current_gpu", lambda: "one")
+    monkeypatch.setattr("tasks.common._current_gpu", lambda: "one")
     monkeypatch.setattr(tempfile, "tempdir", str(place))
     numerics = Numerics(device="cuda")
     inside, most, lock = 0, 0, threading.Lock()
@@ -197,7 +197,7 @@ def test_only_one_task_at_a_time_computes_on_a_gpu(place: Path, monkeypatch: pyt
     @step(run_name="on a gpu {number}")
     def on_a_gpu(number: int) -> None:
         nonlocal inside, most
-        with computing(numerics, share_gpu=False, seconds=60):
+        with tensor_resources(numerics, share_gpu=False, seconds=60):
             with lock:
                 inside += 1
                 most = max(most, inside)

@@ -149,7 +149,7 @@ def _pretend() -> None:
 
     from tasks import computing
 
-    computing.computing = lambda numerics, share_gpu, seconds: nullcontext()  # type: ignore[assignment, misc]
+    computing.tensor_resources = lambda numerics, share_gpu, seconds: nullcontext()  # type: ignore[assignment, misc]
 
 
 @pytest.mark.drawn(0)

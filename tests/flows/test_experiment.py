@@ -146,5 +146,5 @@ def test_tracebacks_of_failed_jobs_are_kept_where_recording_fails(
     monkeypatch.setattr(experiment, "is_unchanged", lambda work: False)
     monkeypatch.setattr(experiment, "publish", gone)
     with pytest.raises(OutputError, match="MLflow is gone"):
-        experiment.run(DEFAULT)
+        experiment.run_experiment(DEFAULT)
     assert "the printer is empty" in (tmp_path / "failed.log").read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.garbage import importing
+from flows.garbage import without_collection
 
 
 class Ring:
@@ -17,7 +17,7 @@ class Ring:
 
 
 def test_cycles_of_imports_stay_and_later_ones_are_collected() -> None:
-    with importing():
+    with without_collection():
         assert not gc.isenabled()
         imported = weakref.ref(Ring())
     assert gc.isenabled()
@@ -28,7 +28,7 @@ def test_cycles_of_imports_stay_and_later_ones_are_collected() -> None:
 
 
 def test_importing_that_fails_is_over() -> None:
-    with pytest.raises(ImportError), importing():
+    with pytest.raises(ImportError), without_collection():
         raise ImportError
     assert gc.isenabled()
 

@@ -30,7 +30,7 @@ def test_an_error_of_prefects_server_ends_a_run_in_one_line(monkeypatch: pytest.
     with pytest.raises(
         OutputError, match=r"no longer answers as it should \(HTTPStatusError\), so the run of mine has"
     ):
-        running._run_one(BenchmarkSettings(name="mine"), server)
+        running._run_flow(BenchmarkSettings(name="mine"), server)
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def test_a_server_that_nobody_listens_to_ends_without_a_word(tmp_path: Path) -> 
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
-    """Send one request through `patient` to a server that is too busy at first; return its tries and the status."""
+    """Send a request through `retry_when_busy` to a server that is busy at first; return its tries and the status."""
     monkeypatch.setattr(server, "_WAITS", (0.0, 0.0))
 
     def send(refusals: int) -> list[int]:
@@ -94,7 +94,7 @@ def busy(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[int]]:
         app = Starlette(routes=[Route("/", count, methods=["POST"])], exception_handlers={Exception: refuse})
 
         async def post() -> int:
-            transport = httpx.ASGITransport(server.patient(app), raise_app_exceptions=False)
+            transport = httpx.ASGITransport(server.retry_when_busy(app), raise_app_exceptions=False)
             async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
                 return (await client.post("/", content=b"two slots")).status_code
 
@@ -129,5 +129,5 @@ def test_a_request_is_not_tried_again_for_a_client_that_is_gone(monkeypatch: pyt
     async def send(_: Message) -> None:
         raise AssertionError("the client is gone")
 
-    asyncio.run(server.patient(refuse)({"type": "http", "path": "/slots"}, leave, send))
+    asyncio.run(server.retry_when_busy(refuse)({"type": "http", "path": "/slots"}, leave, send))
     assert tries == ["/slots"]

@@ -17,7 +17,7 @@ from fedfisher_core.engine.store import Store
 from fedfisher_core.federation.federation import DataInputs
 from fedfisher_core.settings import WorkSettings
 from flows import submitting
-from flows.submitting import Piece, Runner, pieces_of, submit_missing
+from flows.submitting import Runner, TaskPlan, plan_tasks, submit_missing
 from flows.work import prepare
 from tests.flows.sleeping import Sleep
 from tests.tiny import tiny_settings
@@ -188,23 +188,23 @@ def test_a_task_of_several_clients_has_as_much_time_for_each(
     assert all(title.endswith(" and 1 others") == (limit == 200) for title, limit in trained.items())
 
 
-def pieces(folder: Path, *, workers: int = 2, **changes: Any) -> list[Piece]:
+def plans(folder: Path, *, workers: int = 2, **changes: Any) -> list[TaskPlan]:
     settings = tiny_settings(folder, **changes)
-    return pieces_of(prepare(settings).agenda.missing, settings.run, workers)
+    return plan_tasks(prepare(settings).agenda.missing, settings.run, workers)
 
 
 @pytest.fixture
-def by_action(workplace: Path) -> Callable[..., dict[str, list[Piece]]]:
-    def found(**changes: Any) -> dict[str, list[Piece]]:
-        actions: dict[str, list[Piece]] = {}
-        for piece in pieces(workplace, **changes):
-            actions.setdefault(piece.first.action, []).append(piece)
+def by_action(workplace: Path) -> Callable[..., dict[str, list[TaskPlan]]]:
+    def found(**changes: Any) -> dict[str, list[TaskPlan]]:
+        actions: dict[str, list[TaskPlan]] = {}
+        for plan in plans(workplace, **changes):
+            actions.setdefault(plan.first.action, []).append(plan)
         return actions
 
     return found
 
 
-def test_each_client_has_a_task_for_each_step(by_action: Callable[..., dict[str, list[Piece]]]) -> None:
+def test_each_client_has_a_task_for_each_step(by_action: Callable[..., dict[str, list[TaskPlan]]]) -> None:
     found = by_action(methods={"fedavg": {}, "fedfisher_kfac": {}, "fisher_merge": {}})
     label = "tiny tiny dirichlet_client alpha=0.5 clients=3 seed=0"
     assert [one.title for one in found["train"]] == [f"train client {one} of {label}" for one in range(3)]
@@ -220,7 +220,7 @@ def test_each_client_has_a_task_for_each_step(by_action: Callable[..., dict[str,
 
 
 def test_clients_share_tasks_where_the_settings_or_their_number_say_so(
-    by_action: Callable[..., dict[str, list[Piece]]],
+    by_action: Callable[..., dict[str, list[TaskPlan]]],
 ) -> None:
     many: dict[str, Any] = {"partition": {"clients": [101], "min_size": 1, "scheme": "iid"}}
     many |= {"data": {"validation_size": 0}, "train": {"together": None}}
@@ -236,7 +236,7 @@ def test_clients_share_tasks_where_the_settings_or_their_number_say_so(
     assert len(few["aggregate"]) == 1
 
 
-def test_rounds_of_clients_never_share_a_task(by_action: Callable[..., dict[str, list[Piece]]]) -> None:
+def test_rounds_of_clients_never_share_a_task(by_action: Callable[..., dict[str, list[TaskPlan]]]) -> None:
     found = by_action(rounds={"count": 2}, run={"clients_per_task": 3}, methods={"fedavg": {}, "fisher_merge": {}})
     assert [len(one.jobs) for one in found["train"]] == [3, 3, 3]
 

@@ -18,7 +18,7 @@ from fedfisher_core.engine.store import Artifact, open_store
 from fedfisher_core.reporting.rows import write_folder
 from flows.experiment import compute_missing
 from flows.pruning import find_unused
-from flows.sharing import link
+from flows.sharing import link_stage
 from flows.work import Work, is_unchanged, prepare
 from tasks.record import record
 from tests.tiny import tiny_settings
@@ -287,7 +287,7 @@ def aggregate(work: Work, words: str) -> Artifact:
 
 def test_a_stage_holds_what_is_left_and_a_run_without_its_own_store_computes_nothing(done: Work) -> None:
     assert len(kept(done)) == 2 * 3
-    assert large(link("tiny", done.artifacts())) == kept(done)
+    assert large(link_stage("tiny", done.artifacts())) == kept(done)
     elsewhere = prepare(tiny_settings(Path.cwd(), **rounds_kept(run={"store": str(Path.cwd() / "elsewhere")})))
     do(elsewhere)
     # Decoded data is not shared.
@@ -301,7 +301,7 @@ def test_what_waits_for_another_run_to_end_is_not_exported(workplace: Path) -> N
     with open_store(settings.run.store).used_by_run("another run"):
         work = do(prepare(settings))
         assert len(kept(work)) == 3 * 2 * 3
-        folder = link("tiny", work.artifacts())
+        folder = link_stage("tiny", work.artifacts())
     assert len(large(folder)) == 2 * 3
     assert prepare(settings).transients.there
 

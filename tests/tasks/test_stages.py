@@ -12,7 +12,7 @@ from prefect.states import Failed
 from fedfisher_core.engine.errors import InputError, OutputError, UnwritableError
 from fedfisher_core.engine.failures import Failure, JobsFailedError
 from fedfisher_core.reporting import chart_script
-from tasks.options import step
+from tasks.common import step
 from tasks.stages import report
 
 

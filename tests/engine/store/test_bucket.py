@@ -33,7 +33,7 @@ from fedfisher_core.engine.store import bucket as buckets
 from fedfisher_core.engine.store.bucket import Bucket
 from fedfisher_core.engine.store.caching import manifest_name, trim
 from fedfisher_core.settings import CacheSettings
-from flows.sharing import link
+from flows.sharing import link_stage
 
 RECIPE = Recipe(kind="clients", version=1, settings={"epochs": 3}, inputs={"data": "abc"})
 HOUR = 3600
@@ -197,7 +197,7 @@ def test_a_stage_of_dvc_gets_all_files(url: str) -> None:
     machine(url, "one").write(RECIPE, content())
     found = machine(url, "other").find(RECIPE)
     assert found is not None
-    folder = link("benchmark", [found])
+    folder = link_stage("benchmark", [found])
     whole = {"manifest.json", "info.json", "payload", "tensors.safetensors"}
     assert {path.name for path in (folder / "clients" / RECIPE.key).iterdir()} == whole
 

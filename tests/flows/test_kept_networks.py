@@ -8,7 +8,7 @@ from fedfisher_core.engine.store import Store
 from fedfisher_core.experiments.benchmark.rows import Row
 from fedfisher_core.reporting.runs import Record, Runs
 from fedfisher_core.settings.work import KeptNetworks
-from flows.networks import with_networks
+from flows.kept_networks import with_networks
 from tests.experiments.benchmark.samples import make_row
 
 ROWS = [

@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_URL, PREFECT_HOME, get_current_settings
 from prefect.states import Running
 
 from fedfisher_core.engine.locks import take
-from flows.records import tidy, with_run_record
+from flows.prefect_history import tidy, with_run_record
 
 pytestmark = pytest.mark.end_to_end
 

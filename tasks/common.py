@@ -61,7 +61,7 @@ def limited(chosen: Task[P, R], run: WorkSettings) -> Task[P, R]:
 
 
 @contextmanager
-def computing(numerics: Numerics, *, share_gpu: bool, seconds: float) -> Iterator[None]:
+def tensor_resources(numerics: Numerics, *, share_gpu: bool, seconds: float) -> Iterator[None]:
     """Set threads and memory for a task's tensors; on a GPU, hold a slot and have it round reproducibly.
 
     Args:

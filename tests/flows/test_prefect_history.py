@@ -11,8 +11,8 @@ import pytest
 from prefect.client.schemas.objects import FlowRun
 
 from fedfisher_core.engine.locks import take
-from flows import records
-from flows.records import tidy
+from flows import prefect_history
+from flows.prefect_history import tidy
 from tests.waiting import HANG_SECONDS
 
 
@@ -33,7 +33,7 @@ class Client:
 def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Three of runs that have ended."""
     # Other threads have Prefect's settings of their own.
-    monkeypatch.setattr(records, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(prefect_history, "_folder", lambda: tmp_path)
     for _ in range(3):
         (tmp_path / str(uuid4())).touch()
     return tmp_path
@@ -44,7 +44,7 @@ def removing(monkeypatch: pytest.MonkeyPatch, call: Callable[[UUID], object]) ->
     def get_client(**_: Any) -> Iterator[Client]:
         yield Client(call)
 
-    monkeypatch.setattr(records, "get_client", get_client)
+    monkeypatch.setattr(prefect_history, "get_client", get_client)
 
 
 def test_two_that_remove_the_same_run_both_go_on(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,13 +59,13 @@ def test_two_that_remove_the_same_run_both_go_on(notes: Path, monkeypatch: pytes
             failed.append(error)
 
     # Which notes are free is looked at one after the other: for a moment who looks holds them.
-    looking, is_free = threading.Lock(), records._is_free
+    looking, is_free = threading.Lock(), prefect_history._is_free
 
     def look(path: Path) -> bool:
         with looking:
             return is_free(path)
 
-    monkeypatch.setattr(records, "_is_free", look)
+    monkeypatch.setattr(prefect_history, "_is_free", look)
     threads = [threading.Thread(target=tidy_up) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -97,13 +97,13 @@ def test_a_note_that_another_removes_while_it_is_listed_is_passed_over(
 
 def test_a_run_holds_its_file_though_another_command_looks_at_it(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = FlowRun(id=uuid4(), flow_id=uuid4())
-    monkeypatch.setattr(records, "_run_files", {})
+    monkeypatch.setattr(prefect_history, "_run_files", {})
     looking = take(notes / str(run.id))
     assert looking is not None
-    monkeypatch.setattr(records.time, "sleep", lambda _: looking.close())
-    records._note(None, run, None)
+    monkeypatch.setattr(prefect_history.time, "sleep", lambda _: looking.close())
+    prefect_history._note(None, run, None)
     assert take(notes / str(run.id)) is None
     # Prefect calls it once more where it tries a flow again.
-    monkeypatch.setattr(records.time, "sleep", lambda _: pytest.fail("it holds the file already"))
-    records._note(None, run, None)
-    records._run_files[run.id].close()
+    monkeypatch.setattr(prefect_history.time, "sleep", lambda _: pytest.fail("it holds the file already"))
+    prefect_history._note(None, run, None)
+    prefect_history._run_files[run.id].close()
