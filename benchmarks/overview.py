@@ -45,9 +45,9 @@ class Choice:
 
 CHOICES = (
     Choice("the most accurate network", OURS, f"{OURS}, compressed"),
-    Choice("accuracy, by the sum of networks and each K-FAC", "fedfisher_kfac", "fedfisher_kfac, compressed"),
-    Choice("accuracy, within 16 s of the server", "fedlpa", None),
-    Choice("accuracy, within 7 s of the server", "regmean", None),
+    Choice("accuracy, from the sum of networks and each one's K-FAC", "fedfisher_kfac", "fedfisher_kfac, compressed"),
+    Choice("accuracy, and a server of some 15 s in the mean", "fedlpa", None),
+    Choice("accuracy, and a server of some 6 s in the mean", "regmean", None),
     Choice("no work but training and a mean", BASELINE, "fedavg"),
     Choice("a server of less than a second", "fisher_merge", None),
     Choice("secure sums (measured without masks)", "gradient_matching", None),

@@ -58,7 +58,7 @@ class Ensemble(nn.Module):
     """Several networks that predict together.
 
     Args:
-        networks: in evaluation mode; where a combiner was learnt, the one that it makes of them.
+        networks: in evaluation mode; where there is a combiner, the one network that it makes of them.
         combine: whether their probabilities or their outputs are averaged.
         weights: of the networks class by class, shape (networks, classes); None for equal ones.
     """

@@ -48,10 +48,14 @@ def read_regular(path: Path, *, limit: int, through_links: bool = False) -> byte
         return file.readall()
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Write a file so that a reader sees the old or the new content, never a part; its folder is made if missing."""
+def replace_file(path: Path, data: bytes, *, unfinished: Path | None = None) -> None:
+    """Write a file so that a reader sees the old or the new content, never a part; its folder is made if missing.
+
+    Args:
+        unfinished: a folder of the same disk for what is half written; None for the file's own.
+    """
     # Others must be able to read it, which a file of `tempfile` forbids.
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary = (unfinished or path.parent) / f".{path.name}.{uuid.uuid4().hex}"
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         temporary.write_bytes(data)

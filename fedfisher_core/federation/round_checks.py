@@ -141,6 +141,11 @@ def require_features(settings: FederationSettings, spec: ModelSpec) -> None:
         key = f"train.objective={label!r} with model {spec.name!r}"
         if objective.views is not None:
             require_images(spec.inputs, key)
+            if settings.data.augment == "never":
+                raise InputError(
+                    f"data.augment='never' with train.objective={label!r}, which trains on views of images; allowed: "
+                    "'as_usual'"
+                )
         try:
             if Knowledge.FEATURES in objective.reads:
                 last_layer(spec.skeleton())

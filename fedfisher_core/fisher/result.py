@@ -19,7 +19,7 @@ class Fisher:
         kfac: by matrix (see `matrix_names`), its block.
         dense: the whole matrix, shape (parameters, parameters), in the order of `model.parameters()`.
         scatter: expected error of the mean of H that comes from drawn directions, relative to its Frobenius norm; None
-            if no direction could be drawn, and for the squared loss.
+            if no direction could be drawn.
     """
 
     diagonal: dict[str, Tensor] | None = None

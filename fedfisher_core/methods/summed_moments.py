@@ -15,6 +15,7 @@ from fedfisher_core.client.statistics.label_counts import LabelCounts
 from fedfisher_core.client.statistics.principal import LowFrequencies
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Column, Upload
+from fedfisher_core.engine.errors import InputError
 from fedfisher_core.engine.progress import track
 from fedfisher_core.methods.distillation.pseudo_inputs import labelled_mixture
 from fedfisher_core.methods.method import method
@@ -43,10 +44,18 @@ def class_moments(counts: Tensor, moments: Parameters, shape: Sequence[int]) -> 
         counts: n_c, examples of each class; a class with fewer than two is left out.
         moments: the tensors of `InputSums`, means over all examples.
         shape: of one input.
+
+    Raises:
+        InputError: no class has two examples.
     """
     size = moments["sums"].shape[1]
     total = counts.sum()
     used = torch.where(counts.round() >= FEWEST, counts, 0)
+    if not used.any():
+        raise InputError(
+            f"all clients together have {counts.round().int().tolist()} examples of the classes; allowed: {FEWEST} or "
+            "more of one class"
+        )
     shares = used / used.sum()
     across, down = torch.triu_indices(size, size, device=counts.device)
     means, rows = torch.zeros_like(moments["sums"]), torch.zeros(len(counts), size, size).to(moments["sums"])

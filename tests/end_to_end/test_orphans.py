@@ -47,7 +47,7 @@ def begun(place: Workplace) -> "subprocess.Popen[str]":
     return process
 
 
-@pytest.mark.drawn(0)
+@pytest.mark.drawn(1)
 @pytest.mark.parametrize(
     ("runner", "sent", "code"),
     [

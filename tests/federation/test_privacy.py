@@ -179,8 +179,12 @@ def noisy_moments(folder: Path, *, epsilon: float = 4.0, clip: float = 1e-3, dir
     return read_tensors(artifacts["input_moments"], TENSORS)["mean"].double() / clip**0.5
 
 
-def test_two_releases_of_moments_with_different_clips_do_not_share_their_noise(workplace: Path) -> None:
-    bare, first, second = (noisy_moments(workplace, **given) for given in ({"epsilon": 1e4}, {}, {"clip": 2e-3}))
+@pytest.mark.drawn(1)
+@pytest.mark.parametrize("changes", [{"epsilon": 8.0}, {"clip": 2e-3}, {"directions": 4}])
+def test_two_releases_of_moments_under_different_settings_do_not_share_their_noise(
+    workplace: Path, changes: dict[str, Any]
+) -> None:
+    bare, first, second = (noisy_moments(workplace, **given) for given in ({"epsilon": 1e4}, {}, changes))
     assert (first - bare).norm() > 0.1
     assert cosine(first - bare, second - bare).abs() < 0.5
 

@@ -322,7 +322,6 @@ def test_work_that_a_worker_can_not_read_is_told_with_its_machine(tmp_path: Path
             client.submit(unread, pure=False).result(timeout=HANG_SECONDS)
 
 
-@pytest.mark.drawn(0)
 def test_workers_that_do_not_answer_are_named(
     tmp_path: Path, prefect_api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

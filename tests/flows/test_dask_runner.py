@@ -223,7 +223,6 @@ def test_a_scheduler_that_is_gone_when_the_run_begins_is_named(tmp_path: Path) -
         DaskRunner(run, 1).__enter__()
 
 
-@pytest.mark.drawn(0)
 def test_a_cluster_of_this_machine_leaves_no_folder_behind(tmp_path: Path) -> None:
     with own_cluster(tmp_path) as command:
         out, err = command.communicate(timeout=HANG_SECONDS)

@@ -116,8 +116,11 @@ def test_networks_of_any_objective_serve_and_runs_repeat_to_the_last_bit(workpla
     ("changes", "message"),
     [
         ({"rounds": {"count": 2}}, r"rounds\.count=2, but method 'fafi' returns no single network"),
-        ({"wire": {"budget": "none", "server_view": "secure_sum"}}, "'fafi'"),
-        ({"methods": {"fafi": {"label_prior": -1}}}, "'fafi'"),
+        (
+            {"wire": {"budget": "none", "server_view": "secure_sum"}},
+            "'secure_sum': method 'fafi' needs each",
+        ),
+        ({"methods": {"fafi": {"label_prior": -1}}}, r"methods\.fafi\.label_prior"),
         (
             {"model": {"name": "head_and_norm"}},
             r"method 'fafi' can't serve model 'head_and_norm': layer 'norm' has type LayerNorm; allowed: .* is Linear",

@@ -11,7 +11,7 @@ from fedfisher_core.engine.errors import InputError
 from fedfisher_core.methods.distillation.pseudo_inputs import labelled_mixture
 from fedfisher_core.methods.summed_moments import class_moments
 from tests import tiny
-from tests.methods.clients import aggregate
+from tests.methods.clients import aggregate, bind_written
 
 UNCOMPRESSED = {"wire": {"budget": "none"}}
 SHAPE = (1, tiny.SIZE, tiny.SIZE)
@@ -93,3 +93,16 @@ def test_a_class_of_one_example_is_not_drawn() -> None:
 def test_nothing_to_learn_from_is_refused(setting: str) -> None:
     with pytest.raises(InputError, match=rf"methods\.summed_moments\.{setting}=0"):
         aggregate("summed_moments", [], **{setting: 0})
+
+
+def test_no_class_with_two_examples_is_refused() -> None:
+    examples = tiny.examples(60)
+    one = torch.tensor([(examples.labels == label).nonzero()[0].item() for label in range(tiny.CLASSES)])
+    few = Examples(examples.inputs[one], examples.labels[one])
+    with pytest.raises(InputError, match=r"\[1, 1, 1\] examples of the classes; allowed: 2 or more of one class"):
+        class_moments(*moments_of(few), SHAPE)
+
+
+def test_a_budget_that_leaves_too_few_bits_is_refused() -> None:
+    with pytest.raises(InputError, match="leaves too little for statistic 'input_sums'"):
+        bind_written("summed_moments", {}, [tiny.TINY])

@@ -1,5 +1,6 @@
 """Sums over a client's inputs of each class, from which a server can draw inputs like those of all clients."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Self
 
@@ -10,15 +11,36 @@ from torch import Size
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistics.principal import LowFrequencies
 from fedfisher_core.client.statistics.statistic import ServerView, TensorStatistic
+from fedfisher_core.communication.wire.codec import TensorSpec
+from fedfisher_core.communication.wire.elementwise import Uniform
 from fedfisher_core.communication.wire.structure import Structure
-from fedfisher_core.communication.wire.tensors import SIGNED
+from fedfisher_core.communication.wire.tensors import Signed
 from fedfisher_core.data.layouts import Tokens
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.spec import ModelSpec
 
 NUMBERS = 100
 """Ten frequencies along each side of a grey image, five of a coloured one."""
+MOST = 1000
 _BATCH_SIZE = 1000
+_FEWEST_BITS = 10
+"""Of a number: covariances are differences of sums, which fewer bits leave too little of."""
+
+
+class Sums(Signed):
+    """Sums of which covariances are made."""
+
+    def shorten(self, tensors: Sequence[TensorSpec], bits: int) -> Uniform | None:
+        """As many bits an entry as the scales leave; None for fewer than ten."""
+        return _precise(super().shorten(tensors, bits))
+
+    def shorten_as_paper(self, tensors: Sequence[TensorSpec], bits: int, *, factor_bits: int) -> Uniform | None:
+        """As many bits an entry as fit, 16 at most; None for fewer than ten."""
+        return _precise(super().shorten_as_paper(tensors, bits, factor_bits=factor_bits))
+
+
+def _precise(codec: Uniform | None) -> Uniform | None:
+    return None if codec is None or codec.levels_log2 + 1 < _FEWEST_BITS else codec
 
 
 @dataclass(frozen=True)
@@ -30,11 +52,13 @@ class InputSums(TensorStatistic):
     * `sums`, shape (classes, numbers): of z, over the examples of each class.
     * `products`, shape (classes, numbers (numbers + 1) / 2): of z z^T, on and above the diagonal, row by row.
     * `squares`, shape (inputs,): of the squares of what low frequencies leave of an input, over all examples.
+
+    A class of one example is sent too: its sum is the example's low frequencies.
     """
 
     name: ClassVar[str] = "input_sums"
     server_view: ClassVar[ServerView] = ServerView.SUM
-    structure: ClassVar[Structure] = SIGNED
+    structure: ClassVar[Structure] = Sums()
 
     @classmethod
     def compute(
@@ -42,7 +66,7 @@ class InputSums(TensorStatistic):
         local: Local,
         *,
         numbers: Annotated[
-            int, Field(ge=1, le=1000, description="most low frequencies of an image; other inputs are kept whole")
+            int, Field(ge=1, le=MOST, description="most low frequencies of an image; other inputs are kept whole")
         ] = NUMBERS,
     ) -> Self:
         """Add up class by class, in double precision."""
@@ -64,7 +88,7 @@ class InputSums(TensorStatistic):
 
     @classmethod
     def shapes(cls, spec: ModelSpec, *, numbers: int = NUMBERS) -> dict[str, Size]:
-        """Name the tensors' shapes; InputError if inputs are tokens, which have no mean."""
+        """Name the tensors' shapes; InputError if inputs are tokens, which have no mean, or too many numbers."""
         if isinstance(spec.inputs, Tokens):
             raise InputError(f"statistic {cls.name!r} takes images and numbers; the data has {spec.inputs}")
         size = LowFrequencies.of_size(spec.inputs.shape, numbers).size
@@ -72,6 +96,11 @@ class InputSums(TensorStatistic):
             raise InputError(
                 f"statistics.{cls.name}.numbers={numbers} with {spec.inputs.shape[0]} channels; allowed: at least one "
                 "number a channel"
+            )
+        if size > MOST:
+            raise InputError(
+                f"statistic {cls.name!r} keeps inputs that are no images whole; the data has {size} numbers; allowed: "
+                f"up to {MOST}"
             )
         return {
             "sums": Size([spec.classes, size]),

@@ -47,12 +47,12 @@ def by_dimension(tensors: Sequence[TensorSpec]) -> tuple[list[TensorSpec], list[
 class Signed(Structure):
     """Any numbers, in steps as equal as each tensor's largest allows."""
 
-    def shorten(self, tensors: Sequence[TensorSpec], bits: int) -> Codec | None:
+    def shorten(self, tensors: Sequence[TensorSpec], bits: int) -> Uniform | None:
         """As many bits an entry as the scales leave."""
         size = sum(tensor.size for tensor in tensors)
         return uniform((bits - SCALE_BITS * len(tensors)) // size, most=MAX_QUANTISED_WIDTH)
 
-    def shorten_as_paper(self, tensors: Sequence[TensorSpec], bits: int, *, factor_bits: int) -> Codec | None:
+    def shorten_as_paper(self, tensors: Sequence[TensorSpec], bits: int, *, factor_bits: int) -> Uniform | None:
         """As many bits an entry as fit, 16 at most."""
         return uniform(bits // sum(tensor.size for tensor in tensors), most=PAPER_WIDTH)
 

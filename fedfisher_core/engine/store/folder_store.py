@@ -132,7 +132,7 @@ class Store:
 
     def _write_note(self, name: str, text: bytes) -> None:
         try:
-            replace_file(self.root / name, text)
+            replace_file(self.root / name, text, unfinished=self.root / _WRITING)
         except OSError as error:
             raise self._unwritable(error) from error
 

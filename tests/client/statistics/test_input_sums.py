@@ -4,7 +4,8 @@ import torch
 from fedfisher_core.client.local import Local
 from fedfisher_core.client.statistics.input_sums import InputSums
 from fedfisher_core.client.statistics.principal import LowFrequencies
-from fedfisher_core.data.layouts import Images
+from fedfisher_core.communication.wire.codec import TensorSpec
+from fedfisher_core.data.layouts import Images, Vectors
 from fedfisher_core.data.tensors import Examples
 from fedfisher_core.engine.errors import InputError
 from fedfisher_core.models.spec import ModelSpec
@@ -54,3 +55,19 @@ def test_fewer_numbers_than_channels_are_refused() -> None:
     with pytest.raises(InputError, match=r"statistics\.input_sums\.numbers=2 with 3 channels; allowed: at least one"):
         InputSums.shapes(coloured, numbers=2)
     assert InputSums.shapes(coloured)["sums"] == (10, 75)
+
+
+def test_tables_of_too_many_numbers_are_refused() -> None:
+    assert InputSums.shapes(ModelSpec("linear", Vectors(1000), classes=2))["sums"] == (2, 1000)
+    with pytest.raises(InputError, match="the data has 1001 numbers; allowed: up to 1000"):
+        InputSums.shapes(ModelSpec("linear", Vectors(1001), classes=2))
+
+
+def test_numbers_get_ten_bits_or_none() -> None:
+    tensors = [TensorSpec("sums", (3, 4)), TensorSpec("squares", (5,))]
+    scales = 2 * 32
+    ten = InputSums.structure.shorten(tensors, 17 * 10 + scales)
+    assert ten is not None
+    assert ten.bits(tensors) == 17 * 10 + scales
+    assert InputSums.structure.shorten(tensors, 17 * 10 + scales - 1) is None
+    assert InputSums.structure.shorten_as_paper(tensors, 17 * 9, factor_bits=9) is None
