@@ -12,7 +12,6 @@ from fedfisher_core.client.statistics.class_gaussians import FEWEST
 from fedfisher_core.client.statistics.class_moments import ClassMoments
 from fedfisher_core.client.statistics.input_sums import InputSums
 from fedfisher_core.client.statistics.label_counts import LabelCounts
-from fedfisher_core.client.statistics.principal import LowFrequencies
 from fedfisher_core.client.statistics.weights import Weights
 from fedfisher_core.client.uploads import Column, Upload
 from fedfisher_core.engine.errors import InputError
@@ -37,13 +36,12 @@ def _of_sums(server: Server, sums: Sums, **settings: Any) -> Aggregate:
     return _train(server, weights, counts, sums.mean("moments"), **settings)
 
 
-def class_moments(counts: Tensor, moments: Parameters, shape: Sequence[int]) -> ClassMoments:
+def class_moments(counts: Tensor, moments: Parameters) -> ClassMoments:
     """Make each class's mean and covariance of sums over all examples.
 
     Args:
         counts: n_c, examples of each class; a class with fewer than two is left out.
         moments: the tensors of `InputSums`, means over all examples.
-        shape: of one input.
 
     Raises:
         InputError: no class has two examples.
@@ -66,13 +64,12 @@ def class_moments(counts: Tensor, moments: Parameters, shape: Sequence[int]) -> 
         values, vectors = torch.linalg.eigh(second - torch.outer(means[label], means[label]))
         # The symmetric root: unlike eigenvectors, it has no sign that rounding could turn.
         rows[label] = (vectors * (shares[label] * values.clamp(min=0)).sqrt()) @ vectors.T
-    low = LowFrequencies.of_size(shape, size)
     tensors = {
         "shares": shares,
         "means": means,
         "directions": rows.flatten(0, 1),
         "owners": torch.arange(len(counts), device=counts.device).repeat_interleave(size),
-        "deviations": means.new_zeros(low.size),
+        "deviations": means.new_zeros(size),
         "residuals": moments["squares"].clamp(min=0).sqrt(),
     }
     return ClassMoments({name: tensor.float() for name, tensor in tensors.items()})
@@ -88,8 +85,7 @@ def _train(
     samples: int,
     learning_rate: float,
 ) -> Aggregate:
-    shape = server.spec.inputs.shape
-    draw = labelled_mixture(class_moments(counts, moments, shape), shape)
+    draw = labelled_mixture(class_moments(counts, moments), server.spec.inputs.shape)
     network = server.network(weights)
     optimiser = torch.optim.Adam(network.parameters(), lr=learning_rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)

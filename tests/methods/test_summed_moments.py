@@ -36,7 +36,7 @@ def moments_of(examples: Examples) -> tuple[torch.Tensor, dict[str, torch.Tensor
 
 def test_each_class_has_the_mean_and_covariance_of_its_examples() -> None:
     examples = tiny.examples(200)
-    found = class_moments(*moments_of(examples), SHAPE).tensors
+    found = class_moments(*moments_of(examples)).tensors
     for label in range(tiny.CLASSES):
         own = examples.inputs[examples.labels == label].flatten(1)
         rows = found["directions"][found["owners"] == label] / found["shares"][label].sqrt()
@@ -49,7 +49,7 @@ def test_each_class_has_the_mean_and_covariance_of_its_examples() -> None:
 
 def test_drawn_inputs_are_like_those_of_the_class_that_is_their_label() -> None:
     examples = tiny.examples(400)
-    draw = labelled_mixture(class_moments(*moments_of(examples), SHAPE), SHAPE)
+    draw = labelled_mixture(class_moments(*moments_of(examples)), SHAPE)
     inputs, labels = draw(4000, torch.Generator().manual_seed(0))
     for label in range(tiny.CLASSES):
         own, drawn = examples.inputs[examples.labels == label], inputs[labels == label]
@@ -83,7 +83,7 @@ def test_a_class_of_one_example_is_not_drawn() -> None:
     examples = tiny.examples(60)
     kept = torch.cat([(examples.labels != 2).nonzero(), (examples.labels == 2).nonzero()[:1]]).flatten()
     few = Examples(examples.inputs[kept], examples.labels[kept])
-    found = class_moments(*moments_of(few), SHAPE)
+    found = class_moments(*moments_of(few))
     assert found.tensors["shares"][2] == 0
     _, labels = labelled_mixture(found, SHAPE)(500, torch.Generator().manual_seed(0))
     assert set(labels.tolist()) == {0, 1}
@@ -100,7 +100,7 @@ def test_no_class_with_two_examples_is_refused() -> None:
     one = torch.tensor([(examples.labels == label).nonzero()[0].item() for label in range(tiny.CLASSES)])
     few = Examples(examples.inputs[one], examples.labels[one])
     with pytest.raises(InputError, match=r"\[1, 1, 1\] examples of the classes; allowed: 2 or more of one class"):
-        class_moments(*moments_of(few), SHAPE)
+        class_moments(*moments_of(few))
 
 
 def test_a_budget_that_leaves_too_few_bits_is_refused() -> None:
